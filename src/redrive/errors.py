@@ -1,0 +1,102 @@
+"""Errors, grouped by who must act.
+
+The caller (`UsageError`, raised at the call, nothing changed), the operator (`OperatorError`, whose message
+names the command that helps), nobody (`ClaimLost`). What a destination says is not an error of ours: see
+`redrive.answers`. Every class has a stable `code`; it is the label in logs and the anchor in the docs.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RedriveError(Exception):
+    """Base of everything that Redrive raises."""
+
+    code: ClassVar[str] = "REDRIVE_ERROR"
+
+
+class UsageError(RedriveError, ValueError):
+    """The caller passed something that cannot be accepted. Nothing was changed."""
+
+    code = "USAGE"
+
+
+class InvalidValue(UsageError):
+    """A name, key, header, time or setting is outside its bounds; the message has the value and the bound."""
+
+    code = "INVALID_VALUE"
+
+
+class InvalidPayload(UsageError):
+    """The payload is not JSON (or bytes), is too large, or is nested too deeply."""
+
+    code = "INVALID_PAYLOAD"
+
+
+class NoOpenTransaction(UsageError):
+    """The connection is in autocommit mode with no transaction open, so the message could not commit with your data."""
+
+    code = "NO_OPEN_TRANSACTION"
+
+
+class KeyReused(UsageError):
+    """The idempotency key belongs to a message with another payload. Your transaction is still usable."""
+
+    code = "KEY_REUSED"
+
+
+class UnsupportedConnection(UsageError):
+    """The object handed to `enqueue` is not a connection that Redrive knows."""
+
+    code = "UNSUPPORTED_CONNECTION"
+
+
+class OperatorError(RedriveError):
+    """Somebody has to do something outside the program; `next` names the command or setting that helps."""
+
+    code = "OPERATOR"
+
+    def __init__(self, message: str, *, next: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.next = next
+
+    def __str__(self) -> str:
+        return f"{self.message} Next: {self.next}" if self.next else self.message
+
+
+class SchemaError(OperatorError):
+    """The database's schema is absent, behind, or not what this version of Redrive expects."""
+
+    code = "SCHEMA"
+
+
+class SettingsError(OperatorError):
+    """A setting is unknown, out of bounds, or contradicts another one."""
+
+    code = "SETTINGS"
+
+
+class Unreachable(OperatorError):
+    """A server that is needed does not answer."""
+
+    code = "UNREACHABLE"
+
+
+class NotFound(OperatorError):
+    """There is no message, destination or record of that name."""
+
+    code = "NOT_FOUND"
+
+
+class ActRefused(OperatorError):
+    """The act does not fit the state which the message is in; nothing was changed."""
+
+    code = "ACT_REFUSED"
+
+
+class ClaimLost(RedriveError):
+    """The claim ran out and somebody else has the message now. Nothing to do: the outcome was kept as evidence."""
+
+    code = "CLAIM_LOST"

@@ -1,0 +1,101 @@
+"""What the engine says about itself (seam S6): dotted names, plain values, no text.
+
+A step emits `<step>.start`, then `<step>.stop` or `<step>.exception`; a fact emits one name. Logs, metrics, traces,
+tests and the fault injector of `redrive prove` are all subscribers; the engine knows none of them. `STEPS` and
+`FACTS` list every name there is, so that each step boundary can be found (and killed at) by a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+Subscriber = Callable[[str, Mapping[str, Any]], None]
+
+# Every boundary that a crash can fall on. The verbs of docs/glossary.md, and what surrounds them in one settle.
+STEPS: Final = (
+    "claim",
+    "claim_suspect",
+    "dispatch",
+    "lookup",
+    "validate",
+    "send",
+    "settle",
+    "settle_one",
+    "fence",
+    "record",
+    "commit",
+    "hand_back",
+    "renew",
+    "reap",
+    "expire",
+    "register",
+    "heartbeat",
+    "duty",
+)
+FACTS: Final = (
+    "relay.started",
+    "relay.stopping",
+    "relay.stopped",
+    "relay.idle",
+    "relay.unreachable",
+    "message.delivered",
+    "message.advanced",
+    "message.retried",
+    "message.parked",
+    "message.closed",
+    "message.handed_back",
+    "message.refused",
+    "message.lease_lost",
+    "destination.paused",
+    "destination.resumed",
+    "duty.failed",
+    "suspects.spawned",
+    "suspects.ended",
+)
+NAMES: Final = frozenset(FACTS) | {
+    f"{step}.{edge}" for step in STEPS for edge in ("start", "stop", "exception")
+}
+
+
+class Events:
+    """A list of subscribers. With none, an event costs a dictionary lookup; a subscriber must not block."""
+
+    def __init__(self) -> None:
+        self._subscribers: dict[str, list[Subscriber]] = {}
+
+    def subscribe(self, subscriber: Subscriber, *names: str) -> Callable[[], None]:
+        """Call `subscriber(name, values)` for the given names, or for all. Returns the function that ends it."""
+        wanted = names or tuple(NAMES)
+        unknown = set(wanted) - NAMES
+        if unknown:
+            raise KeyError(f"There is no event named {sorted(unknown)}; redrive.events.NAMES lists them all.")
+        for name in wanted:
+            self._subscribers.setdefault(name, []).append(subscriber)
+        return lambda: self._unsubscribe(subscriber, wanted)
+
+    def _unsubscribe(self, subscriber: Subscriber, names: tuple[str, ...]) -> None:
+        for name in names:
+            if subscriber in self._subscribers.get(name, ()):
+                self._subscribers[name].remove(subscriber)
+
+    def wants(self, name: str) -> bool:
+        """Whether anybody listens; asked before values are put together on a hot path."""
+        return bool(self._subscribers.get(name))
+
+    def emit(self, name: str, /, **values: Any) -> None:
+        for subscriber in tuple(self._subscribers.get(name, ())):
+            subscriber(name, values)
+
+    @contextmanager
+    def step(self, step: str, /, **values: Any) -> Iterator[dict[str, Any]]:
+        """Emit start, then stop with what the block added to the yielded dictionary, or exception."""
+        self.emit(f"{step}.start", **values)
+        added: dict[str, Any] = {}
+        try:
+            yield added
+        except BaseException as error:
+            self.emit(f"{step}.exception", **values, error=type(error).__qualname__)
+            raise
+        self.emit(f"{step}.stop", **values, **added)

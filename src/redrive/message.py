@@ -1,0 +1,241 @@
+"""The words of a message's life: its states, what a producer hands in, what a handler is given.
+
+Pure values, no I/O. `docs/glossary.md` explains each word and `docs/states.md` which verb leads from which state
+to which; a test keeps the three in step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple, NewType
+from uuid import UUID
+
+MessageId = NewType("MessageId", UUID)
+WorkerId = NewType("WorkerId", UUID)
+
+FIRST_STAGE: Final = "first"
+FIRST_VERSION: Final = 1
+JSON_CONTENT: Final = "application/json"
+BYTES_CONTENT: Final = "application/octet-stream"
+
+
+class State(StrEnum):
+    """Where a message is. Every message is in exactly one of these at any snapshot (G-28)."""
+
+    PENDING = "pending"
+    LEASED = "leased"
+    PARKED = "parked"
+    CLOSED = "closed"
+
+
+class Closed(StrEnum):
+    """How a message ended. Closed is closed: nothing leads out of it."""
+
+    DELIVERED = "delivered"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+    DISCARDED = "discarded"
+
+
+class ParkReason(StrEnum):
+    """Why a message waits for a person (G-27)."""
+
+    DEAD = "dead"
+    HELD = "held"
+    UNRECORDED = "unrecorded"
+
+
+class Priority(StrEnum):
+    """Order between messages, never inside an ordering key. A claim's room is split over the three, so none starves."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+    @property
+    def level(self) -> int:
+        return _LEVELS[self]
+
+
+_LEVELS: Final = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
+LEVELS: Final = tuple(_LEVELS.values())
+
+OnOtherPayload = Literal["refuse", "first_wins"]
+
+
+class CancelAnswer(StrEnum):
+    """What `cancel` can truthfully say (ruling 14)."""
+
+    CANCELLED = "cancelled"
+    IN_FLIGHT = "in_flight"
+    IN_DOUBT = "in_doubt"
+    PARKED = "parked"
+    ALREADY_CLOSED = "already_closed"
+    BUSY = "busy"
+
+
+class Fence(NamedTuple):
+    """One claim of one message. Whoever does not hold this pair any more cannot change the message."""
+
+    id: MessageId
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """What a producer hands in.
+
+    destination: 1 to 100 characters. payload: a JSON value, or bytes.
+    key: idempotency key, unique for good per tenant; up to 1,000 characters; None = no deduplication.
+    tenant: 1 to 100 characters. kind: free label such as an event type, up to 100 characters.
+    due_at: aware datetime before which it is not sent. expires_at: aware datetime after which it is not sent.
+    headers: text to text, up to 50, at most 8 KiB in all.
+    content_type: None = application/json, or application/octet-stream for bytes.
+    on_other_payload: same key, other payload: "refuse" raises KeyReused, "first_wins" returns the first message.
+    """
+
+    destination: str
+    payload: Any
+    key: str | None = field(default=None, kw_only=True)
+    tenant: str = field(default="default", kw_only=True)
+    kind: str = field(default="", kw_only=True)
+    due_at: datetime | None = field(default=None, kw_only=True)
+    expires_at: datetime | None = field(default=None, kw_only=True)
+    priority: Priority | str = field(default=Priority.NORMAL, kw_only=True)
+    headers: Mapping[str, str] | None = field(default=None, kw_only=True)
+    content_type: str | None = field(default=None, kw_only=True)
+    on_other_payload: OnOtherPayload = field(default="refuse", kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What `enqueue` gives back.
+
+    already_existed: the key was known; id, sequence and state are the first message's.
+    sequence: position within its ordering key, None without one.
+    state: pending, leased, parked, or how it was closed; just "closed" once its history was retired.
+    """
+
+    id: MessageId
+    already_existed: bool
+    sequence: int | None
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One row of the archive: an attempt that ended, or an act on the message.
+
+    verb: settle, hand_back, reap, requeue, cancel, expire, confirm, deny, repair, discard, …
+    closed: how the message ended, on the one closing row of its life; else None.
+    """
+
+    attempt: int
+    verb: str
+    stage: str
+    version: int
+    settlement: str | None
+    answer: str | None
+    code: str | None
+    text: str | None
+    reference: str | None
+    result: Any
+    closed: str | None
+    worker: UUID | None
+    actor: str | None
+    reason: str | None
+    claimed_at: datetime | None
+    completed_at: datetime
+    latency_ms: int | None
+    spent: int
+    due_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One claim of one message: what a handler is given.
+
+    number: claims over the whole life, never reset; it is the fence. spent: what this stage used of its budget.
+    in_doubt: an earlier attempt may have had its effect. expired, cancel_requested: looked up, never sent.
+    kept_answer: the destination has answered already; only `record` is run again.
+    claimed_at: database clock. alone: the only lease of its worker, because a crash brought it back.
+    """
+
+    id: MessageId
+    number: int
+    destination: str
+    tenant: str
+    kind: str
+    key: str | None
+    body: bytes
+    content_type: str
+    stage: str
+    version: int
+    spent: int
+    lookups: int
+    crashes: int
+    alone: bool
+    claimed_at: datetime
+    created_at: datetime
+    lease_seconds: float
+    headers: Mapping[str, str] = field(default_factory=dict)
+    order_by: str | None = None
+    sequence: int | None = None
+    in_doubt_since: datetime | None = None
+    down_since: datetime | None = None
+    first_failed_at: datetime | None = None
+    expired: bool = False
+    cancel_requested: bool = False
+    kept_answer: Mapping[str, Any] | None = None
+    earlier: tuple[HistoryEntry, ...] = ()
+    completion: Completion = field(default_factory=lambda: Completion(), repr=False, compare=False)
+
+    @property
+    def fence(self) -> Fence:
+        return Fence(self.id, self.number)
+
+    @property
+    def in_doubt(self) -> bool:
+        return self.in_doubt_since is not None
+
+    @cached_property
+    def payload(self) -> Any:
+        """The body as JSON, decoded once."""
+        return json.loads(self.body)
+
+    @cached_property
+    def token(self) -> str:
+        """What the destination deduplicates by: the same for every attempt of this version and stage."""
+        return token(self.id, self.version, self.stage)
+
+    def history(self) -> tuple[HistoryEntry, ...]:
+        """The last (at most 50) rows of the archive before this attempt, oldest first."""
+        return self.earlier
+
+    def results(self) -> dict[str, Any]:
+        """Result of each stage that this version of the message has completed, by stage name."""
+        return {
+            e.stage: e.result for e in self.earlier if e.settlement == "advance" and e.version == self.version
+        }
+
+
+@dataclass
+class Completion:
+    """Whether the handler settled the attempt in its own transaction, by `redrive.complete`."""
+
+    attempted: bool = False
+
+
+def token(id: MessageId, version: int, stage: str) -> str:
+    """Token = f(id, version, stage), and = id for the first of each (ruling 15)."""
+    if version == FIRST_VERSION and stage == FIRST_STAGE:
+        return str(id)
+    digest = hashlib.sha256(id.bytes + version.to_bytes(4, "big") + stage.encode()).digest()
+    return str(UUID(bytes=digest[:16], version=8))

@@ -1,0 +1,388 @@
+"""Every decision about what happens to a message after (or instead of) a send, as pure functions.
+
+`opening` says what an attempt begins with, `after_absent` what follows a lookup that found nothing, `decide` turns
+an answer into a settlement. Nothing here reads a clock, draws a random number of its own, or does I/O: time and
+randomness come in as arguments, so that every rule can be tested by value. The relay calls it; `settle` carries out
+what it chose. `docs/explanation/doubt.md` tells the story in prose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from random import Random
+from typing import Final, Literal, assert_never
+
+from redrive.answers import Advance, Answer, Delivered, Retryable, Terminal, Unknown, clean_code
+from redrive.errors import InvalidValue
+from redrive.message import Attempt, Closed, ParkReason
+
+InDoubt = Literal["lookup", "resend", "hold"]
+OnDead = Literal["halt", "continue", "continue_on_terminal"]
+
+# A token is trusted for this share of the time that the destination says it remembers it (I23).
+TOKEN_TTL_SHARE: Final = 0.8
+# 2.0 ** 1024 overflows; nothing sensible needs more doublings than this before the cap applies (ruling 13).
+EXPONENT_MAX: Final = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backoff:
+    """Delays between attempts: initial, then times multiplier, never more than max.
+
+    jitter: "none", "full" (uniform between 0 and the delay), or a share such as 0.2 for ±20 %.
+    The cap is applied after the jitter, so a delay is never longer than `max_seconds`.
+    """
+
+    initial_seconds: float = 30.0
+    multiplier: float = 3.0
+    max_seconds: float = 36_000.0
+    jitter: Literal["none", "full"] | float = "full"
+
+    def __post_init__(self) -> None:
+        _within("initial_seconds", self.initial_seconds, 0, 86_400)
+        _within("multiplier", self.multiplier, 1, 100)
+        _within("max_seconds", self.max_seconds, 0, 7 * 86_400)
+        if not isinstance(self.jitter, str):
+            _within("jitter", self.jitter, 0, 1)
+        elif self.jitter not in ("none", "full"):
+            raise InvalidValue(
+                f'jitter is {self.jitter!r}; it must be "none", "full" or a share between 0 and 1.'
+            )
+        if self.max_seconds < self.initial_seconds:
+            raise InvalidValue(
+                f"max_seconds ({self.max_seconds}) is less than initial_seconds ({self.initial_seconds})."
+            )
+
+    def delay_seconds(self, failures: int, random: Random) -> float:
+        """Delay after the given number of failures (1 = the first)."""
+        exponent = min(max(failures - 1, 0), EXPONENT_MAX)
+        plain = min(self.initial_seconds * self.multiplier**exponent, self.max_seconds)
+        if self.jitter == "none":
+            return plain
+        if self.jitter == "full":
+            return random.uniform(0, plain)
+        return min(plain * random.uniform(1 - self.jitter, 1 + self.jitter), self.max_seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Budgets of one stage at one destination. The default outlives a night: 12 attempts over about 24 hours.
+
+    attempts: sends per stage, the first included. lookups: how often "cannot tell" is asked again.
+    crashes: how often it may take its process down while alone. retry_after_max_seconds: ceiling for Retry-After.
+    max_age_seconds: how long a destination that is down may be waited for without spending attempts.
+    """
+
+    attempts: int = 12
+    backoff: Backoff = field(default_factory=Backoff)
+    lookups: int = 20
+    lookup_backoff: Backoff = field(
+        default_factory=lambda: Backoff(initial_seconds=5, multiplier=2, max_seconds=900, jitter=0.2)
+    )
+    crashes: int = 3
+    retry_after_max_seconds: float = 300.0
+    max_age_seconds: float = 86_400.0
+
+    def __post_init__(self) -> None:
+        _within("attempts", self.attempts, 1, 1000)
+        _within("lookups", self.lookups, 1, 1000)
+        _within("crashes", self.crashes, 1, 100)
+        _within("retry_after_max_seconds", self.retry_after_max_seconds, 0, 86_400)
+        _within("max_age_seconds", self.max_age_seconds, 1, 30 * 86_400)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """What a destination declares about itself; with `Policy` all that `decide` needs.
+
+    in_doubt: what follows an attempt whose outcome is unknown. lookup_after_seconds: from when "absent" is believed.
+    token_ttl_seconds: how long it remembers a token; None = it does not, or nobody knows.
+    money: a second effect is worse than none. has_breaker: an attempt that found it down costs nothing.
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    in_doubt: InDoubt = "resend"
+    lookup_after_seconds: float = 0.0
+    token_ttl_seconds: float | None = None
+    money: bool = False
+    on_dead: OnDead = "halt"
+    has_breaker: bool = False
+
+    @property
+    def version(self) -> str:
+        """Short fingerprint of all of it, kept with every attempt: which rules judged this one."""
+        return hashlib.sha256(repr(sorted(asdict(self).items())).encode()).hexdigest()[:12]
+
+
+def in_doubt_default(*, can_look_up: bool, money: bool, token_ttl_seconds: float | None) -> InDoubt:
+    """What a destination does when in doubt, unless it says otherwise (G-13)."""
+    if can_look_up:
+        return "lookup"
+    return "hold" if money and token_ttl_seconds is None else "resend"
+
+
+class SettlementKind(StrEnum):
+    """The five things that can be done with a claim."""
+
+    CLOSE = "close"
+    ADVANCE = "advance"
+    RETRY = "retry"
+    PARK = "park"
+    HAND_BACK = "hand_back"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settlement:
+    """What `settle` writes. Only the fields of its kind matter.
+
+    answer: what the destination said, None where nothing was sent. spent, lookups: the new counts.
+    delay_seconds: retry no sooner than this from the database's now. in_doubt: the effect may have happened.
+    halts: a dead head keeps its ordering key waiting.
+    """
+
+    kind: SettlementKind
+    answer: Answer | None = None
+    closed: Closed | None = None
+    park_reason: ParkReason | None = None
+    error_class: str | None = None
+    delay_seconds: float = 0.0
+    spent: int = 0
+    lookups: int = 0
+    in_doubt: bool = False
+    down: bool = False
+    stage: str | None = None
+    destination: str | None = None
+    exhausted: bool = False
+    halts: bool = False
+
+
+class Opening(StrEnum):
+    """What an attempt begins with."""
+
+    SEND = "send"
+    LOOK_UP = "look_up"
+    RECORD = "record"
+
+
+def opening(attempt: Attempt, rules: Rules, *, now: datetime) -> Opening | Settlement:
+    """Before anything goes out: send, ask first, only record again, or settle without touching the destination."""
+    if attempt.kept_answer is not None:
+        return Opening.RECORD
+    if attempt.crashes >= rules.policy.crashes:
+        return _park(
+            attempt, rules, "CRASHED", held=attempt.in_doubt and rules.in_doubt != "resend", exhausted=True
+        )
+    if not attempt.in_doubt:
+        return Opening.SEND
+    match rules.in_doubt:
+        case "lookup":
+            return Opening.LOOK_UP
+        case "hold":
+            return _park(attempt, rules, "IN_DOUBT", held=True)
+        case "resend":
+            return _resend(attempt, rules, now)
+        case _:
+            assert_never(rules.in_doubt)
+
+
+def _resend(attempt: Attempt, rules: Rules, now: datetime) -> Opening | Settlement:
+    ended = _ended_meanwhile(attempt)
+    if ended is not None:
+        return ended
+    if _token_forgotten(attempt, rules, now):
+        return _park(attempt, rules, "TOKEN_FORGOTTEN", held=True)
+    return Opening.SEND
+
+
+def after_absent(attempt: Attempt, rules: Rules, *, now: datetime) -> Answer | Settlement | None:
+    """The lookup found nothing. None: the doubt is gone, send; otherwise what happens instead."""
+    assert attempt.in_doubt_since is not None
+    believable = attempt.in_doubt_since + timedelta(seconds=rules.lookup_after_seconds)
+    if now < believable:
+        return Unknown("ABSENT_TOO_EARLY", from_lookup=True, wait_seconds=(believable - now).total_seconds())
+    ended = _ended_meanwhile(attempt)
+    if ended is not None:
+        return ended
+    if rules.money and rules.token_ttl_seconds is None:
+        return _park(attempt, rules, "ABSENT_AFTER_DOUBT", held=True)
+    return None
+
+
+def decide(attempt: Attempt, answer: Answer, rules: Rules, *, now: datetime, random: Random) -> Settlement:
+    """One answer, one settlement. `attempt.in_doubt` is the doubt that was left when the answer came."""
+    match answer:
+        case Delivered():
+            return Settlement(
+                kind=SettlementKind.CLOSE, answer=answer, closed=Closed.DELIVERED, spent=attempt.spent + 1
+            )
+        case Advance():
+            return Settlement(
+                kind=SettlementKind.ADVANCE, answer=answer, stage=answer.stage, destination=answer.destination
+            )
+        case Retryable():
+            return _after_retryable(attempt, answer, rules, now, random)
+        case Terminal():
+            return _park(attempt, rules, answer.code, answer, spent=attempt.spent + 1, terminal=True)
+        case Unknown():
+            return _after_unknown(attempt, answer, rules, random)
+        case _:
+            raise TypeError(f"{answer!r} is not one of the five answers.")
+
+
+def _after_retryable(
+    attempt: Attempt, answer: Retryable, rules: Rules, now: datetime, random: Random
+) -> Settlement:
+    free = answer.destination_down and rules.has_breaker
+    if free and not _too_old(attempt, rules, now):
+        delay = _retry_delay(answer, rules, attempt.spent + 1, now, random)
+        return _retry(
+            attempt, answer, spent=attempt.spent, delay_seconds=delay, in_doubt=attempt.in_doubt, down=True
+        )
+    spent = attempt.spent + 1
+    if free or spent >= rules.policy.attempts:
+        held = attempt.in_doubt and rules.in_doubt != "resend"
+        return _park(attempt, rules, answer.code, answer, spent=spent, held=held, exhausted=True)
+    delay = _retry_delay(answer, rules, spent, now, random)
+    return _retry(attempt, answer, spent=spent, delay_seconds=delay, in_doubt=attempt.in_doubt)
+
+
+def _after_unknown(attempt: Attempt, answer: Unknown, rules: Rules, random: Random) -> Settlement:
+    if answer.bug:
+        held = rules.money or rules.in_doubt == "hold"
+        return _park(attempt, rules, answer.code, answer, spent=attempt.spent + 1, held=held)
+    if answer.from_lookup:
+        return _after_inconclusive_lookup(attempt, answer, rules, random)
+    spent = attempt.spent + 1
+    if rules.in_doubt == "hold":
+        return _park(attempt, rules, answer.code, answer, spent=spent, held=True)
+    if spent >= rules.policy.attempts:
+        return _park(
+            attempt, rules, answer.code, answer, spent=spent, held=rules.in_doubt == "lookup", exhausted=True
+        )
+    delay = rules.policy.backoff.delay_seconds(spent, random)
+    return _retry(attempt, answer, spent=spent, delay_seconds=delay, in_doubt=True)
+
+
+def _after_inconclusive_lookup(attempt: Attempt, answer: Unknown, rules: Rules, random: Random) -> Settlement:
+    if answer.wait_seconds is not None:
+        return _retry(attempt, answer, spent=attempt.spent, delay_seconds=answer.wait_seconds, in_doubt=True)
+    lookups = attempt.lookups + 1
+    if lookups >= rules.policy.lookups:
+        return _park(attempt, rules, answer.code, answer, spent=attempt.spent, held=True, exhausted=True)
+    delay = rules.policy.lookup_backoff.delay_seconds(lookups, random)
+    return _retry(attempt, answer, spent=attempt.spent, lookups=lookups, delay_seconds=delay, in_doubt=True)
+
+
+def _retry(
+    attempt: Attempt,
+    answer: Answer,
+    *,
+    spent: int,
+    delay_seconds: float,
+    in_doubt: bool,
+    lookups: int | None = None,
+    down: bool = False,
+) -> Settlement:
+    return Settlement(
+        kind=SettlementKind.RETRY,
+        answer=answer,
+        error_class=clean_code(getattr(answer, "code", "")),
+        spent=spent,
+        lookups=attempt.lookups if lookups is None else lookups,
+        delay_seconds=delay_seconds,
+        in_doubt=in_doubt,
+        down=down,
+    )
+
+
+def _park(
+    attempt: Attempt,
+    rules: Rules,
+    code: str,
+    answer: Answer | None = None,
+    *,
+    spent: int | None = None,
+    held: bool = False,
+    exhausted: bool = False,
+    terminal: bool = False,
+) -> Settlement:
+    halts = rules.on_dead == "halt" or (rules.on_dead == "continue_on_terminal" and not terminal)
+    return Settlement(
+        kind=SettlementKind.PARK,
+        answer=answer,
+        park_reason=ParkReason.HELD if held else ParkReason.DEAD,
+        error_class=clean_code(code),
+        spent=attempt.spent if spent is None else spent,
+        lookups=attempt.lookups,
+        # An unclassified exception leaves doubt behind even where the message is dead: a requeue asks before it sends.
+        in_doubt=attempt.in_doubt or held or isinstance(answer, Unknown),
+        exhausted=exhausted,
+        halts=held or halts,
+    )
+
+
+def _ended_meanwhile(attempt: Attempt) -> Settlement | None:
+    """Cancelled or expired while in doubt: it is closed as that, once nothing more can be asked."""
+    if attempt.cancel_requested:
+        return Settlement(
+            kind=SettlementKind.CLOSE, closed=Closed.CANCELLED, spent=attempt.spent, in_doubt=attempt.in_doubt
+        )
+    if attempt.expired:
+        return Settlement(
+            kind=SettlementKind.CLOSE, closed=Closed.EXPIRED, spent=attempt.spent, in_doubt=attempt.in_doubt
+        )
+    return None
+
+
+def _token_forgotten(attempt: Attempt, rules: Rules, now: datetime) -> bool:
+    if rules.token_ttl_seconds is None or attempt.in_doubt_since is None:
+        return False
+    return now > attempt.in_doubt_since + timedelta(seconds=TOKEN_TTL_SHARE * rules.token_ttl_seconds)
+
+
+def _too_old(attempt: Attempt, rules: Rules, now: datetime) -> bool:
+    down_since = attempt.down_since
+    return down_since is not None and (now - down_since).total_seconds() > rules.policy.max_age_seconds
+
+
+def _retry_delay(answer: Retryable, rules: Rules, failures: int, now: datetime, random: Random) -> float:
+    backoff = rules.policy.backoff.delay_seconds(failures, random)
+    asked = retry_after_seconds(answer.retry_after, now=now)
+    return backoff if asked is None else max(backoff, min(asked, rules.policy.retry_after_max_seconds))
+
+
+def retry_after_seconds(value: float | str | None, *, now: datetime) -> float | None:
+    """Seconds that a Retry-After asks for: a number, a number as text, or an HTTP date. Nonsense is None.
+
+    Negative numbers and past dates ask for nothing (0). Infinite and absurdly large values are left to the ceiling.
+    """
+    if value is None or isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return _seconds(value)
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return _seconds(int(text[:18]))
+    return _until_http_date(text, now)
+
+
+def _seconds(value: float) -> float | None:
+    return None if math.isnan(value) else max(float(value), 0.0)
+
+
+def _until_http_date(text: str, now: datetime) -> float | None:
+    try:
+        moment = parsedate_to_datetime(text)
+        return max((moment - now).total_seconds(), 0.0)
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise InvalidValue(f"{name} is {value!r}; it must be between {low} and {high}.")

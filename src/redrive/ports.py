@@ -1,0 +1,402 @@
+"""The seams as types: what the engine needs from a transport, a store and a clock.
+
+`Transport` is seam S2, `Record` seam S3, `Store` what the relay and the duties need from PostgreSQL (or from the model
+store of `redrive.testing`, which the same conformance tests hold to the same promises). Every verb of the store is one
+short transaction; each takes `now`, None meaning the database's clock (ruling 6: only tests pass it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from redrive.answers import Answer, LookupAnswer
+from redrive.message import Attempt, CancelAnswer, Fence, HistoryEntry, MessageId, ParkReason, WorkerId
+from redrive.policy import Settlement
+
+
+class TransientFailure(Exception):
+    """The database could not be reached, or asked to try again (deadlock, serialisation). Nothing else is wrong."""
+
+
+class RecordFailed(Exception):
+    """`record` failed for a reason of its own; its transaction was rolled back. The cause is in `__cause__`."""
+
+
+class NotBegun(Exception):
+    """A handler was cut off before its first line ran: nothing can have happened, so the claim is handed back."""
+
+
+class Transport(Protocol):
+    """How a message reaches its destination. Only `send` is required; the options say which others exist."""
+
+    def send(self, attempt: Attempt, /) -> Awaitable[Answer | None]: ...
+
+
+class CanValidate(Protocol):
+    def validate(self, attempt: Attempt, /) -> Awaitable[None]:
+        """Raise `Terminal` when the payload cannot be sent; nothing has gone out yet."""
+        ...
+
+
+class CanLookUp(Protocol):
+    def lookup(self, attempt: Attempt, /) -> Awaitable[LookupAnswer]: ...
+
+
+class Record(Protocol):
+    """Your writes inside our settle transaction: all of it commits, or none."""
+
+    def __call__(self, conn: Any, attempt: Attempt, settlement: Settlement) -> Awaitable[None]: ...
+
+
+class Clock(Protocol):
+    """Monotonic seconds of this process, for timeouts and leases. Wall-clock time comes from the database."""
+
+    def monotonic(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class Room(NamedTuple):
+    """How many messages of one destination and priority level a relay can take now."""
+
+    destination: str
+    level: int
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """attempts: what this worker holds now. expired: messages closed as expired instead of being handed out."""
+
+    attempts: Sequence[Attempt] = ()
+    expired: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A settlement with what the archive keeps about the attempt.
+
+    text, stack, context: redacted already (`redrive.redact`). latency_ms: from dispatch to answer.
+    kept_answer: with park reason unrecorded, what the destination said (`answers.to_json`).
+    policy_version: which rules judged it (I52).
+    """
+
+    attempt: Attempt
+    settlement: Settlement
+    latency_ms: int | None = None
+    text: str | None = None
+    stack: str | None = None
+    context: Mapping[str, Any] = field(default_factory=dict)
+    kept_answer: Mapping[str, Any] | None = None
+    policy_version: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """refused: claims that were lost meanwhile; their answers are kept as evidence (`late_answer`).
+
+    settled: how many were written now. repeated: claims that an earlier, seemingly lost, commit had settled already.
+    """
+
+    settled: int
+    refused: Sequence[Fence] = ()
+    repeated: Sequence[Fence] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """requeued: claims that ran out and are pending again, in doubt, each a suspect."""
+
+    requeued: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayInfo:
+    """How a relay presents itself: shown by `status`, and used to see which destinations nobody handles (G-29).
+
+    records: those of its destinations that have a `record`. policies: destination to the version of its rules.
+    """
+
+    worker: WorkerId
+    name: str
+    host: str
+    pid: int
+    version: str
+    destinations: Sequence[str]
+    records: Sequence[str] = ()
+    policies: Mapping[str, str] = field(default_factory=dict)
+    suspects_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationState:
+    """What the database says about a destination. pause_reason: `bug`, `epoch`, or an operator's words."""
+
+    name: str
+    paused: bool
+    pause_reason: str | None = None
+    paused_by: str | None = None
+    paused_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedRecord:
+    """A message that waits for a person (G-15, G-27)."""
+
+    id: MessageId
+    reason: ParkReason
+    tenant: str
+    destination: str
+    kind: str
+    key: str | None
+    error_class: str
+    stage: str
+    attempt: int
+    spent: int
+    crashes: int
+    exhausted: bool
+    in_doubt_since: datetime | None
+    first_failed_at: datetime
+    last_failed_at: datetime
+    parked_at: datetime
+    text: str | None
+    stack: str | None
+    context: Mapping[str, Any]
+    kept_answer: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageView:
+    """One message as an operator sees it. state: pending, leased, parked, or how it was closed."""
+
+    id: MessageId
+    tenant: str
+    destination: str
+    kind: str
+    key: str | None
+    state: str
+    detail: str | None
+    stage: str
+    version: int
+    priority: str
+    attempt: int
+    spent: int
+    due_at: datetime | None
+    created_at: datetime
+    expires_at: datetime | None
+    body_bytes: int
+    content_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """Pending and leased work of one destination. oldest_due_seconds: how long the oldest due message has waited."""
+
+    destination: str
+    pending: int
+    due: int
+    retrying: int
+    suspects: int
+    leased: int
+    parked: Mapping[str, int]
+    oldest_due_seconds: float | None
+    paused: bool
+    pause_reason: str | None
+    handled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayState:
+    worker: UUID
+    name: str
+    host: str
+    pid: int
+    version: str
+    destinations: Sequence[str]
+    started_at: datetime
+    seen_seconds_ago: float
+    leases: int
+    live: bool
+    suspects_only: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DutyState:
+    name: str
+    every_seconds: float
+    last_finished_at: datetime | None
+    last_result: str | None
+    overdue: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What flows, what waits and who works, in one snapshot."""
+
+    at: datetime
+    backlog: Sequence[Backlog]
+    relays: Sequence[RelayState]
+    duties: Sequence[DutyState]
+    late_answers: int
+
+    @property
+    def unhandled(self) -> Sequence[str]:
+        """Destinations with open messages that no live relay handles (G-29)."""
+        return [b.destination for b in self.backlog if not b.handled and (b.pending or b.leased)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFilter:
+    """What `messages list` shows; None = any. before: keyset position, the id of the last row already seen."""
+
+    state: str | None = None
+    destination: str | None = None
+    tenant: str | None = None
+    kind: str | None = None
+    key: str | None = None
+    before: MessageId | None = None
+    limit: int = 50
+
+
+class Store(Protocol):
+    """What the relay and the duties need. A verb either happened as a whole or not at all."""
+
+    async def claim(
+        self, worker: WorkerId, rooms: Sequence[Room], *, lease_seconds: float, now: datetime | None = None
+    ) -> Claimed: ...
+
+    async def claim_suspect(
+        self,
+        worker: WorkerId,
+        destinations: Sequence[str],
+        *,
+        lease_seconds: float,
+        now: datetime | None = None,
+    ) -> Claimed: ...
+
+    async def has_suspect(self, destinations: Sequence[str], *, now: datetime | None = None) -> bool:
+        """Whether `claim_suspect` would find something."""
+        ...
+
+    async def settle(
+        self, worker: WorkerId, outcomes: Sequence[Outcome], *, now: datetime | None = None
+    ) -> Settled: ...
+
+    async def settle_one(
+        self,
+        worker: WorkerId,
+        outcome: Outcome,
+        record: Record,
+        *,
+        on_step: Callable[[str], None],
+        now: datetime | None = None,
+    ) -> Settled:
+        """Fence, record, settle in one transaction. `on_step` hears fence, record and commit before each begins."""
+        ...
+
+    async def hand_back(
+        self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
+    ) -> Sequence[Fence]:
+        """Give back claims that were not begun; they spend nothing. Returns those that were still ours."""
+        ...
+
+    async def renew(
+        self, worker: WorkerId, fences: Sequence[Fence], *, lease_seconds: float, now: datetime | None = None
+    ) -> Sequence[Fence]:
+        """Lengthen leases; returns those that are still ours. One that is locked by its own settle counts as ours."""
+        ...
+
+    async def is_leased(self, fence: Fence) -> bool: ...
+
+    async def reap(
+        self, *, limit: int, worker: WorkerId | None = None, now: datetime | None = None
+    ) -> Reaped:
+        """Requeue claims that ran out; with `worker`, all claims of a worker that is known to be dead."""
+        ...
+
+    async def expire(self, *, limit: int, now: datetime | None = None) -> int: ...
+
+    async def cancel(
+        self,
+        id: MessageId,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        now: datetime | None = None,
+    ) -> CancelAnswer: ...
+
+    async def requeue(
+        self,
+        id: MessageId,
+        *,
+        actor: str,
+        reason: str,
+        stage: str | None = None,
+        now: datetime | None = None,
+    ) -> None: ...
+
+    async def confirm(
+        self,
+        id: MessageId,
+        *,
+        actor: str,
+        reason: str,
+        reference: str | None = None,
+        now: datetime | None = None,
+    ) -> None: ...
+
+    async def deny(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None: ...
+
+    async def repair(
+        self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None
+    ) -> None: ...
+
+    async def discard(
+        self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None
+    ) -> None: ...
+
+    async def pause(
+        self, destination: str, *, actor: str, reason: str, now: datetime | None = None
+    ) -> bool: ...
+
+    async def resume(
+        self, destination: str, *, actor: str, reason: str, now: datetime | None = None
+    ) -> bool: ...
+
+    async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None: ...
+
+    async def heartbeat(self, worker: WorkerId, *, now: datetime | None = None) -> Sequence[DestinationState]:
+        """Say that this relay lives; returns the state of the destinations that it handles."""
+        ...
+
+    async def deregister(self, worker: WorkerId) -> None: ...
+
+    async def begin_duty(
+        self, name: str, worker: WorkerId, *, every_seconds: float, now: datetime | None = None
+    ) -> bool:
+        """True when the duty is due and nobody else is at it; the caller then runs it and ends it."""
+        ...
+
+    async def end_duty(
+        self, name: str, worker: WorkerId, *, result: str, now: datetime | None = None
+    ) -> None: ...
+
+    async def forget_relays(self, *, after_seconds: float, now: datetime | None = None) -> int: ...
+
+    async def make_partitions(
+        self, *, width_seconds: float, ahead: int, now: datetime | None = None
+    ) -> int: ...
+
+    async def ranges(self) -> Sequence[tuple[datetime, datetime]]:
+        """Start and end of every partition range, oldest first."""
+        ...
+
+    async def retire(self, starts_at: datetime) -> str:
+        """Drop one range if nothing in it is open: retired, open, young or none."""
+        ...
+
+    async def history(self, id: MessageId) -> Sequence[HistoryEntry]: ...

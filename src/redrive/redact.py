@@ -1,0 +1,107 @@
+"""The one place where anything is made fit for a log line, a metric label, a parked record or a page (G-15).
+
+An allow-list: a context keeps only the fields named here, a text only what has the shape of plain words, a stack only
+places in code. Exception messages and local variables are never kept, because they carry the data of the message.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final
+
+TEXT_MAX: Final = 2000  # characters; ruling 11 (MaxErrorTextLength)
+STACK_FRAMES_MAX: Final = 30
+HIDDEN: Final = "[…]"
+
+CONTEXT_FIELDS: Final = frozenset(
+    {
+        "attempt",
+        "body_bytes",
+        "body_sha256",
+        "content_type",
+        "crashes",
+        "destination",
+        "error_type",
+        "exhausted",
+        "in_doubt",
+        "kind",
+        "lookups",
+        "message_id",
+        "policy_version",
+        "reference",
+        "request_id",
+        "spent",
+        "stage",
+        "tenant",
+        "token",
+        "upstream_code",
+        "version",
+        "worker",
+    }
+)
+
+# A word of plain text, a small number, a code such as HTTP_503. Anything else in a text may be data, and is hidden.
+_PLAIN = re.compile(r"(?:[A-Za-z]{1,24}|\d{1,5}(?:\.\d{1,3})?|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)[.,;:!?]?\Z")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\{.*\}|<[^>]*>", re.DOTALL)
+_UNSTORABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+
+
+def text(value: object, *, limit: int = TEXT_MAX) -> str:
+    """A text that somebody gave as an explanation, with everything hidden that is not plain words."""
+    spaced = _QUOTED.sub(f" {HIDDEN} ", storable(value)[: 4 * limit])
+    words = [word if word == HIDDEN or _PLAIN.match(word) else HIDDEN for word in spaced.split()]
+    return storable(" ".join(_without_repeats(words)), limit=limit)
+
+
+def storable(value: object, *, limit: int = TEXT_MAX) -> str:
+    """Any value as text that PostgreSQL can always store: no NUL, no lone surrogate, cut on a character boundary."""
+    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", str(value))[:limit]
+
+
+def context(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Only the fields of the allow-list, each a short plain value."""
+    return {name: _plain(value) for name, value in values.items() if name in CONTEXT_FIELDS}
+
+
+def stack(error: BaseException) -> str:
+    """Where it happened: exception types and places in code, causes included; no messages, no locals, no source lines."""
+    parts = []
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        parts.append("\n".join([error_type(current), *_places(current.__traceback__)]))
+        current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
+    return storable("\ncaused by ".join(parts), limit=4 * TEXT_MAX)
+
+
+def error_type(error: BaseException) -> str:
+    """Module and name of the exception's class: code, not data."""
+    kind = type(error)
+    return storable(
+        kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",
+        limit=200,
+    )
+
+
+def _places(trace: TracebackType | None) -> list[str]:
+    frames = traceback.extract_tb(trace)[-STACK_FRAMES_MAX:]
+    return [f"  {_module_path(frame.filename)}:{frame.lineno} in {frame.name}" for frame in frames]
+
+
+def _module_path(filename: str) -> str:
+    """The last three parts of a path: enough to find the code, nothing about the machine."""
+    return "/".join(filename.split("/")[-3:])
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return storable(value, limit=200)
+
+
+def _without_repeats(words: list[str]) -> list[str]:
+    return [word for i, word in enumerate(words) if word != HIDDEN or i == 0 or words[i - 1] != HIDDEN]
