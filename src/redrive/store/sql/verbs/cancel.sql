@@ -1,0 +1,70 @@
+-- cancel: no further attempt of a message (ruling 14). Linearised: after the answer no new dispatch starts.
+-- Answers cancelled, in_flight, in_doubt, parked, already_closed, busy (somebody holds it for longer than a second), or
+-- not_found. p_actor is NULL where the application cancels its own message; an operator's act is also audited.
+-- Locks: the lease row or the pending row, whichever there is. Waits at most lock_timeout, then changes nothing.
+CREATE OR REPLACE FUNCTION redrive.cancel_1(
+    p_id uuid, p_actor text DEFAULT NULL, p_reason text DEFAULT NULL, p_now timestamptz DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '1s'
+AS $body$
+DECLARE
+    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_answer text;
+BEGIN
+    -- A claim may move the message from pending to lease between two looks; it cannot do so for ever.
+    FOR i IN 1..20 LOOP
+        v_answer := redrive.try_cancel(p_id, p_actor, p_reason, v_now);
+        EXIT WHEN v_answer IS NOT NULL;
+    END LOOP;
+    IF p_actor IS NOT NULL AND v_answer IN ('cancelled', 'in_flight', 'in_doubt') THEN
+        PERFORM redrive.audit(p_actor, 'cancel', p_id::text, p_reason, NULL, json_build_object('answer', v_answer), v_now);
+    END IF;
+    RETURN coalesce(v_answer, 'busy');
+EXCEPTION WHEN lock_not_available THEN
+    RETURN 'busy';
+END
+$body$;
+
+-- One look in each place; NULL when the message was on its way between two of them.
+CREATE OR REPLACE FUNCTION redrive.try_cancel(p_id uuid, p_actor text, p_reason text, p_now timestamptz)
+RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_in_doubt boolean;
+    v_pending  pending;
+BEGIN
+    UPDATE lease l SET cancel_requested = true WHERE l.id = p_id RETURNING l.in_doubt_since IS NOT NULL INTO v_in_doubt;
+    IF FOUND THEN
+        RETURN CASE WHEN v_in_doubt THEN 'in_doubt' ELSE 'in_flight' END;
+    END IF;
+    SELECT * INTO v_pending FROM pending p WHERE p.id = p_id FOR UPDATE;
+    IF FOUND THEN
+        RETURN redrive.cancel_pending(v_pending, p_actor, p_reason, p_now);
+    END IF;
+    PERFORM 1 FROM parked k WHERE k.id = p_id;
+    IF FOUND THEN
+        RETURN 'parked';
+    END IF;
+    PERFORM 1 FROM message m WHERE m.id = p_id;
+    IF NOT FOUND THEN
+        RETURN 'not_found';
+    END IF;
+    RETURN CASE WHEN redrive.state_of(p_id) NOT IN ('pending', 'leased', 'parked') THEN 'already_closed' END;
+END
+$body$;
+
+CREATE OR REPLACE FUNCTION redrive.cancel_pending(p_row redrive.pending, p_actor text, p_reason text, p_now timestamptz)
+RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    IF p_row.in_doubt_since IS NOT NULL THEN
+        UPDATE pending p SET cancel_requested = true, due_at = least(p.due_at, p_now) WHERE p.id = p_row.id;
+        RETURN 'in_doubt';
+    END IF;
+    DELETE FROM pending p WHERE p.id = p_row.id;
+    INSERT INTO attempt (message_id, completed_at, attempt, spent, version, verb, tenant, destination, stage, closed, actor,
+                         reason)
+    VALUES (p_row.id, p_now, p_row.attempt, p_row.spent, p_row.version, 'cancel', p_row.tenant, p_row.destination,
+            p_row.stage, 'cancelled', p_actor, p_reason);
+    RETURN 'cancelled';
+END
+$body$;

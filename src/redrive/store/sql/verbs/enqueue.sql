@@ -1,0 +1,77 @@
+-- enqueue: one message in the caller's transaction (G-01 to G-03, G-26).
+-- Returns result = 'new', 'duplicate' (same key, same content) or 'conflict' (same key, other content); raises only for
+-- values out of bounds. A duplicate takes no lock, writes nothing, burns nothing.
+-- Locks: idempotency (insert), then inserts only. Relies on: idempotency's primary key.
+CREATE OR REPLACE FUNCTION redrive.enqueue_1(
+    p_destination  text,
+    p_body         bytea,
+    p_key          text        DEFAULT NULL,
+    p_tenant       text        DEFAULT 'default',
+    p_kind         text        DEFAULT '',
+    p_content_type text        DEFAULT 'application/json',
+    p_headers      json        DEFAULT NULL,
+    p_due_at       timestamptz DEFAULT NULL,
+    p_expires_at   timestamptz DEFAULT NULL,
+    p_level        smallint    DEFAULT 1,
+    p_now          timestamptz DEFAULT NULL,
+    OUT result     text,
+    OUT id         uuid,
+    OUT sequence   bigint,
+    OUT state      text
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+AS $body$
+#variable_conflict use_column
+DECLARE
+    v_now         timestamptz := coalesce(p_now, clock_timestamp());
+    v_hash        bytea;
+    v_fingerprint bytea;
+    v_known       record;
+BEGIN
+    IF NOT redrive.is_within_bounds(p_destination, p_body, p_key, p_tenant, p_kind, p_content_type, p_headers, p_due_at,
+                                    p_expires_at, p_level, v_now) IS TRUE THEN
+        PERFORM redrive.refuse_message(p_destination, p_body, p_key, p_tenant, p_kind, p_content_type, p_headers, p_due_at,
+                                       p_expires_at, p_level, v_now);
+    END IF;
+    id := redrive.new_id();
+    IF p_key IS NOT NULL THEN
+        v_hash := sha256(convert_to(p_key, 'UTF8'));
+        v_fingerprint := redrive.fingerprint(p_destination, p_kind, NULL, p_body);
+        SELECT i.message_id, i.sequence, i.fingerprint INTO v_known
+          FROM idempotency i WHERE i.tenant = p_tenant AND i.key_hash = v_hash;
+        IF NOT FOUND THEN
+            INSERT INTO idempotency (tenant, key_hash, message_id, fingerprint, created_at)
+            VALUES (p_tenant, v_hash, enqueue_1.id, v_fingerprint, v_now)
+            ON CONFLICT DO NOTHING;
+            IF NOT FOUND THEN
+                -- Lost a race: the winner has committed, and a new statement sees it.
+                SELECT i.message_id, i.sequence, i.fingerprint INTO STRICT v_known
+                  FROM idempotency i WHERE i.tenant = p_tenant AND i.key_hash = v_hash;
+            END IF;
+        END IF;
+        IF v_known.message_id IS NOT NULL THEN
+            result := CASE WHEN v_known.fingerprint = v_fingerprint THEN 'duplicate' ELSE 'conflict' END;
+            id := v_known.message_id;
+            sequence := v_known.sequence;
+            state := coalesce(redrive.state_of(v_known.message_id), 'closed');
+            RETURN;
+        END IF;
+    END IF;
+    INSERT INTO message (id, created_at, expires_at, level, tenant, destination, kind, key, content_type, headers, body)
+    VALUES (enqueue_1.id, v_now, p_expires_at, p_level, p_tenant, p_destination, p_kind, p_key, p_content_type,
+            p_headers, p_body);
+    INSERT INTO pending (id, due_at, level, tenant, destination, expires_at)
+    VALUES (enqueue_1.id, greatest(p_due_at, v_now), p_level, p_tenant, p_destination, p_expires_at);
+    result := 'new';
+    state := 'pending';
+END
+$body$;
+
+-- What makes two messages of one key the same: destination, kind, ordering key and the bytes of the payload
+-- (canonical JSON where the producer is ours). Lengths go first, so that no two inputs run together.
+CREATE OR REPLACE FUNCTION redrive.fingerprint(p_destination text, p_kind text, p_order_by text, p_body bytea)
+RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $body$
+    SELECT sha256(convert_to(concat_ws(':', octet_length(p_destination), p_destination, octet_length(p_kind), p_kind,
+                                       coalesce(octet_length(p_order_by), -1), coalesce(p_order_by, ''), ''), 'UTF8')
+                  || p_body)
+$body$;

@@ -1,0 +1,26 @@
+-- expire: close pending messages whose time has passed and that are not in doubt, also where nothing claims them.
+-- Locks: pending rows with SKIP LOCKED. Relies on: pending_expires.
+CREATE OR REPLACE FUNCTION redrive.expire_1(p_limit integer, p_now timestamptz DEFAULT NULL) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_count integer;
+BEGIN
+    WITH ended AS (
+        DELETE FROM pending x WHERE x.ctid = ANY (ARRAY(
+            SELECT p.ctid FROM pending p
+             WHERE p.expires_at <= v_now AND p.in_doubt_since IS NULL AND p.lane IS NULL
+             ORDER BY p.expires_at
+             LIMIT p_limit
+               FOR UPDATE SKIP LOCKED))
+        RETURNING x.*
+    ), archived AS (
+        INSERT INTO attempt (message_id, completed_at, attempt, spent, version, verb, tenant, destination, stage, closed)
+        SELECT e.id, v_now, e.attempt, e.spent, e.version, 'expire', e.tenant, e.destination, e.stage, 'expired'
+          FROM ended e
+    )
+    SELECT count(*) INTO v_count FROM ended;
+    RETURN v_count;
+END
+$body$;

@@ -1,0 +1,20 @@
+-- fence: lock one claim for the rest of this transaction; false when it was lost meanwhile.
+-- The first statement of a settle that runs user code: whoever reaps now waits for nothing (SKIP LOCKED) and takes nothing.
+-- Locks: the lease row.
+CREATE OR REPLACE FUNCTION redrive.fence_1(p_id uuid, p_attempt integer) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    PERFORM 1 FROM lease l WHERE l.id = p_id AND l.attempt = p_attempt FOR UPDATE;
+    RETURN FOUND;
+END
+$body$;
+
+-- is_leased: whether a claim is still held; asked after a handler that settled in its own transaction (ruling 16).
+CREATE OR REPLACE FUNCTION redrive.is_leased_1(p_id uuid, p_attempt integer) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM lease l WHERE l.id = p_id AND l.attempt = p_attempt);
+END
+$body$;

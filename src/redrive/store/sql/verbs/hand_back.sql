@@ -1,0 +1,38 @@
+-- hand_back: claims that were not begun go back as they were; nothing is spent (G-09). Returns those that were ours.
+-- A cancel that was asked for meanwhile ends the message here, unless it is in doubt.
+-- Locks: lease rows in id order.
+CREATE OR REPLACE FUNCTION redrive.hand_back_1(
+    p_worker uuid, p_ids uuid[], p_attempts integer[], p_now timestamptz DEFAULT NULL
+) RETURNS TABLE (id uuid, attempt integer)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off
+AS $body$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+BEGIN
+    RETURN QUERY
+    WITH fenced AS MATERIALIZED (
+        SELECT l.*, l.cancel_requested AND l.in_doubt_since IS NULL AS cancelled
+          FROM (SELECT * FROM unnest(p_ids, p_attempts) AS i(id, attempt) ORDER BY i.id) i
+         CROSS JOIN LATERAL (SELECT x.ctid AS place, x.* FROM lease x
+                              WHERE x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker FOR UPDATE) l
+    ), gone AS (
+        DELETE FROM lease x WHERE x.ctid = ANY (ARRAY(SELECT f.place FROM fenced f))
+    ), archived AS (
+        INSERT INTO attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, in_doubt, verb, tenant,
+                             destination, stage, settlement, closed)
+        SELECT f.id, f.claimed_at, v_now, f.worker, f.attempt, f.spent, f.version, f.in_doubt_since IS NOT NULL,
+               'hand_back', f.tenant, f.destination, f.stage, 'hand_back', CASE WHEN f.cancelled THEN 'cancelled' END
+          FROM fenced f
+    ), back AS (
+        INSERT INTO pending (id, due_at, lane, sequence, attempt, spent, lookups, crashes, version, level, suspect,
+                             cancel_requested, tenant, destination, stage, expires_at, in_doubt_since, down_since,
+                             first_failed_at, policy_version, kept_answer)
+        SELECT f.id, f.due_at, f.lane, f.sequence, f.attempt, f.spent, f.lookups, f.crashes, f.version, f.level, f.alone,
+               f.cancel_requested, f.tenant, f.destination, f.stage, f.expires_at, f.in_doubt_since, f.down_since,
+               f.first_failed_at, f.policy_version, f.kept_answer
+          FROM fenced f WHERE NOT f.cancelled
+    )
+    SELECT f.id, f.attempt FROM fenced f;
+END
+$body$;

@@ -1,0 +1,148 @@
+-- redrive: after state
+-- The five ways out of `parked`, each an operator's act: requeue (dead), confirm and deny (held), repair (unrecorded),
+-- discard (any). Each answers 'done', 'not_found', 'in_flight' …: 'done' or the state that refuses it; nothing is raised.
+-- Locks: the parked row, then inserts, then the audit chain.
+
+-- requeue: dead -> pending with a fresh budget, same id, key, sequence and token; at its stage, or at the one asked for.
+CREATE OR REPLACE FUNCTION redrive.requeue_1(
+    p_id uuid, p_actor text, p_reason text, p_stage text DEFAULT NULL, p_now timestamptz DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_row parked := redrive.unpark(p_id, ARRAY['dead']);
+BEGIN
+    IF v_row.id IS NULL THEN
+        RETURN redrive.refusal(p_id);
+    END IF;
+    PERFORM redrive.pend_again(v_row, 'requeue', coalesce(p_stage, v_row.stage), v_row.in_doubt_since, NULL, p_actor,
+                               p_reason, v_now);
+    RETURN 'done';
+END
+$body$;
+
+-- deny: held -> pending: a person found that it did not happen, so the doubt is gone.
+CREATE OR REPLACE FUNCTION redrive.deny_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_row parked := redrive.unpark(p_id, ARRAY['held']);
+BEGIN
+    IF v_row.id IS NULL THEN
+        RETURN redrive.refusal(p_id);
+    END IF;
+    PERFORM redrive.pend_again(v_row, 'deny', v_row.stage, NULL, NULL, p_actor, p_reason, v_now);
+    RETURN 'done';
+END
+$body$;
+
+-- confirm: held -> delivered: a person found that it did happen. Where the destination records its outcomes, the message
+-- goes back with the answer kept, so that a relay runs `record`; it is never sent.
+CREATE OR REPLACE FUNCTION redrive.confirm_1(
+    p_id uuid, p_actor text, p_reason text, p_reference text DEFAULT NULL, p_now timestamptz DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_row parked := redrive.unpark(p_id, ARRAY['held']);
+BEGIN
+    IF v_row.id IS NULL THEN
+        RETURN redrive.refusal(p_id);
+    END IF;
+    IF EXISTS (SELECT 1 FROM destination d WHERE d.name = v_row.destination AND d.has_record) THEN
+        PERFORM redrive.pend_again(v_row, 'confirm', v_row.stage, NULL,
+                                   json_build_object('answer', 'delivered', 'reference', p_reference), p_actor, p_reason,
+                                   v_now);
+    ELSE
+        PERFORM redrive.close_parked(v_row, 'confirm', 'delivered', p_reference, p_actor, p_reason, v_now);
+    END IF;
+    RETURN 'done';
+END
+$body$;
+
+-- repair: unrecorded -> pending with the answer kept: the next claim runs `record` with it, and never sends.
+CREATE OR REPLACE FUNCTION redrive.repair_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_row parked := redrive.unpark(p_id, ARRAY['unrecorded']);
+BEGIN
+    IF v_row.id IS NULL THEN
+        RETURN redrive.refusal(p_id);
+    END IF;
+    PERFORM redrive.pend_again(v_row, 'repair', v_row.stage, v_row.in_doubt_since, v_row.kept_answer, p_actor, p_reason,
+                               v_now);
+    RETURN 'done';
+END
+$body$;
+
+-- discard: parked -> closed, whatever the reason: nobody will send it or record it any more.
+CREATE OR REPLACE FUNCTION redrive.discard_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_row parked := redrive.unpark(p_id, ARRAY['dead', 'held', 'unrecorded']);
+BEGIN
+    IF v_row.id IS NULL THEN
+        RETURN redrive.refusal(p_id);
+    END IF;
+    PERFORM redrive.close_parked(v_row, 'discard', 'discarded', NULL, p_actor, p_reason, v_now);
+    RETURN 'done';
+END
+$body$;
+
+-- unpark: the parked row, removed; no row where it is not parked for one of these reasons.
+CREATE OR REPLACE FUNCTION redrive.unpark(p_id uuid, p_reasons text[]) RETURNS redrive.parked
+LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_row parked;
+BEGIN
+    DELETE FROM parked k WHERE k.id = p_id AND k.reason = ANY (p_reasons) RETURNING k.* INTO v_row;
+    RETURN v_row;
+END
+$body$;
+
+-- refusal: why an act does not fit: the state of the message, with the reason where it is parked.
+CREATE OR REPLACE FUNCTION redrive.refusal(p_id uuid) RETURNS text LANGUAGE sql STABLE
+AS $body$
+    SELECT coalesce((SELECT k.reason FROM redrive.parked k WHERE k.id = p_id), redrive.state_of(p_id), 'not_found')
+$body$;
+
+CREATE OR REPLACE FUNCTION redrive.pend_again(
+    p_row redrive.parked, p_verb text, p_stage text, p_in_doubt_since timestamptz, p_kept_answer json, p_actor text,
+    p_reason text, p_now timestamptz
+) RETURNS void LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    INSERT INTO pending (id, due_at, lane, sequence, attempt, version, level, tenant, destination, stage, expires_at,
+                         in_doubt_since, policy_version, kept_answer)
+    VALUES (p_row.id, p_now, p_row.lane, p_row.sequence, p_row.attempt, p_row.version, p_row.level, p_row.tenant,
+            p_row.destination, p_stage, p_row.expires_at, p_in_doubt_since, p_row.policy_version, p_kept_answer);
+    INSERT INTO attempt (message_id, completed_at, due_at, attempt, spent, version, in_doubt, verb, tenant, destination,
+                         stage, actor, reason)
+    VALUES (p_row.id, p_now, p_now, p_row.attempt, p_row.spent, p_row.version, p_in_doubt_since IS NOT NULL, p_verb,
+            p_row.tenant, p_row.destination, p_stage, p_actor, p_reason);
+    PERFORM redrive.audit(p_actor, p_verb, p_row.id::text, p_reason,
+                          json_build_object('state', 'parked', 'reason', p_row.reason, 'stage', p_row.stage),
+                          json_build_object('state', 'pending', 'stage', p_stage), p_now);
+END
+$body$;
+
+CREATE OR REPLACE FUNCTION redrive.close_parked(
+    p_row redrive.parked, p_verb text, p_closed text, p_reference text, p_actor text, p_reason text, p_now timestamptz
+) RETURNS void LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    INSERT INTO attempt (message_id, completed_at, attempt, spent, version, in_doubt, verb, tenant, destination, stage,
+                         closed, reference, actor, reason)
+    VALUES (p_row.id, p_now, p_row.attempt, p_row.spent, p_row.version, p_row.in_doubt_since IS NOT NULL, p_verb,
+            p_row.tenant, p_row.destination, p_row.stage, p_closed, p_reference, p_actor, p_reason);
+    PERFORM redrive.audit(p_actor, p_verb, p_row.id::text, p_reason,
+                          json_build_object('state', 'parked', 'reason', p_row.reason),
+                          json_build_object('state', p_closed, 'reference', p_reference), p_now);
+END
+$body$;

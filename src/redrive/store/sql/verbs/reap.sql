@@ -1,0 +1,43 @@
+-- reap: claims that ran out come back pending: same id, unspent, in doubt, each a suspect; the archive says so (G-14).
+-- A lease has run out when it is past `until` *and* past the server's start plus a lease, so that an outage of
+-- PostgreSQL does not turn live work into crashes; or when it ends impossibly far in the future (a clock that jumped).
+-- With p_worker: all claims of a worker whose process is known to be dead. Only a crash while alone counts (G-18).
+-- Locks: lease rows with SKIP LOCKED, so a settle in progress wins.
+CREATE OR REPLACE FUNCTION redrive.reap_1(
+    p_limit integer, p_worker uuid DEFAULT NULL, p_now timestamptz DEFAULT NULL
+) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_count integer;
+BEGIN
+    WITH ended AS (
+        DELETE FROM lease x WHERE x.ctid = ANY (ARRAY(
+            SELECT l.ctid FROM lease l
+             WHERE CASE WHEN p_worker IS NOT NULL THEN l.worker = p_worker
+                        ELSE (l.until < v_now
+                              AND v_now > pg_postmaster_start_time() + make_interval(secs => l.lease_seconds))
+                             OR l.until > v_now + make_interval(secs => 2 * l.lease_seconds) END
+             LIMIT p_limit
+               FOR UPDATE SKIP LOCKED))
+        RETURNING x.*
+    ), archived AS (
+        INSERT INTO attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, in_doubt, verb, tenant,
+                             destination, stage, code)
+        SELECT e.id, e.claimed_at, v_now, e.worker, e.attempt, e.spent, e.version, true, 'reap', e.tenant, e.destination,
+               e.stage, CASE WHEN p_worker IS NULL THEN 'LEASE_RAN_OUT' ELSE 'WORKER_DIED' END
+          FROM ended e
+    ), back AS (
+        INSERT INTO pending (id, due_at, lane, sequence, attempt, spent, lookups, crashes, version, level, suspect,
+                             cancel_requested, tenant, destination, stage, expires_at, in_doubt_since, down_since,
+                             first_failed_at, policy_version, kept_answer)
+        SELECT e.id, v_now, e.lane, e.sequence, e.attempt, e.spent, e.lookups, e.crashes + e.alone::integer, e.version,
+               e.level, true, e.cancel_requested, e.tenant, e.destination, e.stage, e.expires_at,
+               coalesce(e.in_doubt_since, v_now), e.down_since, coalesce(e.first_failed_at, v_now), e.policy_version,
+               e.kept_answer
+          FROM ended e
+    )
+    SELECT count(*) INTO v_count FROM ended;
+    RETURN v_count;
+END
+$body$;

@@ -1,0 +1,175 @@
+-- settle: outcomes of claims. Each input row either finds its lease (id, attempt), which is deleted and everything
+-- follows from it, or is refused: no lease row, no effect but a late answer kept (G-14).
+-- A claim that is gone because this worker has settled it before (a commit whose reply was lost) is 'repeated'.
+-- Returns the rows that were not settled: (id, attempt, 'refused' | 'repeated').
+-- Locks: lease rows in id order. Relies on: lease's primary key, one probe per input row (never a join of two sets).
+--
+-- p_doubts: 'none', 'keep' (since the moment already known) or 'now'. p_delays: seconds until the next attempt.
+-- A cancel that was asked for meanwhile turns a retry or an advance without doubt into the end of the message.
+CREATE OR REPLACE FUNCTION redrive.settle_1(
+    p_worker          uuid,
+    p_verb            text,
+    p_ids             uuid[],
+    p_attempts        integer[],
+    p_settlements     text[],
+    p_closed          text[],
+    p_answers         text[],
+    p_codes           text[],
+    p_texts           text[],
+    p_references      text[],
+    p_results         text[],
+    p_latencies       integer[],
+    p_spent           integer[],
+    p_lookups         integer[],
+    p_delays          float8[],
+    p_doubts          text[],
+    p_down            boolean[],
+    p_stages          text[],
+    p_destinations    text[],
+    p_park_reasons    text[],
+    p_exhausted       boolean[],
+    p_halts           boolean[],
+    p_stacks          text[],
+    p_contexts        text[],
+    p_kept_answers    text[],
+    p_policy_versions text[],
+    p_now             timestamptz DEFAULT NULL
+) RETURNS TABLE (id uuid, attempt integer, result text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off
+AS $body$
+#variable_conflict use_column
+DECLARE
+    v_now  timestamptz := coalesce(p_now, clock_timestamp());
+    v_held uuid[];
+BEGIN
+    WITH input AS MATERIALIZED (
+        SELECT * FROM unnest(p_ids, p_attempts, p_settlements, p_closed, p_answers, p_codes, p_texts, p_references,
+                             p_results, p_latencies, p_spent, p_lookups, p_delays, p_doubts, p_down, p_stages,
+                             p_destinations, p_park_reasons, p_exhausted, p_halts, p_stacks, p_contexts, p_kept_answers,
+                             p_policy_versions)
+             AS i(id, attempt, settlement, closed, answer, code, text, reference, result, latency_ms, spent, lookups,
+                  delay_seconds, doubt, down, next_stage, next_destination, park_reason, exhausted, halts, stack, context,
+                  kept_answer, policy_version)
+         ORDER BY i.id
+    ), fenced AS MATERIALIZED (
+        SELECT i.attempt AS fence, i.settlement, i.closed, i.answer, i.code, i.text, i.reference, i.result, i.latency_ms,
+               i.spent, i.lookups, i.delay_seconds, i.down, i.next_stage, i.next_destination, i.park_reason, i.exhausted,
+               i.halts, i.stack, i.context, i.kept_answer, i.policy_version, l.place, l.id, l.claimed_at, l.due_at,
+               l.worker, l.lane, l.sequence, l.crashes, l.version, l.level, l.tenant, l.destination, l.stage, l.expires_at,
+               l.down_since, l.first_failed_at, l.cancel_requested, l.kept_answer AS answer_before,
+               CASE i.doubt WHEN 'none' THEN NULL WHEN 'keep' THEN coalesce(l.in_doubt_since, v_now) ELSE v_now END
+                   AS in_doubt_since
+          FROM input i
+         CROSS JOIN LATERAL (SELECT x.ctid AS place, x.* FROM lease x
+                              WHERE x.id = i.id AND x.attempt = i.attempt FOR UPDATE) l
+    ), gone AS (
+        DELETE FROM lease x WHERE x.ctid = ANY (ARRAY(SELECT f.place FROM fenced f))
+    ), judged AS MATERIALIZED (
+        SELECT f.*, f.cancel_requested AND f.settlement IN ('retry', 'advance') AND f.in_doubt_since IS NULL AS cancelled
+          FROM fenced f
+    ), archived AS (
+        INSERT INTO attempt (message_id, claimed_at, completed_at, due_at, worker, attempt, spent, version, latency_ms,
+                             in_doubt, verb, tenant, destination, stage, settlement, answer, closed, code, policy_version,
+                             text, reference, result)
+        SELECT j.id, j.claimed_at, v_now,
+               CASE WHEN j.settlement = 'retry' AND NOT j.cancelled THEN v_now + make_interval(secs => j.delay_seconds) END,
+               j.worker, j.fence, j.spent, j.version, j.latency_ms, j.in_doubt_since IS NOT NULL, p_verb, j.tenant,
+               j.destination, j.stage, j.settlement, j.answer, CASE WHEN j.cancelled THEN 'cancelled' ELSE j.closed END,
+               j.code, j.policy_version, j.text, j.reference, j.result::json
+          FROM judged j
+    ), back AS (
+        INSERT INTO pending (id, due_at, lane, sequence, attempt, spent, lookups, crashes, version, level, suspect,
+                             cancel_requested, tenant, destination, stage, expires_at, in_doubt_since, down_since,
+                             first_failed_at, policy_version)
+        SELECT j.id, v_now + make_interval(secs => j.delay_seconds), j.lane, j.sequence, j.fence, j.spent, j.lookups,
+               j.crashes, j.version, j.level, j.crashes > 0, j.cancel_requested, j.tenant,
+               coalesce(j.next_destination, j.destination), coalesce(j.next_stage, j.stage), j.expires_at,
+               j.in_doubt_since, CASE WHEN j.down THEN coalesce(j.down_since, v_now) END,
+               CASE WHEN j.settlement = 'retry' THEN coalesce(j.first_failed_at, v_now) END, j.policy_version
+          FROM judged j WHERE j.settlement IN ('retry', 'advance') AND NOT j.cancelled
+    ), parked AS (
+        INSERT INTO parked (id, reason, parked_at, first_failed_at, last_failed_at, tenant, destination, stage, version,
+                            level, lane, sequence, attempt, spent, lookups, crashes, error_class, exhausted, halts,
+                            in_doubt_since, expires_at, policy_version, last_text, last_stack, context, kept_answer)
+        SELECT j.id, j.park_reason, v_now, coalesce(j.first_failed_at, v_now), v_now, j.tenant, j.destination, j.stage,
+               j.version, j.level, j.lane, j.sequence, j.fence, j.spent, j.lookups, j.crashes, j.code, j.exhausted, j.halts,
+               j.in_doubt_since, j.expires_at, j.policy_version, j.text, j.stack, coalesce(j.context, '{}')::json,
+               coalesce(j.kept_answer::json, j.answer_before)
+          FROM judged j WHERE j.settlement = 'park'
+    )
+    SELECT array_agg(f.id) INTO v_held FROM fenced f;
+
+    IF coalesce(cardinality(v_held), 0) < cardinality(p_ids) THEN
+        RETURN QUERY SELECT * FROM redrive.refuse(p_worker, p_ids, p_attempts, v_held, p_settlements, p_answers, p_codes,
+                                                  p_references, p_texts, v_now);
+    END IF;
+END
+$body$;
+
+-- settle_delivered: the same for plain deliveries, which is nearly all of them: five arrays instead of twenty-four.
+CREATE OR REPLACE FUNCTION redrive.settle_delivered_1(
+    p_worker          uuid,
+    p_ids             uuid[],
+    p_attempts        integer[],
+    p_latencies       integer[],
+    p_references      text[],
+    p_policy_versions text[],
+    p_now             timestamptz DEFAULT NULL
+) RETURNS TABLE (id uuid, attempt integer, result text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off
+AS $body$
+#variable_conflict use_column
+DECLARE
+    v_now  timestamptz := coalesce(p_now, clock_timestamp());
+    v_held uuid[];
+BEGIN
+    WITH fenced AS MATERIALIZED (
+        SELECT i.latency_ms, i.reference, i.policy_version, l.*
+          FROM (SELECT * FROM unnest(p_ids, p_attempts, p_latencies, p_references, p_policy_versions)
+                           AS i(id, attempt, latency_ms, reference, policy_version) ORDER BY i.id) i
+         CROSS JOIN LATERAL (SELECT x.ctid AS place, x.id, x.attempt, x.claimed_at, x.worker, x.spent, x.version, x.tenant,
+                                    x.destination, x.stage
+                               FROM lease x WHERE x.id = i.id AND x.attempt = i.attempt FOR UPDATE) l
+    ), gone AS (
+        DELETE FROM lease x WHERE x.ctid = ANY (ARRAY(SELECT f.place FROM fenced f))
+    ), archived AS (
+        INSERT INTO attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, latency_ms, verb,
+                             tenant, destination, stage, settlement, answer, closed, policy_version, reference)
+        SELECT f.id, f.claimed_at, v_now, f.worker, f.attempt, f.spent + 1, f.version, f.latency_ms, 'settle', f.tenant,
+               f.destination, f.stage, 'close', 'delivered', 'delivered', f.policy_version, f.reference
+          FROM fenced f
+    )
+    SELECT array_agg(f.id) INTO v_held FROM fenced f;
+
+    IF coalesce(cardinality(v_held), 0) < cardinality(p_ids) THEN
+        RETURN QUERY SELECT * FROM redrive.refuse(
+            p_worker, p_ids, p_attempts, v_held, array_fill('close'::text, ARRAY[cardinality(p_ids)]),
+            array_fill('delivered'::text, ARRAY[cardinality(p_ids)]), NULL, p_references, NULL, v_now);
+    END IF;
+END
+$body$;
+
+-- refuse: outcomes whose claim is gone. A new statement: it sees what a settle that we waited for has committed.
+CREATE OR REPLACE FUNCTION redrive.refuse(
+    p_worker uuid, p_ids uuid[], p_attempts integer[], p_held uuid[], p_settlements text[], p_answers text[],
+    p_codes text[], p_references text[], p_texts text[], p_now timestamptz
+) RETURNS TABLE (id uuid, attempt integer, result text) LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH lost AS MATERIALIZED (
+        SELECT i.*, EXISTS (SELECT 1 FROM attempt a
+                             WHERE a.message_id = i.id AND a.attempt = i.attempt AND a.worker = p_worker
+                               AND a.verb IN ('settle', 'complete')) AS repeated
+          FROM unnest(p_ids, p_attempts, p_settlements, p_answers, p_codes, p_references, p_texts)
+               AS i(id, attempt, settlement, answer, code, reference, text)
+         WHERE p_held IS NULL OR i.id <> ALL (p_held)
+    ), kept AS (
+        INSERT INTO late_answer (message_id, attempt, worker, at, settlement, answer, code, reference, text)
+        SELECT l.id, l.attempt, p_worker, p_now, l.settlement, l.answer, l.code, l.reference, l.text
+          FROM lost l WHERE NOT l.repeated
+    )
+    SELECT l.id, l.attempt, CASE WHEN l.repeated THEN 'repeated' ELSE 'refused' END FROM lost l;
+END
+$body$;

@@ -1,0 +1,69 @@
+-- redrive: after views
+-- Who may do what. Producers and relays may only call verbs; people read views under row-level security and act by verbs;
+-- nobody but the owner touches a table. `redrive.tenant` limits a reader's session to one tenant, '*' means all.
+DO $roles$
+DECLARE
+    v_role text;
+BEGIN
+    FOREACH v_role IN ARRAY ARRAY['redrive_producer', 'redrive_relay', 'redrive_operator', 'redrive_viewer',
+                                  'redrive_auditor'] LOOP
+        IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = v_role) THEN
+            BEGIN
+                EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOBYPASSRLS', v_role);
+            EXCEPTION WHEN duplicate_object OR unique_violation THEN
+                NULL;  -- another database of this server made it at the same moment
+            END;
+        END IF;
+    END LOOP;
+END
+$roles$;
+
+REVOKE ALL ON SCHEMA redrive FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA redrive FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA redrive FROM PUBLIC;
+GRANT USAGE ON SCHEMA redrive TO redrive_producer, redrive_relay, redrive_operator, redrive_viewer, redrive_auditor;
+
+GRANT EXECUTE ON FUNCTION
+    redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1
+    TO redrive_producer;
+GRANT EXECUTE ON FUNCTION
+    redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.claim_1, redrive.claim_suspect_1, redrive.has_suspect_1,
+    redrive.fence_1,
+    redrive.settle_1, redrive.settle_delivered_1, redrive.hand_back_1, redrive.renew_1, redrive.reap_1, redrive.expire_1,
+    redrive.register_1, redrive.heartbeat_1, redrive.deregister_1, redrive.forget_relays_1, redrive.begin_duty_1,
+    redrive.end_duty_1, redrive.make_partitions_1, redrive.retire_1, redrive.pause_1, redrive.is_leased_1,
+    redrive.ranges_1
+    TO redrive_relay;
+GRANT EXECUTE ON FUNCTION
+    redrive.cancel_1, redrive.requeue_1, redrive.confirm_1, redrive.deny_1, redrive.repair_1, redrive.discard_1,
+    redrive.pause_1, redrive.resume_1
+    TO redrive_operator;
+
+-- Readers. The payload is in no grant: reading it is a permission of its own.
+GRANT EXECUTE ON FUNCTION redrive.state_of, redrive.is_paused, redrive.earlier_attempts, redrive.action_hash
+    TO redrive_viewer, redrive_operator, redrive_auditor;
+GRANT SELECT (id, created_at, expires_at, lane, sequence, level, tenant, destination, kind, key, order_by, source_id,
+              content_type)
+    ON redrive.message TO redrive_viewer, redrive_operator, redrive_auditor;
+GRANT SELECT ON redrive.attempt, redrive.pending, redrive.lease, redrive.parked, redrive.destination, redrive.relay,
+    redrive.duty, redrive.failure_group, redrive.late_answer, redrive.schema_version, redrive.partition_range,
+    redrive.messages, redrive.history, redrive.conservation
+    TO redrive_viewer, redrive_operator, redrive_auditor;
+GRANT SELECT ON redrive.operator_action TO redrive_operator, redrive_auditor;
+GRANT SELECT ON redrive.idempotency TO redrive_auditor;
+
+DO $row_security$
+DECLARE
+    v_table text;
+BEGIN
+    FOREACH v_table IN ARRAY ARRAY['message', 'attempt', 'pending', 'lease', 'parked', 'idempotency'] LOOP
+        EXECUTE format('ALTER TABLE redrive.%I ENABLE ROW LEVEL SECURITY', v_table);
+        EXECUTE format('ALTER TABLE redrive.%I FORCE ROW LEVEL SECURITY', v_table);
+        EXECUTE format('DROP POLICY IF EXISTS engine ON redrive.%I', v_table);
+        EXECUTE format('CREATE POLICY engine ON redrive.%I TO %I USING (true) WITH CHECK (true)', v_table, current_user);
+        EXECUTE format('DROP POLICY IF EXISTS tenant ON redrive.%I', v_table);
+        EXECUTE format('CREATE POLICY tenant ON redrive.%I FOR SELECT TO redrive_viewer, redrive_operator, redrive_auditor '
+                       'USING (current_setting(''redrive.tenant'', true) IN (tenant, ''*''))', v_table);
+    END LOOP;
+END
+$row_security$;
