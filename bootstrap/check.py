@@ -1,0 +1,224 @@
+"""Runs every check and test, in the environment `dev`, and says at the end what ran and what did not.
+
+One PostgreSQL 18 serves the whole run and is stopped by its pid, whatever happens. `--full` adds the tests
+that need more than that, and the parts of the suite that must also hold on PostgreSQL 15. A run in which
+something that should have run did not is a failed run. The last line is the plain count of tests. Called by
+`./test`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKERS = "2"
+PG15_BIN = Path("/usr/lib/postgresql/15/bin")
+PG15_PACKAGE = "postgresql-15"
+NO_TESTS = 5  # pytest's exit code when nothing was collected
+
+
+@dataclass
+class Step:
+    """One thing that ran, or did not."""
+
+    name: str
+    ok: bool
+    note: str = ""
+    seconds: float = 0.0
+
+
+@dataclass
+class Report:
+    """What the whole run did."""
+
+    steps: list[Step] = field(default_factory=list)
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return all(step.ok for step in self.steps)
+
+
+def main(arguments: list[str]) -> int:
+    """Run what was asked for; 0 if all of it ran and passed."""
+    options, pytest_arguments = parse(arguments)
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # so that the server is stopped
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
+    os.chdir(ROOT)
+    report = Report()
+    try:
+        if not options.quick:
+            check_code(report)
+        run_tests(report, options, pytest_arguments)
+    except KeyboardInterrupt:
+        report.steps.append(Step("interrupted", ok=False, note="by the keyboard"))
+    print_summary(report)
+    return 0 if report.ok else 1
+
+
+def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Our own options; whatever else there is goes to pytest."""
+    parser = argparse.ArgumentParser(
+        prog="./test",
+        description="Runs lint, types, import contracts and tests. Other arguments go to pytest.",
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="also what needs PostgreSQL 15 and more (installs it, as root)"
+    )
+    parser.add_argument("--soak", action="store_true", help="also the tests that run for minutes")
+    parser.add_argument("--quick", action="store_true", help="the tests only, without lint, types and contracts")
+    return parser.parse_known_args(arguments)
+
+
+def check_code(report: Report) -> None:
+    """What can be said of the code without running it."""
+    for name, command in (
+        ("lint", ["ruff", "check", "--quiet", "."]),
+        ("format", ["ruff", "format", "--check", "--quiet", "."]),
+        ("types", [sys.executable, "-m", "mypy", "--no-error-summary"]),
+        ("contracts", [sys.executable, str(ROOT / "bootstrap/contracts.py")]),
+    ):
+        timed(report, name, partial(run_program, command))
+
+
+def run_program(command: list[str]) -> Step:
+    """Run a program to its end; the step's name is set by `timed`."""
+    code = subprocess.run(command, check=False).returncode
+    return Step("", ok=code == 0, note="" if code == 0 else f"exit code {code}")
+
+
+def timed(report: Report, name: str, action: Callable[[], Step]) -> Step:
+    """Carry out a step, say so, and note how long it took."""
+    print(f"── {name} ──", flush=True)
+    begin = time.monotonic()
+    step = action()
+    step.name, step.seconds = name, time.monotonic() - begin
+    report.steps.append(step)
+    return step
+
+
+def run_tests(report: Report, options: argparse.Namespace, arguments: list[str]) -> None:
+    """The whole suite on PostgreSQL 18 and, with --full, the marked part of it on 15."""
+    asked = [flag for flag in ("--full", "--soak") if getattr(options, flag[2:])]
+    timed(report, "tests on 18", lambda: pytest_on(report, None, [*asked, *arguments]))
+    if not options.full:
+        report.steps.append(Step("tests on 15", ok=True, note="not asked for (./test --full)"))
+        return
+    missing = ensure_pg15()
+    if missing:
+        # As root it could have been installed, so this is a failure; otherwise the summary says it loudly.
+        report.steps.append(Step("tests on 15", ok=os.geteuid() != 0, note=f"SKIPPED: {missing}"))
+        return
+    # Running the marked part alone: whatever else was selected was judged on 18.
+    timed(report, "tests on 15", lambda: pytest_on(report, PG15_BIN, [*asked, "-m", "pg15", *arguments]))
+
+
+def ensure_pg15() -> str | None:
+    """Install PostgreSQL 15 if it is missing and we may; the reason why it is not there, if so."""
+    if (PG15_BIN / "postgres").exists():
+        return None
+    if os.geteuid() != 0:
+        return f"{PG15_PACKAGE} is not installed and only root can install it"
+    if shutil.which("apt-get") is None:
+        return f"{PG15_PACKAGE} is not installed and there is no apt-get to install it"
+    # No cluster and no service of its own: only the programs are wanted.
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    Path("/etc/postgresql-common").mkdir(exist_ok=True)
+    conf = Path("/etc/postgresql-common/createcluster.conf")
+    if not conf.exists():
+        conf.write_text("create_main_cluster = false\n", "ascii")
+    for command in (
+        ["apt-get", "update"],
+        ["apt-get", "install", "-y", "--no-install-recommends", PG15_PACKAGE],
+    ):
+        subprocess.run(command, env=environment, check=False, stdout=subprocess.DEVNULL)
+    return None if (PG15_BIN / "postgres").exists() else f"apt-get could not install {PG15_PACKAGE}"
+
+
+def pytest_on(report: Report, binaries: Path | None, arguments: list[str]) -> Step:
+    """Run pytest against a server of its own and add up what it counted."""
+    environment = dict(os.environ)
+    if binaries is not None:
+        environment["REDRIVE_PG_BIN"] = str(binaries)
+    with tempfile.TemporaryDirectory(prefix="redrive-run-") as name, server(Path(name), environment) as dsn:
+        results = Path(name) / "results.xml"
+        command = [sys.executable, "-m", "pytest", "-n", WORKERS, f"--junitxml={results}", *arguments]
+        done = subprocess.run(command, env={**environment, "REDRIVE_TEST_DSN": dsn}, check=False)
+        counts = count(results)
+    report.passed += counts["passed"]
+    report.failed += counts["failed"]
+    report.skipped += counts["skipped"]
+    note = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
+    if done.returncode == NO_TESTS or not counts["passed"] + counts["failed"]:
+        return Step("", ok=False, note="no test ran")
+    return Step("", ok=done.returncode == 0, note=note)
+
+
+@contextmanager
+def server(directory: Path, environment: dict[str, str]) -> Iterator[str]:
+    """The run's server. It need not survive a power cut; tests of durability start their own."""
+    from redrive.operate import embedded
+
+    directory.chmod(0o711)  # as root the server may run as somebody else, who must pass
+    before = os.environ.get("REDRIVE_PG_BIN")
+    if "REDRIVE_PG_BIN" in environment:
+        os.environ["REDRIVE_PG_BIN"] = environment["REDRIVE_PG_BIN"]
+    try:
+        running = embedded.start(directory / "data", settings={"fsync": "off"})
+    finally:
+        if before is None:
+            os.environ.pop("REDRIVE_PG_BIN", None)
+        else:
+            os.environ["REDRIVE_PG_BIN"] = before
+    try:
+        print(f"PostgreSQL {running.major}, pid {running.pid}", flush=True)
+        yield running.dsn
+    finally:
+        running.stop()
+
+
+def count(results: Path) -> dict[str, int]:
+    """How many passed, failed and were skipped; an error in a fixture is a failure."""
+    if not results.exists():
+        return {"passed": 0, "failed": 0, "skipped": 0}
+    suite = ET.parse(results).getroot()  # noqa: S314 - written by the pytest that we ran
+    total = {
+        name: sum(int(part.get(name, 0)) for part in suite.iter("testsuite"))
+        for name in ("tests", "failures", "errors", "skipped")
+    }
+    failed = total["failures"] + total["errors"]
+    return {
+        "passed": total["tests"] - failed - total["skipped"],
+        "failed": failed,
+        "skipped": total["skipped"],
+    }
+
+
+def print_summary(report: Report) -> None:
+    """The table of what ran, and the plain count as the last line."""
+    print()
+    for step in report.steps:
+        loud = "SKIPPED" in step.note
+        state = "SKIP" if loud and step.ok else "ok" if step.ok else "FAIL"
+        print(f"{state:>5}  {step.name:<12} {step.seconds:7.1f} s  {step.note}")
+    print()
+    print(f"{report.passed} passed, {report.failed} failed, {report.skipped} skipped", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,181 @@
+"""As whom the server runs.
+
+An ordinary user runs it directly. PostgreSQL refuses root; as root it therefore runs in a user namespace in
+which root's files belong to `nobody`, or, where namespaces are not to be had (a chroot, many containers), as
+the real `nobody`; data that have another owner are served as that owner. `REDRIVE_PG_AS` forces `namespace`
+or `nobody`. Called by `server` and `data`.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal, get_args
+
+from redrive.operate.embedded import binaries as pg
+from redrive.operate.embedded.binaries import PROBE_SECONDS_MAX, Binaries
+from redrive.operate.embedded.errors import EmbeddedError, NoBinaries
+
+NOBODY = 65534  # the kernel's overflow id, also where /etc/passwd has no such name
+
+Way = Literal["direct", "namespace", "nobody"]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """As whom the server runs, and how one becomes that."""
+
+    way: Way
+    uid: int  # the owner that its files need, as seen from here
+    gid: int
+    switch: bool = False  # by setuid in the child
+
+    def __str__(self) -> str:
+        return f"uid {self.uid}" + (" in a user namespace" if self.way == "namespace" else "")
+
+    def command(self, command: list[str]) -> list[str]:
+        """The command line that runs the command as this identity."""
+        if self.way != "namespace":
+            return command
+        return ["unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "--", *command]
+
+    def run(self, command: list[str], *, seconds: float) -> subprocess.CompletedProcess[str]:
+        """Run a program to its end."""
+        return subprocess.run(
+            self.command(command),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+            cwd="/",
+            env=_environment(),
+            user=self.uid if self.switch else None,
+            group=self.gid if self.switch else None,
+            extra_groups=[] if self.switch else None,
+        )
+
+    def spawn(self, command: list[str], *, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        """Leave a program running, out of reach of the terminal's signals."""
+        return subprocess.Popen(
+            self.command(command),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd="/",
+            env=_environment(),
+            start_new_session=True,
+            user=self.uid if self.switch else None,
+            group=self.gid if self.switch else None,
+            extra_groups=[] if self.switch else None,
+        )
+
+    def own(self, path: Path) -> None:
+        """Give the path, and all below it, to this identity. Only root can need that."""
+        if os.geteuid() != 0 or path.lstat().st_uid == self.uid:
+            return
+        # From the leaves up: the top changes last, so that a walk cut short is taken up again.
+        for directory, _, names in os.walk(path, topdown=False):
+            for name in names:
+                os.chown(Path(directory) / name, self.uid, self.gid, follow_symlinks=False)
+            os.chown(directory, self.uid, self.gid)
+        os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
+
+def usable(*, data_dir: Path, run_as: str | None = None) -> tuple[Binaries, Identity]:
+    """The binaries to run and the identity to run them as, tried out."""
+    binaries = pg.find()
+    for identity in _identities(data_dir, run_as or os.environ.get("REDRIVE_PG_AS")):
+        reachable = _reachable(binaries, identity)
+        if reachable is not None:
+            _check_reach(data_dir, identity)
+            return reachable, identity
+    raise NoBinaries(
+        f"The programs in {binaries.bin} cannot be run by anybody but root, and PostgreSQL refuses root.",
+        next="run as an ordinary user, or make that directory readable for all (chmod a+rX)",
+    )
+
+
+def _identities(data_dir: Path, forced: str | None) -> Iterator[Identity]:
+    """As whom the server could run, best first."""
+    if os.geteuid() != 0:
+        yield Identity(way="direct", uid=os.geteuid(), gid=os.getegid())
+        return
+    if forced is not None and forced not in get_args(Way)[1:]:
+        raise EmbeddedError(
+            f"REDRIVE_PG_AS is {forced!r}; it can be 'namespace' or 'nobody'.",
+            next="unset it, or set one of them",
+        )
+    if forced is not None:
+        yield _as_namespace() if forced == "namespace" else _as_nobody()
+        return
+    owner = data_dir.stat() if data_dir.exists() else None
+    if owner is not None and owner.st_uid != 0 and (data_dir / "PG_VERSION").exists():
+        yield Identity(way="direct", uid=owner.st_uid, gid=owner.st_gid, switch=True)
+        return
+    if _works(_as_namespace()):
+        yield _as_namespace()
+    yield _as_nobody()
+
+
+def _as_namespace() -> Identity:
+    return Identity(way="namespace", uid=0, gid=0)
+
+
+def _as_nobody() -> Identity:
+    try:
+        entry = pwd.getpwnam("nobody")
+    except KeyError:
+        return Identity(way="nobody", uid=NOBODY, gid=NOBODY, switch=True)
+    return Identity(way="nobody", uid=entry.pw_uid, gid=entry.pw_gid, switch=True)
+
+
+def _works(identity: Identity) -> bool:
+    """Whether one can become this identity at all: a chroot and many containers forbid namespaces."""
+    try:
+        return identity.run(["true"], seconds=PROBE_SECONDS_MAX).returncode == 0
+    except OSError:
+        return False
+
+
+def _reachable(binaries: Binaries, identity: Identity) -> Binaries | None:
+    """The binaries where the identity can run them, copied if they can be."""
+    if _runs(binaries.bin, identity):
+        return binaries
+    if not binaries.copyable or os.geteuid() != 0:
+        return None
+    copied = pg.copy(binaries)
+    return Binaries(copied, binaries.major, copyable=False) if _runs(copied, identity) else None
+
+
+def _runs(directory: Path, identity: Identity) -> bool:
+    # Both: initdb needs the libraries that lie beside, which the server does not.
+    try:
+        done = identity.run([str(directory / "initdb"), "--version"], seconds=PROBE_SECONDS_MAX)
+        server = identity.run([str(directory / "postgres"), "--version"], seconds=PROBE_SECONDS_MAX)
+    except OSError:
+        return False
+    return done.returncode == 0 and server.returncode == 0
+
+
+def _check_reach(data_dir: Path, identity: Identity) -> None:
+    """Refuse early what would fail obscurely: a directory above the data that the identity cannot pass."""
+    if os.geteuid() != 0:
+        return
+    parent = data_dir.parent
+    if identity.run(["test", "-x", str(parent)], seconds=PROBE_SECONDS_MAX).returncode != 0:
+        raise EmbeddedError(
+            f"The server runs as {identity}, which cannot pass {parent} to its data in {data_dir}.",
+            next="choose a data directory below /var/lib, or chmod o+x each directory above it",
+        )
+
+
+def _environment() -> dict[str, str]:
+    """A plain environment: the caller's PG* variables are for clients, and its locale may not exist."""
+    kept = {name: os.environ[name] for name in ("PATH", "TZ", "TMPDIR") if name in os.environ}
+    return {"PATH": os.defpath, **kept, "LC_ALL": "C.UTF-8"}

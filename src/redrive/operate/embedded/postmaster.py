@@ -1,0 +1,148 @@
+"""The server process: whether it lives, whether it is ready, how it ends.
+
+Reads `postmaster.pid` and the process table; trusts neither alone, because a crash leaves the file behind and
+the pid may be another process by now. Called by `server`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from redrive.operate.embedded.data import has_data
+from redrive.operate.embedded.errors import AlreadyRunning
+from redrive.operate.embedded.identity import Identity
+from redrive.operate.embedded.locks import beside, open_private, wait
+
+FAST_STOP_SECONDS_MAX = 30.0
+IMMEDIATE_STOP_SECONDS_MAX = 10.0
+
+# The servers that this process started: it is their parent and must take their exit status, or a killed
+# server would stay a zombie whose pid looks alive to the next one.
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Postmaster:
+    """What `postmaster.pid` says of a server."""
+
+    pid: int
+    port: int
+    socket_dir: Path
+    listens: bool  # on TCP, at 127.0.0.1
+    ready: bool
+
+
+def running_on(place: Path) -> Postmaster | None:
+    """The live server of the data directory, if there is one; a file that a dead one left is taken away."""
+    if not has_data(place):
+        return None
+    # A server that was just started or killed may have written half of the file, or none.
+    found = _read_postmaster(place)
+    if found is None:
+        return None
+    if is_server_of(found.pid, place):
+        return found
+    # Its pid may be another process by now, which PostgreSQL would take for a live server.
+    (place / "postmaster.pid").unlink(missing_ok=True)
+    return None
+
+
+def _read_postmaster(place: Path) -> Postmaster | None:
+    try:
+        lines = (place / "postmaster.pid").read_text("utf-8").splitlines()
+        return Postmaster(
+            pid=abs(int(lines[0])),
+            port=int(lines[3]),
+            socket_dir=Path(lines[4]) if lines[4] else place,
+            listens=bool(lines[5]),
+            ready=len(lines) > 7 and lines[7].strip() == "ready",
+        )
+    except FileNotFoundError:
+        return None
+    except (IndexError, ValueError):
+        return _half_written(place)
+
+
+def _half_written(place: Path) -> Postmaster | None:
+    """Only the pid is there: the server died while starting, or starts at this moment."""
+    lines = (place / "postmaster.pid").read_text("utf-8").splitlines()
+    pid = abs(int(lines[0])) if lines and lines[0].strip().lstrip("-").isdigit() else 0
+    if pid and is_server_of(pid, place):
+        raise AlreadyRunning(
+            f"A server of {place} is starting as pid {pid}, and was not started by Redrive.",
+            next="wait until it is up, or end it, then try again",
+        )
+    (place / "postmaster.pid").unlink(missing_ok=True)
+    return None
+
+
+def is_server_of(pid: int, place: Path) -> bool:
+    """Whether the pid is a live postgres that works in this directory."""
+    if not is_alive(pid):
+        return False
+    try:
+        return Path(f"/proc/{pid}/cwd").resolve(strict=True).samefile(place)
+    except PermissionError:
+        # Another user's process in our directory: not a server that we could have started.
+        return os.geteuid() == 0
+    except OSError:
+        return not Path("/proc/self").exists()  # no /proc to look at: believe the file
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that has ended and waits for its parent does not."""
+    child = _children.get(pid)
+    if child is not None and child.poll() is not None:
+        del _children[pid]
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] not in {"Z", "X"}
+    return True
+
+
+def is_ready(place: Path, pid: int) -> bool:
+    try:
+        lines = (place / "postmaster.pid").read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return False
+    return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() == "ready"
+
+
+def spawn(place: Path, command: list[str], identity: Identity) -> int:
+    with open_private(beside(place, ".log"), "ab") as log:
+        child = identity.spawn(command, log=log)
+    _children[child.pid] = child
+    return child.pid
+
+
+def stop(pid: int, place: Path) -> None:
+    """Fast shutdown, then immediate, then by force; each is given its time."""
+    if not (pid in _children or is_server_of(pid, place)):
+        return
+    steps = (
+        (signal.SIGINT, FAST_STOP_SECONDS_MAX),
+        (signal.SIGQUIT, IMMEDIATE_STOP_SECONDS_MAX),
+        (signal.SIGKILL, IMMEDIATE_STOP_SECONDS_MAX),
+    )
+    for kind, seconds in steps:
+        if not is_alive(pid):
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, kind)
+        if wait(lambda: not is_alive(pid), seconds=seconds):
+            return
+    raise AlreadyRunning(
+        f"The server of {place}, pid {pid}, did not end even by force.",
+        next=f"see what holds it (ps -p {pid})",
+    )

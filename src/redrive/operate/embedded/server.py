@@ -1,0 +1,247 @@
+"""Starts a server on a data directory, or joins the one that runs there.
+
+The server is started with every setting on its command line, so that `postmaster.opts` shows what is in
+force. It outlives a killed caller; the last user who closes stops it. Reached through the package.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+from urllib.parse import quote
+
+from redrive.operate.embedded import data, postmaster
+from redrive.operate.embedded.binaries import Binaries
+from redrive.operate.embedded.data import SUPERUSER, log_tail
+from redrive.operate.embedded.errors import AlreadyRunning, EmbeddedError, PortTaken, StartFailed
+from redrive.operate.embedded.identity import Identity, usable
+from redrive.operate.embedded.locks import alone, beside, is_last, join_users, wait
+from redrive.operate.embedded.postmaster import Postmaster, is_alive, is_ready
+
+SOCKET_PORT = 5432  # only names the socket file; the directory is the data directory's own
+START_SECONDS_MAX = 60.0  # crash recovery included
+FREE_PORT_TRIES = 5
+
+SETTINGS: Mapping[str, str] = {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "shared_buffers": "128MB",
+    "max_connections": "200",
+    "autovacuum": "on",
+    "autovacuum_naptime": "1s",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    "log_line_prefix": "%m [%p] %q%u@%d ",
+    "password_encryption": "scram-sha-256",
+}
+
+
+@dataclass(slots=True)
+class Server:
+    """A running server, as one of its users sees it. As a context manager it is closed at the end."""
+
+    data_dir: Path
+    pid: int
+    port: int | None  # TCP port on 127.0.0.1; None: unix socket only
+    socket_dir: Path
+    major: int
+    joined: bool  # it was running already
+    _users: IO[str] | None = field(repr=False, default=None)
+
+    @property
+    def dsn(self) -> str:
+        """The database `postgres`, as the superuser, over TCP if asked for and else the socket."""
+        return self.dsn_of("postgres")
+
+    def dsn_of(self, database: str) -> str:
+        """The same for another database, which need not exist yet."""
+        name = quote(database, safe="")
+        if self.port is None:
+            host = quote(str(self.socket_dir), safe="")
+            return f"postgresql://{SUPERUSER}@/{name}?host={host}&port={SOCKET_PORT}"
+        password = data.read_password(self.data_dir)
+        secret = f":{quote(password, safe='')}" if password else ""
+        return f"postgresql://{SUPERUSER}{secret}@127.0.0.1:{self.port}/{name}"
+
+    @property
+    def running(self) -> bool:
+        """Whether the server process lives."""
+        return is_alive(self.pid)
+
+    def stop(self) -> None:
+        """Stop the server, whoever else uses it: fast, then immediately, then by force. Safe to repeat."""
+        with alone(self.data_dir):
+            self._end()
+            self._leave()
+
+    def close(self) -> bool:
+        """Leave the server, and stop it if nobody else uses it; True if that was so. Safe to repeat."""
+        with alone(self.data_dir):
+            last = self._users is not None and is_last(self._users)
+            if last:
+                self._end()
+            self._leave()
+        return last
+
+    def _end(self) -> None:
+        postmaster.stop(self.pid, self.data_dir)
+        if self.socket_dir != self.data_dir:
+            # A server that was killed leaves its socket there: then the directory stays.
+            with contextlib.suppress(OSError):
+                self.socket_dir.rmdir()
+
+    def _leave(self) -> None:
+        if self._users is not None:
+            self._users.close()
+            self._users = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def start(
+    data_dir: Path | str,
+    *,
+    port: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    run_as: str | None = None,
+) -> Server:
+    """Start the server of a data directory, made if need be, or join the one that runs on it.
+
+    `port`: None for a unix socket only, 0 for a free TCP port on 127.0.0.1, else that port.
+    `settings`: server settings on top of `SETTINGS`; a server that is joined keeps its own.
+    `run_as`: as root, "namespace" or "nobody" instead of what works best (also `REDRIVE_PG_AS`).
+    """
+    place = Path(data_dir).absolute()
+    with data.refusals_for(place):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with alone(place):
+            running = postmaster.running_on(place)
+            if running is not None:
+                return _joined(place, running, port=port)
+            binaries, identity = usable(data_dir=place, run_as=run_as)
+            data.initialise(place, binaries, identity)
+            return _started(place, binaries, identity, port=port, settings={**SETTINGS, **(settings or {})})
+
+
+def _joined(place: Path, running: Postmaster, *, port: int | None) -> Server:
+    """The server that runs already, if it listens where it was asked to."""
+    listens_on = running.port if running.listens else None
+    if port is not None and (listens_on is None or port not in {0, listens_on}):
+        has = f"TCP port {listens_on}" if listens_on else "a unix socket only"
+        raise AlreadyRunning(
+            f"The server of {place} runs as pid {running.pid}, on {has}, and you asked for port {port}.",
+            next=f"ask for what it has, or stop it first (kill -INT {running.pid})",
+        )
+    if not wait(lambda: is_ready(place, running.pid), seconds=START_SECONDS_MAX):
+        raise StartFailed(
+            f"The server of {place}, pid {running.pid}, was not ready within {START_SECONDS_MAX:.0f} s. "
+            f"The end of its log:\n{log_tail(place)}",
+            next=f"look at {beside(place, '.log')}",
+        )
+    return Server(
+        data_dir=place,
+        pid=running.pid,
+        port=listens_on if port is not None else None,
+        socket_dir=running.socket_dir,
+        major=data.major_of(place),
+        joined=True,
+        _users=join_users(place),
+    )
+
+
+def _started(
+    place: Path, binaries: Binaries, identity: Identity, *, port: int | None, settings: Mapping[str, str]
+) -> Server:
+    """Start the server and wait until it takes connections."""
+    tries = FREE_PORT_TRIES if port == 0 else 1
+    while True:
+        tries -= 1
+        chosen = _free_port() if port == 0 else port
+        if chosen is not None and chosen == port:
+            _check_port(chosen)
+        try:
+            pid, socket_dir = _launch(place, binaries, identity, port=chosen, settings=settings)
+            break
+        except PortTaken:  # somebody was faster to the free port
+            if tries <= 0:
+                raise
+    return Server(
+        data_dir=place,
+        pid=pid,
+        port=chosen,
+        socket_dir=socket_dir,
+        major=binaries.major,
+        joined=False,
+        _users=join_users(place),
+    )
+
+
+def _free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        found: int = probe.getsockname()[1]
+        return found
+
+
+def _check_port(port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise PortTaken(
+                f"Port {port} on 127.0.0.1 cannot be used: {error.strerror}.",
+                next="end what listens there (ss -ltnp), or ask for another port, or 0 for a free one",
+            ) from error
+
+
+def _launch(
+    place: Path, binaries: Binaries, identity: Identity, *, port: int | None, settings: Mapping[str, str]
+) -> tuple[int, Path]:
+    """Run the server until it is ready. After a crash its memory may be in use for a moment: then again."""
+    socket_dir = data.socket_dir(place, identity)
+    command = [str(binaries.bin / "postgres"), "-D", str(place)]
+    listen = {
+        "listen_addresses": "" if port is None else "127.0.0.1",
+        "port": str(SOCKET_PORT if port is None else port),
+        "unix_socket_directories": str(socket_dir),
+        "unix_socket_permissions": "0700",
+    }
+    for name, value in {**settings, **listen}.items():
+        command += ["-c", f"{name}={value}"]
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while True:
+        log_begin = data.turn_log(place)
+        pid = postmaster.spawn(place, command, identity)
+        if _comes_up(place, pid, deadline=deadline):
+            return pid, socket_dir
+        postmaster.stop(pid, place)
+        said = log_tail(place, begin=log_begin)
+        if "shared memory block" not in said or time.monotonic() > deadline:
+            raise _why_not_started(place, said, port=port)
+
+
+def _comes_up(place: Path, pid: int, *, deadline: float) -> bool:
+    wait(lambda: not is_alive(pid) or is_ready(place, pid), seconds=deadline - time.monotonic())
+    return is_alive(pid) and is_ready(place, pid)
+
+
+def _why_not_started(place: Path, said: str, *, port: int | None) -> EmbeddedError:
+    if port is not None and "could not bind" in said:
+        return PortTaken(f"Port {port} on 127.0.0.1 is taken.", next="ask for another port, or 0 for a free one")
+    return StartFailed(
+        f"The server of {place} did not start within {START_SECONDS_MAX:.0f} s. The end of its log:\n{said}",
+        next=f"mend what the log names ({beside(place, '.log')}), then try again",
+    )

@@ -1,0 +1,80 @@
+"""A database of its own for every test, on the one server of the run.
+
+The schema is built once, as a template named for the content of `redrive.store`, and copied for each test.
+Workers that run in parallel share it: an advisory lock lets one build it. Nothing here knows how the server
+was started.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import LiteralString
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg import sql
+
+TEMPLATE_LOCK = 0x5245_4452  # any number, the same for all workers
+STORE = Path(__file__).resolve().parents[2] / "src/redrive/store"
+
+
+def dsn_of(server_dsn: str, database: str) -> str:
+    """The DSN of another database of the same server."""
+    parts = urlsplit(server_dsn)
+    if not parts.scheme:
+        return psycopg.conninfo.make_conninfo(server_dsn, dbname=database)
+    return urlunsplit(parts._replace(path=f"/{database}"))
+
+
+def server_major(server_dsn: str) -> int:
+    """The major version, such as 18."""
+    with psycopg.connect(server_dsn) as connection:
+        return connection.info.server_version // 10_000
+
+
+@contextmanager
+def fresh_database(server_dsn: str, *, template: str = "template0") -> Iterator[str]:
+    """A new database, copied from the template; dropped at the end with whoever is still connected."""
+    name = f"redrive_test_{secrets.token_hex(6)}"
+    _run(server_dsn, "CREATE DATABASE {} TEMPLATE {}", name, template)
+    try:
+        yield dsn_of(server_dsn, name)
+    finally:
+        _run(server_dsn, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+
+
+def migrated_template(server_dsn: str) -> str:
+    """The name of the database that holds the schema and nothing else, built if it is not there."""
+    name = f"redrive_template_{_digest_of_store()}"
+    with psycopg.connect(server_dsn, autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(%s)", (TEMPLATE_LOCK,))
+        found = connection.execute("SELECT datistemplate FROM pg_database WHERE datname = %s", (name,)).fetchone()
+        if found is None or not found[0]:
+            _build(server_dsn, name)
+    return name
+
+
+def _build(server_dsn: str, name: str) -> None:
+    from redrive.store import migrate
+
+    _run(server_dsn, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)  # a run that was cut short left it
+    _run(server_dsn, "CREATE DATABASE {} TEMPLATE template0", name)
+    migrate.upgrade(dsn_of(server_dsn, name))
+    _run(server_dsn, "ALTER DATABASE {} IS_TEMPLATE true", name)
+
+
+def _digest_of_store() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(STORE.rglob("*")):
+        if path.suffix in {".py", ".sql"}:
+            digest.update(path.relative_to(STORE).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _run(server_dsn: str, statement: LiteralString, *names: str) -> None:
+    with psycopg.connect(server_dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
