@@ -1,0 +1,80 @@
+"""Redrive: a transactional outbox and retry engine for PostgreSQL.
+
+What your transaction committed is attempted until it is done, never twice where the other side can be asked, and never
+silently lost. Producers need `enqueue` and nothing else; importing this package loads no third-party module, and what a
+relay needs is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from redrive.answers import Absent as Absent
+    from redrive.answers import Advance as Advance
+    from redrive.answers import CannotTell as CannotTell
+    from redrive.answers import Delivered as Delivered
+    from redrive.answers import Found as Found
+    from redrive.answers import Retryable as Retryable
+    from redrive.answers import Terminal as Terminal
+    from redrive.answers import Unknown as Unknown
+    from redrive.app import App as App
+    from redrive.app import Destination as Destination
+    from redrive.app import Duty as Duty
+    from redrive.completion import acomplete as acomplete
+    from redrive.completion import complete as complete
+    from redrive.errors import ActRefused as ActRefused
+    from redrive.errors import ClaimLost as ClaimLost
+    from redrive.errors import InvalidPayload as InvalidPayload
+    from redrive.errors import InvalidValue as InvalidValue
+    from redrive.errors import KeyReused as KeyReused
+    from redrive.errors import NoOpenTransaction as NoOpenTransaction
+    from redrive.errors import RedriveError as RedriveError
+    from redrive.errors import UsageError as UsageError
+    from redrive.message import Attempt as Attempt
+    from redrive.message import HistoryEntry as HistoryEntry
+    from redrive.message import MessageId as MessageId
+    from redrive.message import NewMessage as NewMessage
+    from redrive.message import Priority as Priority
+    from redrive.message import Receipt as Receipt
+    from redrive.policy import Backoff as Backoff
+    from redrive.policy import Policy as Policy
+    from redrive.policy import Settlement as Settlement
+    from redrive.produce import aenqueue as aenqueue
+    from redrive.produce import aenqueue_many as aenqueue_many
+    from redrive.produce import enqueue as enqueue
+    from redrive.produce import enqueue_many as enqueue_many
+    from redrive.produce import key as key
+    from redrive.system import System as System
+
+# Public name -> the module that has it; the type checker reads the imports above.
+_HOME = {
+    "redrive.answers": "Absent Advance CannotTell Delivered Found Retryable Terminal Unknown",
+    "redrive.app": "App Destination Duty",
+    "redrive.completion": "acomplete complete",
+    "redrive.errors": "ActRefused ClaimLost InvalidPayload InvalidValue KeyReused NoOpenTransaction RedriveError "
+    "UsageError",
+    "redrive.message": "Attempt HistoryEntry MessageId NewMessage Priority Receipt",
+    "redrive.policy": "Backoff Policy Settlement",
+    "redrive.produce": "aenqueue aenqueue_many enqueue enqueue_many key",
+    "redrive.system": "System",
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
+
+__all__ = sorted(_MODULE_OF)  # noqa: PLE0605 - one list of names, not two
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'redrive' has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value  # the next access does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

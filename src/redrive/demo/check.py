@@ -1,0 +1,45 @@
+"""Did the demo keep its promise? Judged from the shop's tables and the destinations' ledgers, not from the engine's word.
+
+Every order's messages are delivered or parked with a reason; what is delivered is in its destination's ledger exactly
+once; what is parked is not in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One message of one order. reason: why it is parked, with its class; None otherwise."""
+
+    order: int
+    message: UUID
+    destination: str
+    state: str
+    reason: str | None
+
+
+def violations(sent: Sequence[Sent], ledgers: Mapping[str, Iterable[str]]) -> list[str]:
+    """Sentences; none when all is well. `ledgers`: the tokens that each destination has, in order."""
+    counts = {name: Counter(tokens) for name, tokens in ledgers.items()}
+    found = [problem for message in sent if (problem := _problem(message, counts))]
+    known = {str(message.message) for message in sent}
+    for name, tokens in counts.items():
+        found += [f"{name} received {token}, which no order asked for." for token in tokens if token not in known]
+    return found
+
+
+def _problem(message: Sent, counts: Mapping[str, Counter[str]]) -> str | None:
+    times = counts[message.destination][str(message.message)]
+    about = f"Order {message.order}, {message.destination} ({message.message})"
+    if message.state == "delivered" and times != 1:
+        return f"{about} is delivered, and its ledger has it {times} times."
+    if message.state == "parked" and times:
+        return f"{about} is parked as {message.reason}, and its ledger has it {times} times."
+    if message.state not in ("delivered", "parked"):
+        return f"{about} is {message.state}; it should be delivered or parked."
+    return None

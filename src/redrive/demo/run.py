@@ -1,0 +1,188 @@
+"""`redrive demo`: embedded PostgreSQL, migrations, a relay with its duties, and a shop that takes orders until Ctrl-C.
+
+Data survives; the next start goes on where this one stopped. `once` is bounded: it takes a number of orders, waits until
+each message is delivered or parked, and judges the result by the destinations' own ledgers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, LiteralString
+
+import psycopg
+from rich.console import Console
+from rich.live import Live
+
+from redrive.demo import check, screen, shop
+from redrive.events import Events
+from redrive.operate import embedded
+from redrive.relay.limits import RelayLimits
+from redrive.relay.run import RelayProcess, run_relay
+from redrive.store import migrate
+
+ORDERS_ONCE = 40
+ORDER_EVERY_SECONDS = 0.4
+REFRESH_SECONDS = 0.25
+LINE_EVERY = 8  # refreshes between two lines in a pipe
+ONCE_SECONDS_MAX = 120.0
+# A demo heals while you watch: short leases, and the reaper close behind.
+LIMITS = RelayLimits(lease_seconds=10, reap_every_seconds=2, heartbeat_seconds=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """home: where the data directory and the ledgers live. dsn: use this server instead of an embedded one."""
+
+    home: Path
+    once: bool = False
+    orders: int = ORDERS_ONCE
+    dsn: str | None = None
+
+
+def run(demo: Demo, console: Console) -> int:
+    """Exit code: 0, or 1 when `--once` found a violation."""
+    demo.home.mkdir(parents=True, exist_ok=True)
+    os.environ[shop.LEDGER_VARIABLE] = str(demo.home)
+    if demo.dsn is not None:
+        return asyncio.run(_play(demo, demo.dsn, console))
+    console.print("Starting PostgreSQL …", style="dim")
+    with embedded.start(demo.home / "postgres") as server:
+        return asyncio.run(_play(demo, server.dsn, console))
+
+
+async def _play(demo: Demo, dsn: str, console: Console) -> int:
+    upgraded = await asyncio.to_thread(migrate.upgrade, dsn)
+    console.print(f"Schema is current ({len(upgraded.applied)} steps applied).", style="dim")
+    scene, events = screen.Scene(), Events()
+    events.subscribe(scene.hear, "message.delivered", "message.retried", "message.parked")
+    ended = _ended_by_signal()
+    process = RelayProcess(app=shop.app, app_spec="redrive.demo.shop:app", dsn=dsn, limits=LIMITS, name="demo")
+    relay = asyncio.create_task(run_relay(process, events=events, signals=False))
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
+        await conn.execute(shop.SCHEMA)
+        try:
+            taking = asyncio.create_task(_take_orders(demo, dsn, ended))
+            await _show(demo, conn, scene, console, ended=ended, working=(relay, taking))
+            await taking
+        finally:
+            await _stopped(relay)
+        if not demo.once:
+            console.print("Stopped. The data stays; the next start goes on from here.", style="dim")
+            return 0
+        found = check.violations(await _sent(conn), _ledgers())
+        screen.summary(console, scene, found)
+        return 1 if found else 0
+
+
+def _ended_by_signal() -> asyncio.Event:
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    return ended
+
+
+async def _take_orders(demo: Demo, dsn: str, ended: asyncio.Event) -> None:
+    """An order every so often, each in a transaction of its own; with `once` a fixed number, as fast as they come."""
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
+        taken = 0
+        while not ended.is_set() and not (demo.once and taken >= demo.orders):
+            await shop.place_order(conn)
+            taken += 1
+            if not demo.once:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(ended.wait(), ORDER_EVERY_SECONDS)
+
+
+async def _show(
+    demo: Demo,
+    conn: psycopg.AsyncConnection[Any],
+    scene: screen.Scene,
+    console: Console,
+    *,
+    ended: asyncio.Event,
+    working: tuple[asyncio.Task[None], asyncio.Task[None]],
+) -> None:
+    """Keep the screen true until Ctrl-C, or (once) until everything is delivered or parked."""
+    _, taking = working
+    deadline = asyncio.get_running_loop().time() + ONCE_SECONDS_MAX
+    hint = "Ctrl-C stops. In another terminal: redrive status, redrive dead list (see README for the DSN)."
+    with Live(console=console, auto_refresh=False, transient=demo.once) as live:
+        beat = 0
+        while not ended.is_set():
+            for task in working:
+                if task.done():
+                    task.result()
+            open_messages = await _look(conn, scene)
+            if console.is_terminal:
+                live.update(screen.render(scene, hint=hint), refresh=True)
+            elif beat % LINE_EVERY == 0:
+                console.print(screen.line(scene), soft_wrap=True)
+            if demo.once and taking.done() and not open_messages:
+                return
+            if demo.once and asyncio.get_running_loop().time() > deadline:
+                return
+            beat += 1
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), REFRESH_SECONDS)
+
+
+async def _stopped(relay: asyncio.Task[None]) -> None:
+    relay.cancel()
+    with suppress(asyncio.CancelledError):
+        await relay
+
+
+async def _look(conn: psycopg.AsyncConnection[Any], scene: screen.Scene) -> int:
+    """Read the shop's tables and the engine's views; returns how many messages are still open."""
+    scene.orders = await _number(conn, "SELECT count(*) FROM shop.orders")
+    cursor = await conn.execute(_BY_DESTINATION)
+    scene.rows = {name: screen.Row() for name in screen.ABOUT}
+    still_open = 0
+    for destination, state, retrying, why, count in await cursor.fetchall():
+        row = scene.rows[destination]
+        still_open += count if state in ("pending", "leased") else 0
+        if state == "delivered":
+            row.delivered += count
+        elif state == "leased":
+            row.leased += count
+        elif state == "parked":
+            row.parked = {**row.parked, why: count}
+        elif retrying:
+            row.retrying += count
+        else:
+            row.waiting += count
+    return still_open
+
+
+_BY_DESTINATION: LiteralString = """
+SELECT m.destination, m.state, coalesce(p.attempt > 0, false), k.reason || ' ' || k.error_class, count(*)
+  FROM shop.order_messages o
+  JOIN redrive.messages m ON m.id = o.message_id
+  LEFT JOIN redrive.pending p ON p.id = m.id
+  LEFT JOIN redrive.parked k ON k.id = m.id
+ GROUP BY 1, 2, 3, 4
+"""
+
+
+async def _number(conn: psycopg.AsyncConnection[Any], query: LiteralString) -> int:
+    row = await (await conn.execute(query)).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+async def _sent(conn: psycopg.AsyncConnection[Any]) -> list[check.Sent]:
+    cursor = await conn.execute(
+        "SELECT o.order_id, o.message_id, m.destination, m.state, k.reason || ' ' || k.error_class"
+        " FROM shop.order_messages o JOIN redrive.messages m ON m.id = o.message_id"
+        " LEFT JOIN redrive.parked k ON k.id = m.id"
+    )
+    return [check.Sent(*row) for row in await cursor.fetchall()]
+
+
+def _ledgers() -> dict[str, list[str]]:
+    return {name: [entry["token"] for entry in shop.Ledger(name).entries()] for name in screen.ABOUT}

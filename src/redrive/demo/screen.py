@@ -1,0 +1,112 @@
+"""What a person sees: who gets what, what waits, what was parked and why. A live screen, or a line a second in a pipe."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console, Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+NEWS_SHOWN = 8
+ABOUT = {
+    "warehouse": ("healthy", "green"),
+    "mail": ("flaky: busy at times, replies get lost", "yellow"),
+    "partner": ("down: nobody listens", "red"),
+}
+
+
+@dataclass
+class Row:
+    """One destination. parked: reason and class to count."""
+
+    delivered: int = 0
+    waiting: int = 0
+    retrying: int = 0
+    leased: int = 0
+    parked: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Scene:
+    """Everything on the screen."""
+
+    orders: int = 0
+    rows: dict[str, Row] = field(default_factory=dict)
+    news: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=NEWS_SHOWN))
+
+    def hear(self, name: str, values: Mapping[str, Any]) -> None:
+        """An event of the engine, in a few words."""
+        said = _WORDS.get(name)
+        if said is not None:
+            words, colour = said
+            code = f" {values['code']}" if values.get("code") else ""
+            again = f", again in {values['delay_seconds']:.1f} s" if name == "message.retried" else ""
+            doubt = ", in doubt: asks first" if name == "message.retried" and values.get("in_doubt") else ""
+            text = f"{values['destination']:<10} attempt {values['attempt']:<3} {words}{code}{again}{doubt}"
+            self.news.append((text, colour))
+
+
+_WORDS = {
+    "message.delivered": ("delivered", "green"),
+    "message.retried": ("failed", "yellow"),
+    "message.parked": ("parked for a person:", "red"),
+}
+
+
+def render(scene: Scene, *, hint: str) -> Group:
+    """The live screen."""
+    table = Table(expand=True, box=None, pad_edge=False)
+    table.add_column("destination")
+    table.add_column("is")
+    for title in ("delivered", "waiting", "retrying", "in flight"):
+        table.add_column(title, justify="right")
+    table.add_column("parked")
+    for name, row in scene.rows.items():
+        about, colour = ABOUT[name]
+        table.add_row(
+            name,
+            Text(about, style=colour),
+            str(row.delivered),
+            str(row.waiting),
+            str(row.retrying),
+            str(row.leased),
+            Text(_parked(row.parked), style="red" if row.parked else ""),
+        )
+    news = Text("\n").join(Text(text, style=colour) for text, colour in scene.news)
+    return Group(
+        Panel(table, title=f"a shop has taken {scene.orders} orders", title_align="left"),
+        Panel(news, title="what just happened", title_align="left", height=NEWS_SHOWN + 2),
+        Text(hint, style="dim"),
+    )
+
+
+def line(scene: Scene) -> str:
+    """The same in one line, for a pipe."""
+    parts = [
+        f"{name}: {row.delivered} delivered, {row.waiting + row.retrying + row.leased} open, {sum(row.parked.values())} parked"
+        for name, row in scene.rows.items()
+    ]
+    return f"{scene.orders} orders | " + " | ".join(parts)
+
+
+def summary(console: Console, scene: Scene, found: Sequence[str]) -> None:
+    """What `--once` ends with."""
+    for name, row in scene.rows.items():
+        console.print(
+            f"{name:<10} {row.delivered:>5} delivered, {sum(row.parked.values()):>5} parked {_parked(row.parked)}"
+        )
+    for sentence in found:
+        console.print(f"VIOLATION: {sentence}", style="bold red")
+    if not found:
+        console.print(
+            f"{scene.orders} orders: each message delivered once, or parked with its reason.", style="bold green"
+        )
+
+
+def _parked(parked: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {why}" for why, count in sorted(parked.items()))

@@ -1,0 +1,1 @@
+"""Ways to reach a destination: leaves of the tree, one library each. None imports another."""

@@ -1,0 +1,77 @@
+"""A plain function as a transport: what `@app.destination` makes of a handler.
+
+`async def` runs on the relay's event loop; `def` runs in a bounded thread pool, and one that times out may still be
+running. Returned or raised answers are taken as they are, `None` is `Delivered()`, exceptions go through the user's
+`classify` table and then through `network_errors`; what neither knows is left to the dispatcher as a bug (G-10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from redrive.answers import Answer, LookupAnswer
+from redrive.message import Attempt
+from redrive.ports import NotBegun
+from redrive.transports.network_errors import classify as classify_network_error
+
+Handler = Callable[[Attempt], Any]
+Classification = Answer | Callable[[BaseException], Answer]
+Classify = Mapping[type[BaseException], Classification]
+
+
+class FunctionTransport:
+    """Calls functions. `validate` and `lookup` are None where there is none, as the dispatcher expects."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        validate: Handler | None = None,
+        lookup: Handler | None = None,
+        classify: Classify | None = None,
+        threads: int,
+    ) -> None:
+        self._threads = ThreadPoolExecutor(
+            max_workers=threads, thread_name_prefix=getattr(handler, "__name__", "handler")
+        )
+        self._classify = dict(classify or {})
+        self.send: Callable[[Attempt], Awaitable[Answer | None]] = self._awaitable(handler)
+        self.validate: Callable[[Attempt], Awaitable[None]] | None = validate and self._awaitable(validate)
+        self.lookup: Callable[[Attempt], Awaitable[LookupAnswer]] | None = lookup and self._awaitable(lookup)
+
+    def classify(self, error: BaseException) -> Answer | None:
+        """What an exception stands for, None when nobody has said."""
+        for kind in type(error).__mro__:
+            if kind in self._classify:
+                found = self._classify[kind]
+                return found if isinstance(found, Answer) else found(error)
+        return classify_network_error(error)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _awaitable(self, function: Handler) -> Callable[[Attempt], Awaitable[Any]]:
+        if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+            return function
+        return lambda attempt: self._in_thread(function, attempt)
+
+    async def _in_thread(self, function: Handler, attempt: Attempt) -> Any:
+        running = self._threads.submit(_run, function, attempt)
+        try:
+            return await asyncio.wrap_future(running)
+        except asyncio.CancelledError:
+            if running.cancelled():
+                raise NotBegun from None
+            raise
+
+
+def _run(function: Handler, attempt: Attempt) -> Any:
+    """A future cannot carry StopIteration (before Python 3.12 whoever awaits it waits for ever)."""
+    try:
+        return function(attempt)
+    except StopIteration as error:
+        raise RuntimeError("The handler raised StopIteration.") from error

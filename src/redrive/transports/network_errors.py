@@ -1,0 +1,136 @@
+"""Which exception of which client library means what: the table behind plain handlers (G-10).
+
+By explicit type, never by text. `connect` errors mean that no byte went out: Retryable. Errors while reading (or
+writing) mean that the request may have been carried out: Unknown. Libraries are named, not imported: a handler brings
+its own.
+An exception that is not in the table is not classified here, and so is treated as a bug.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any, Final
+
+from redrive.answers import Answer, Retryable, Terminal, Unknown
+
+CONNECT: Final = "connect"
+READ: Final = "read"
+
+_BY_TYPE: Final[dict[str, tuple[str, str]]] = {
+    # qualified name -> (phase, code)
+    "builtins.ConnectionRefusedError": (CONNECT, "CONNECTION_REFUSED"),
+    "builtins.ConnectionResetError": (READ, "CONNECTION_LOST"),
+    "builtins.ConnectionAbortedError": (READ, "CONNECTION_LOST"),
+    "builtins.BrokenPipeError": (READ, "CONNECTION_LOST"),
+    "builtins.TimeoutError": (READ, "TIMEOUT"),
+    "socket.gaierror": (CONNECT, "NAME_NOT_RESOLVED"),
+    "ssl.SSLCertVerificationError": (CONNECT, "TLS_REFUSED"),
+    "http.client.RemoteDisconnected": (READ, "CONNECTION_LOST"),
+    "http.client.IncompleteRead": (READ, "CONNECTION_LOST"),
+    "asyncio.exceptions.IncompleteReadError": (READ, "CONNECTION_LOST"),
+    "httpx.ConnectError": (CONNECT, "CONNECTION_REFUSED"),
+    "httpx.ConnectTimeout": (CONNECT, "CONNECT_TIMEOUT"),
+    "httpx.PoolTimeout": (CONNECT, "POOL_TIMEOUT"),
+    "httpx.ReadTimeout": (READ, "TIMEOUT"),
+    "httpx.ReadError": (READ, "CONNECTION_LOST"),
+    "httpx.WriteTimeout": (READ, "TIMEOUT"),
+    "httpx.WriteError": (READ, "CONNECTION_LOST"),
+    "httpx.RemoteProtocolError": (READ, "CONNECTION_LOST"),
+    "aiohttp.client_exceptions.ClientConnectorError": (CONNECT, "CONNECTION_REFUSED"),
+    "aiohttp.client_exceptions.ConnectionTimeoutError": (CONNECT, "CONNECT_TIMEOUT"),
+    "aiohttp.client_exceptions.ServerDisconnectedError": (READ, "CONNECTION_LOST"),
+    "aiohttp.client_exceptions.ServerTimeoutError": (READ, "TIMEOUT"),
+    "aiohttp.client_exceptions.ClientOSError": (READ, "CONNECTION_LOST"),
+    "aiohttp.client_exceptions.ClientPayloadError": (READ, "CONNECTION_LOST"),
+    "requests.exceptions.ConnectTimeout": (CONNECT, "CONNECT_TIMEOUT"),
+    "requests.exceptions.SSLError": (CONNECT, "TLS_REFUSED"),
+    "requests.exceptions.ReadTimeout": (READ, "TIMEOUT"),
+    "requests.exceptions.ChunkedEncodingError": (READ, "CONNECTION_LOST"),
+    "requests.exceptions.ConnectionError": (READ, "CONNECTION_LOST"),
+    "urllib3.exceptions.NewConnectionError": (CONNECT, "CONNECTION_REFUSED"),
+    "urllib3.exceptions.ConnectTimeoutError": (CONNECT, "CONNECT_TIMEOUT"),
+    "urllib3.exceptions.NameResolutionError": (CONNECT, "NAME_NOT_RESOLVED"),
+    "urllib3.exceptions.ReadTimeoutError": (READ, "TIMEOUT"),
+    "urllib3.exceptions.ProtocolError": (READ, "CONNECTION_LOST"),
+    "botocore.exceptions.EndpointConnectionError": (CONNECT, "CONNECTION_REFUSED"),
+    "botocore.exceptions.ConnectTimeoutError": (CONNECT, "CONNECT_TIMEOUT"),
+    "botocore.exceptions.ReadTimeoutError": (READ, "TIMEOUT"),
+    "botocore.exceptions.ConnectionClosedError": (READ, "CONNECTION_LOST"),
+    "redis.exceptions.TimeoutError": (READ, "TIMEOUT"),
+    "redis.exceptions.ConnectionError": (READ, "CONNECTION_LOST"),
+    "psycopg.OperationalError": (READ, "DATABASE_UNREACHABLE"),
+    "psycopg2.OperationalError": (READ, "DATABASE_UNREACHABLE"),
+    "smtplib.SMTPConnectError": (CONNECT, "CONNECTION_REFUSED"),
+    "smtplib.SMTPServerDisconnected": (READ, "CONNECTION_LOST"),
+}
+_CONNECT_ERRNOS: Final = frozenset(
+    {
+        errno.ECONNREFUSED,
+        errno.EHOSTUNREACH,
+        errno.ENETUNREACH,
+        errno.ENETDOWN,
+        errno.EHOSTDOWN,
+        errno.EADDRNOTAVAIL,
+    }
+)
+_READ_ERRNOS: Final = frozenset({errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT})
+# Requests wraps the error that says in which phase it happened.
+_WRAPPERS: Final = frozenset(
+    {"requests.exceptions.ConnectionError", "urllib.error.URLError", "urllib3.exceptions.MaxRetryError"}
+)
+_STATUS: Final[dict[str, Callable[[Any], tuple[int, Any]]]] = {
+    "httpx.HTTPStatusError": lambda e: (e.response.status_code, e.response.headers),
+    "requests.exceptions.HTTPError": lambda e: (e.response.status_code, e.response.headers),
+    "aiohttp.client_exceptions.ClientResponseError": lambda e: (e.status, e.headers),
+    "urllib.error.HTTPError": lambda e: (e.code, e.headers),
+}
+_RETRYABLE_STATUS: Final = frozenset({408, 425, 429})
+_UNKNOWN_STATUS: Final = frozenset({504})
+
+
+def classify(error: BaseException) -> Answer | None:
+    """The answer that an exception of a client library stands for; None for one that is not in the table."""
+    names = [_qualified(kind) for kind in type(error).__mro__]
+    status = next((_STATUS[name] for name in names if name in _STATUS), None)
+    if status is not None:
+        return _from_status(*status(error))
+    if any(name in _WRAPPERS for name in names):
+        inner = _wrapped(error)
+        if inner is not None:
+            return classify(inner)
+    phase, code = next((_BY_TYPE[name] for name in names if name in _BY_TYPE), (None, ""))
+    if phase is None and isinstance(error, OSError):
+        phase, code = _from_errno(error.errno)
+    return None if phase is None else _from_phase(phase, code)
+
+
+def _from_phase(phase: str, code: str) -> Answer:
+    return Retryable(code, destination_down=True) if phase == CONNECT else Unknown(code)
+
+
+def _from_status(status: int, headers: Any) -> Answer:
+    """An answer that was received. 504 is a gateway's word: what happened behind it is unknown."""
+    code = f"HTTP_{status}"
+    if status in _UNKNOWN_STATUS:
+        return Unknown(code)
+    if status in _RETRYABLE_STATUS or status >= 500:
+        return Retryable(code, retry_after=headers.get("Retry-After") if headers else None)
+    return Terminal(code)
+
+
+def _from_errno(number: int | None) -> tuple[str | None, str]:
+    if number in _CONNECT_ERRNOS:
+        return CONNECT, "CONNECTION_REFUSED"
+    if number in _READ_ERRNOS:
+        return READ, "CONNECTION_LOST"
+    return None, ""
+
+
+def _wrapped(error: BaseException) -> BaseException | None:
+    candidates = [getattr(error, "reason", None), *error.args, error.__cause__]
+    return next((c for c in candidates if isinstance(c, BaseException) and c is not error), None)
+
+
+def _qualified(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
