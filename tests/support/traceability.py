@@ -1,0 +1,93 @@
+"""Which test proves which requirement: `docs/traceability.md`, made from the `req` marks in the tests.
+
+    python -m tests.support.traceability --write
+
+A requirement without a test is shown as a gap; a test in tests/tidy fails when the page is not what the marks say, and
+when a requirement that has been delivered has no test.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+PAGE = TESTS.parent / "docs" / "traceability.md"
+REQUIREMENTS = TESTS / "requirements.toml"
+
+
+def marks() -> dict[str, list[str]]:
+    """Requirement id to the tests that carry its mark, sorted."""
+    found: dict[str, set[str]] = {}
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for requirement, test in _marks_of(path):
+            found.setdefault(requirement, set()).add(test)
+    return {requirement: sorted(tests) for requirement, tests in found.items()}
+
+
+def _marks_of(path: Path) -> Iterator[tuple[str, str]]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    place = path.relative_to(TESTS.parent).as_posix()
+    whole_module = [r for node in tree.body if _is_pytestmark(node) for r in _requirements(node)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            own = [r for decorator in node.decorator_list for r in _requirements(decorator)]
+            if not node.name.lower().startswith("test"):
+                own = []
+            for requirement in own + (whole_module if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else []):
+                if node.name.lower().startswith("test"):
+                    yield requirement, f"{place}::{node.name}"
+
+
+def _is_pytestmark(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and any(
+        isinstance(target, ast.Name) and target.id == "pytestmark" for target in node.targets
+    )
+
+
+def _requirements(node: ast.AST) -> list[str]:
+    """The strings of every `req(...)` call below a node."""
+    return [
+        argument.value
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "req"
+        for argument in call.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    ]
+
+
+def requirements() -> Mapping[str, Mapping[str, str]]:
+    """Id to its text and the part that delivers it."""
+    found: Mapping[str, Mapping[str, str]] = tomllib.loads(REQUIREMENTS.read_text(encoding="utf-8"))
+    return found
+
+
+def page() -> str:
+    tests = marks()
+    lines = [
+        "# Traceability",
+        "",
+        "Made from the `req` marks of the tests by `python -m tests.support.traceability --write`; do not edit.",
+        "A requirement that a later part delivers is marked so; one without a test is a gap.",
+        "",
+        "| id | requirement | part | tests |",
+        "|---|---|---|---|",
+    ]
+    lines += [_row(name, facts, tests.get(name, [])) for name, facts in requirements().items()]
+    return "\n".join(lines) + "\n"
+
+
+def _row(name: str, facts: Mapping[str, str], tests: list[str]) -> str:
+    shown = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in tests[:6])
+    more = f"<br>and {len(tests) - 6} more" if len(tests) > 6 else ""
+    return f"| {name} | {facts['text']} | {facts['part']} | {shown + more or '**gap**'} |"
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--write"]:
+        PAGE.write_text(page(), encoding="utf-8")
+    else:
+        print(page())
