@@ -17,7 +17,7 @@ _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}\Z")
 
 
 @dataclass
-class Answer(Exception):  # noqa: N818 - an answer is raised like an exception, but it is not an error
+class Answer(Exception):
     """Base of the five answers. They are exceptions so that code deep inside a handler can simply raise one."""
 
 
@@ -87,7 +87,7 @@ class Unknown(Answer):
     wait_seconds: float | None = None
 
 
-class LookupAnswer(Exception):  # noqa: N818 - raised or returned, like Answer
+class LookupAnswer(Exception):
     """Base of the three answers of a lookup."""
 
 

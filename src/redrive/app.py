@@ -5,7 +5,7 @@
     @app.destination("welcome-mail")
     async def welcome(message: redrive.Attempt) -> None: ...
 
-Everything that can be wrong with a declaration is refused here, when the module is imported, and not at the first message.
+Everything that can be wrong with a declaration is refused here, when the module is imported, not at the first message.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from redrive.errors import InvalidValue, NotFound
 from redrive.policy import InDoubt, OnDead, Policy, Rules, in_doubt_default
 from redrive.ports import Record, Store, Transport
+from redrive.produce import bounds
 from redrive.system import System
 from redrive.transports.functions import Classify, FunctionTransport, Handler
 
@@ -29,6 +30,9 @@ TIMEOUT_SECONDS_DEFAULT = 30.0
 TIMEOUT_SECONDS_MAX = 3000.0
 DESTINATIONS_MAX = 1000
 NAME_MAX = 100
+SPAN_SECONDS_MAX = 30 * 86_400.0
+# Names of `redrive.recover.duties`: a second duty of the same name would take every other turn of the first.
+ENGINE_DUTIES: Final = frozenset({"reap", "expire", "partitions", "forget_relays", "retire"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,33 +51,68 @@ class Destination:
     record: Record | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.name) <= NAME_MAX or "\x00" in self.name:
-            raise InvalidValue(
-                f"Destination name {self.name!r} has {len(self.name)} characters; it must have 1 to {NAME_MAX}."
-            )
-        if not 1 <= self.concurrency <= CONCURRENCY_MAX:
-            raise InvalidValue(
-                f"concurrency of {self.name!r} is {self.concurrency}; it must be 1 to {CONCURRENCY_MAX}."
-            )
+        bounds.name("destination", self.name)
+        _check_concurrency(self.name, self.concurrency)
         if not 0 < self.timeout_seconds <= TIMEOUT_SECONDS_MAX:
             raise InvalidValue(
-                f"timeout_seconds of {self.name!r} is {self.timeout_seconds}; it must be above 0 and at most {TIMEOUT_SECONDS_MAX}."
+                f"timeout_seconds of {self.name!r} is {self.timeout_seconds};"
+                f" it must be above 0 and at most {TIMEOUT_SECONDS_MAX}."
             )
-        if self.rules.in_doubt == "lookup" and getattr(self.transport, "lookup", None) is None:
-            raise InvalidValue(
-                f'{self.name!r} has in_doubt="lookup" but no lookup; give one, or choose "resend" or "hold".'
-            )
-        if self.record is not None and not inspect.iscoroutinefunction(self.record):
+        _check_rules(self.name, self.rules, can_look_up=getattr(self.transport, "lookup", None) is not None)
+        if self.record is not None and not _is_async(self.record):
             raise InvalidValue(f"record of {self.name!r} must be an `async def` function: it runs in our transaction.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Duty:
-    """Periodic work, once at a time over all machines: bounded, safe to run twice, returns what it did in a few words."""
+    """Periodic work, once at a time over all machines: bounded, safe to run twice, says in a few words what it did."""
 
     name: str
     every_seconds: float
     run_once: Callable[[Store], Awaitable[object]]
+
+    def __post_init__(self) -> None:
+        bounds.name("duty", self.name)
+        if not 0 < self.every_seconds <= SPAN_SECONDS_MAX:
+            raise InvalidValue(
+                f"every_seconds of duty {self.name!r} is {self.every_seconds};"
+                f" it must be above 0 and at most {SPAN_SECONDS_MAX:.0f}."
+            )
+
+
+def _check_concurrency(name: str, concurrency: int) -> None:
+    if type(concurrency) is not int or not 1 <= concurrency <= CONCURRENCY_MAX:
+        raise InvalidValue(
+            f"concurrency of {name!r} is {concurrency!r}; it must be a whole number from 1 to {CONCURRENCY_MAX}."
+        )
+
+
+def _check_rules(name: str, rules: Rules, *, can_look_up: bool) -> None:
+    for option, choices in (("in_doubt", get_args(InDoubt)), ("on_dead", get_args(OnDead))):
+        if getattr(rules, option) not in choices:
+            raise InvalidValue(
+                f"{option} of {name!r} is {getattr(rules, option)!r}; it must be one of {', '.join(choices)}."
+            )
+    if rules.in_doubt == "lookup" and not can_look_up:
+        raise InvalidValue(f'{name!r} has in_doubt="lookup" but no lookup; give one, or choose "resend" or "hold".')
+    if rules.money and rules.in_doubt == "resend" and rules.token_ttl_seconds is None:
+        raise InvalidValue(
+            f"{name!r} is money without token_ttl_seconds, and so is never sent twice:"
+            f' in_doubt must be "lookup" or "hold".'
+        )
+    _check_span(name, "lookup_after_seconds", rules.lookup_after_seconds)
+    if rules.token_ttl_seconds is not None:
+        _check_span(name, "token_ttl_seconds", rules.token_ttl_seconds, above_zero=True)
+
+
+def _check_span(name: str, option: str, seconds: float, *, above_zero: bool = False) -> None:
+    if not 0 <= seconds <= SPAN_SECONDS_MAX or (above_zero and seconds == 0):
+        low = "above 0" if above_zero else "at least 0"
+        raise InvalidValue(f"{option} of {name!r} is {seconds}; it must be {low} and at most {SPAN_SECONDS_MAX:.0f}.")
+
+
+def _is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 class App:
@@ -104,6 +143,10 @@ class App:
         """Declare a handler (`def` or `async def`) for a destination. Returning means delivered."""
 
         def declare(handler: HandlerType) -> HandlerType:
+            _check_concurrency(name, concurrency)  # before that many threads are asked for
+            for what, given in (("handler", handler), ("validate", validate), ("lookup", lookup)):
+                if given is not None and not callable(given):
+                    raise InvalidValue(f"{what} of {name!r} is a {type(given).__name__}; it must be a function.")
             transport = FunctionTransport(
                 handler, validate=validate, lookup=lookup, classify=classify, threads=concurrency
             )
@@ -131,8 +174,7 @@ class App:
         return declare
 
     def add(self, destination: Destination) -> None:
-        if destination.name in self.destinations:
-            raise InvalidValue(f"Destination {destination.name!r} is declared twice.")
+        self._check_new(destination)
         if len(self.destinations) >= DESTINATIONS_MAX:
             raise InvalidValue(
                 f"There are {DESTINATIONS_MAX} destinations already, which is the most one app can have."
@@ -149,16 +191,23 @@ class App:
         return declare
 
     def add_duty(self, duty: Duty) -> None:
-        if duty.name in self.duties:
-            raise InvalidValue(f"Duty {duty.name!r} is declared twice.")
-        if duty.every_seconds <= 0:
-            raise InvalidValue(f"every_seconds of duty {duty.name!r} is {duty.every_seconds}; it must be above 0.")
+        self._check_new(duty)
         self.duties[duty.name] = duty
+
+    def _check_new(self, declared: Destination | Duty) -> None:
+        known = self.destinations if isinstance(declared, Destination) else self.duties
+        if declared.name in known:
+            raise InvalidValue(f"{type(declared).__name__} {declared.name!r} is declared twice.")
+        if isinstance(declared, Duty) and declared.name in ENGINE_DUTIES:
+            raise InvalidValue(f"The duty {declared.name!r} is the engine's own; choose another name.")
 
     def include(self, system: System) -> None:
         """Plug in a system (seam S8): its destinations and duties become this app's."""
         if system.name in self.systems:
             raise InvalidValue(f"System {system.name!r} is included twice.")
+        declared: list[Destination | Duty] = [*system.destinations, *system.duties]
+        for one in declared:
+            self._check_new(one)  # all of it, before anything is changed
         for destination in system.destinations:
             self.add(destination)
         for duty in system.duties:

@@ -4,8 +4,9 @@
         session.add(Invoice(...))
         redrive.complete(session.connection().connection, message, redrive.Delivered())
 
-Raises `ClaimLost` when the claim was lost meanwhile: let it roll your transaction back. The relay then settles nothing from
-the handler's return value: lease gone means done, lease still there means that you rolled back, and nobody can tell (ruling 16).
+Raises `ClaimLost` when the claim was lost meanwhile: let it roll your transaction back. The relay then settles nothing
+from the handler's return value: lease gone means done, lease still there means that you rolled back, and nobody can
+tell (ruling 16).
 """
 
 from __future__ import annotations

@@ -90,6 +90,12 @@ class NotFound(OperatorError):
     code = "NOT_FOUND"
 
 
+class NotAllowed(OperatorError):
+    """The database login has no privilege for it; nothing was changed."""
+
+    code = "NOT_ALLOWED"
+
+
 class ActRefused(OperatorError):
     """The act does not fit the state which the message is in; nothing was changed."""
 

@@ -26,14 +26,25 @@ STEPS: Final = (
     "fence",
     "record",
     "commit",
+    "is_leased",
     "hand_back",
     "renew",
-    "reap",
-    "expire",
+    "pause",
     "register",
     "heartbeat",
+    "deregister",
+    "has_suspect",
+    "reap",
+    "expire",
+    "make_partitions",
+    "forget_relays",
+    "retire",
+    "begin_duty",
     "duty",
+    "end_duty",
 )
+# Steps inside the one transaction of `settle_one`: each has a start and no end of its own.
+INNER_STEPS: Final = frozenset({"fence", "record", "commit"})
 FACTS: Final = (
     "relay.started",
     "relay.stopping",
@@ -54,9 +65,11 @@ FACTS: Final = (
     "suspects.spawned",
     "suspects.ended",
 )
-NAMES: Final = frozenset(FACTS) | {
-    f"{step}.{edge}" for step in STEPS for edge in ("start", "stop", "exception")
-}
+NAMES: Final = (
+    frozenset(FACTS)
+    | {f"{step}.start" for step in STEPS}
+    | {f"{step}.{edge}" for step in STEPS if step not in INNER_STEPS for edge in ("stop", "exception")}
+)
 
 
 class Events:
@@ -83,6 +96,13 @@ class Events:
     def wants(self, name: str) -> bool:
         """Whether anybody listens; asked before values are put together on a hot path."""
         return bool(self._subscribers.get(name))
+
+    def wants_step(self, step: str) -> bool:
+        """Whether anybody listens to any of a step's three events."""
+        listening = self._subscribers
+        return bool(
+            listening.get(f"{step}.start") or listening.get(f"{step}.stop") or listening.get(f"{step}.exception")
+        )
 
     def emit(self, name: str, /, **values: Any) -> None:
         for subscriber in tuple(self._subscribers.get(name, ())):

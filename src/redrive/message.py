@@ -158,6 +158,15 @@ class HistoryEntry:
     due_at: datetime | None
 
 
+@dataclass(slots=True)
+class Completion:
+    """What `redrive.complete` needs, and whether it was called: then the relay does not settle (ruling 16)."""
+
+    attempted: bool = False
+    worker: WorkerId | None = None
+    rules: Any = None
+
+
 @dataclass(frozen=True)
 class Attempt:
     """One claim of one message: what a handler is given.
@@ -185,6 +194,7 @@ class Attempt:
     claimed_at: datetime
     created_at: datetime
     lease_seconds: float
+    level: int = 1
     headers: Mapping[str, str] = field(default_factory=dict)
     order_by: str | None = None
     sequence: int | None = None
@@ -195,7 +205,7 @@ class Attempt:
     cancel_requested: bool = False
     kept_answer: Mapping[str, Any] | None = None
     earlier: tuple[HistoryEntry, ...] = ()
-    completion: Completion = field(default_factory=lambda: Completion(), repr=False, compare=False)
+    completion: Completion = field(default_factory=Completion, repr=False, compare=False)
 
     @property
     def fence(self) -> Fence:
@@ -207,8 +217,8 @@ class Attempt:
 
     @cached_property
     def payload(self) -> Any:
-        """The body as JSON, decoded once."""
-        return json.loads(self.body)
+        """The body as JSON, decoded once. Large whole numbers stay exact, so no faster parser is used."""
+        return json.loads(self.body.decode())
 
     @cached_property
     def token(self) -> str:
@@ -221,21 +231,15 @@ class Attempt:
 
     def results(self) -> dict[str, Any]:
         """Result of each stage that this version of the message has completed, by stage name."""
-        return {
-            e.stage: e.result for e in self.earlier if e.settlement == "advance" and e.version == self.version
-        }
-
-
-@dataclass
-class Completion:
-    """Whether the handler settled the attempt in its own transaction, by `redrive.complete`."""
-
-    attempted: bool = False
+        return {e.stage: e.result for e in self.earlier if e.settlement == "advance" and e.version == self.version}
 
 
 def token(id: MessageId, version: int, stage: str) -> str:
     """Token = f(id, version, stage), and = id for the first of each (ruling 15)."""
     if version == FIRST_VERSION and stage == FIRST_STAGE:
         return str(id)
-    digest = hashlib.sha256(id.bytes + version.to_bytes(4, "big") + stage.encode()).digest()
-    return str(UUID(bytes=digest[:16], version=8))
+    digest = bytearray(hashlib.sha256(id.bytes + version.to_bytes(4, "big") + stage.encode()).digest()[:16])
+    # A UUID of version 8, put together by hand: the uuid module makes none before Python 3.14.
+    digest[6] = digest[6] & 0x0F | 0x80
+    digest[8] = digest[8] & 0x3F | 0x80
+    return str(UUID(bytes=bytes(digest)))

@@ -50,9 +50,7 @@ class Backoff:
         if not isinstance(self.jitter, str):
             _within("jitter", self.jitter, 0, 1)
         elif self.jitter not in ("none", "full"):
-            raise InvalidValue(
-                f'jitter is {self.jitter!r}; it must be "none", "full" or a share between 0 and 1.'
-            )
+            raise InvalidValue(f'jitter is {self.jitter!r}; it must be "none", "full" or a share between 0 and 1.')
         if self.max_seconds < self.initial_seconds:
             raise InvalidValue(
                 f"max_seconds ({self.max_seconds}) is less than initial_seconds ({self.initial_seconds})."
@@ -174,9 +172,7 @@ def opening(attempt: Attempt, rules: Rules, *, now: datetime) -> Opening | Settl
     if attempt.kept_answer is not None:
         return Opening.RECORD
     if attempt.crashes >= rules.policy.crashes:
-        return _park(
-            attempt, rules, "CRASHED", held=attempt.in_doubt and rules.in_doubt != "resend", exhausted=True
-        )
+        return _park(attempt, rules, "CRASHED", held=attempt.in_doubt and rules.in_doubt != "resend", exhausted=True)
     if not attempt.in_doubt:
         return Opening.SEND
     match rules.in_doubt:
@@ -217,9 +213,7 @@ def decide(attempt: Attempt, answer: Answer, rules: Rules, *, now: datetime, ran
     """One answer, one settlement. `attempt.in_doubt` is the doubt that was left when the answer came."""
     match answer:
         case Delivered():
-            return Settlement(
-                kind=SettlementKind.CLOSE, answer=answer, closed=Closed.DELIVERED, spent=attempt.spent + 1
-            )
+            return close_as_delivered(attempt, answer)
         case Advance():
             return Settlement(
                 kind=SettlementKind.ADVANCE, answer=answer, stage=answer.stage, destination=answer.destination
@@ -234,15 +228,15 @@ def decide(attempt: Attempt, answer: Answer, rules: Rules, *, now: datetime, ran
             raise TypeError(f"{answer!r} is not one of the five answers.")
 
 
-def _after_retryable(
-    attempt: Attempt, answer: Retryable, rules: Rules, now: datetime, random: Random
-) -> Settlement:
+def close_as_delivered(attempt: Attempt, answer: Delivered) -> Settlement:
+    return Settlement(kind=SettlementKind.CLOSE, answer=answer, closed=Closed.DELIVERED, spent=attempt.spent + 1)
+
+
+def _after_retryable(attempt: Attempt, answer: Retryable, rules: Rules, now: datetime, random: Random) -> Settlement:
     free = answer.destination_down and rules.has_breaker
     if free and not _too_old(attempt, rules, now):
         delay = _retry_delay(answer, rules, attempt.spent + 1, now, random)
-        return _retry(
-            attempt, answer, spent=attempt.spent, delay_seconds=delay, in_doubt=attempt.in_doubt, down=True
-        )
+        return _retry(attempt, answer, spent=attempt.spent, delay_seconds=delay, in_doubt=attempt.in_doubt, down=True)
     spent = attempt.spent + 1
     if free or spent >= rules.policy.attempts:
         held = attempt.in_doubt and rules.in_doubt != "resend"
@@ -261,9 +255,7 @@ def _after_unknown(attempt: Attempt, answer: Unknown, rules: Rules, random: Rand
     if rules.in_doubt == "hold":
         return _park(attempt, rules, answer.code, answer, spent=spent, held=True)
     if spent >= rules.policy.attempts:
-        return _park(
-            attempt, rules, answer.code, answer, spent=spent, held=rules.in_doubt == "lookup", exhausted=True
-        )
+        return _park(attempt, rules, answer.code, answer, spent=spent, held=rules.in_doubt == "lookup", exhausted=True)
     delay = rules.policy.backoff.delay_seconds(spent, random)
     return _retry(attempt, answer, spent=spent, delay_seconds=delay, in_doubt=True)
 

@@ -49,7 +49,7 @@ class CanLookUp(Protocol):
 class Record(Protocol):
     """Your writes inside our settle transaction: all of it commits, or none."""
 
-    def __call__(self, conn: Any, attempt: Attempt, settlement: Settlement) -> Awaitable[None]: ...
+    def __call__(self, conn: Any, attempt: Attempt, settlement: Settlement, /) -> Awaitable[None]: ...
 
 
 class Clock(Protocol):
@@ -171,7 +171,11 @@ class ParkedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageView:
-    """One message as an operator sees it. state: pending, leased, parked, or how it was closed."""
+    """One message as an operator sees it. state: pending, leased, parked, or how it was closed.
+
+    detail: the reason where it is parked, the relay where it is leased, why it waits where it is pending.
+    body_bytes: None in lists, and where the reader may not read payloads.
+    """
 
     id: MessageId
     tenant: str
@@ -188,8 +192,8 @@ class MessageView:
     due_at: datetime | None
     created_at: datetime
     expires_at: datetime | None
-    body_bytes: int
     content_type: str
+    body_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +266,11 @@ class MessageFilter:
     limit: int = 50
 
 
+def duty_hold_seconds(every_seconds: float) -> float:
+    """For how long a duty belongs to whoever began it; then its holder is taken for dead, and somebody else runs it."""
+    return min(max(2 * every_seconds, 10.0), 600.0)
+
+
 class Store(Protocol):
     """What the relay and the duties need. A verb either happened as a whole or not at all."""
 
@@ -312,9 +321,7 @@ class Store(Protocol):
 
     async def is_leased(self, fence: Fence) -> bool: ...
 
-    async def reap(
-        self, *, limit: int, worker: WorkerId | None = None, now: datetime | None = None
-    ) -> Reaped:
+    async def reap(self, *, limit: int, worker: WorkerId | None = None, now: datetime | None = None) -> Reaped:
         """Requeue claims that ran out; with `worker`, all claims of a worker that is known to be dead."""
         ...
 
@@ -351,21 +358,13 @@ class Store(Protocol):
 
     async def deny(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None: ...
 
-    async def repair(
-        self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None
-    ) -> None: ...
+    async def repair(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None: ...
 
-    async def discard(
-        self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None
-    ) -> None: ...
+    async def discard(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None: ...
 
-    async def pause(
-        self, destination: str, *, actor: str, reason: str, now: datetime | None = None
-    ) -> bool: ...
+    async def pause(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool: ...
 
-    async def resume(
-        self, destination: str, *, actor: str, reason: str, now: datetime | None = None
-    ) -> bool: ...
+    async def resume(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool: ...
 
     async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None: ...
 
@@ -381,15 +380,11 @@ class Store(Protocol):
         """True when the duty is due and nobody else is at it; the caller then runs it and ends it."""
         ...
 
-    async def end_duty(
-        self, name: str, worker: WorkerId, *, result: str, now: datetime | None = None
-    ) -> None: ...
+    async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: datetime | None = None) -> None: ...
 
     async def forget_relays(self, *, after_seconds: float, now: datetime | None = None) -> int: ...
 
-    async def make_partitions(
-        self, *, width_seconds: float, ahead: int, now: datetime | None = None
-    ) -> int: ...
+    async def make_partitions(self, *, width_seconds: float, ahead: int, now: datetime | None = None) -> int: ...
 
     async def ranges(self) -> Sequence[tuple[datetime, datetime]]:
         """Start and end of every partition range, oldest first."""
@@ -397,6 +392,10 @@ class Store(Protocol):
 
     async def retire(self, starts_at: datetime) -> str:
         """Drop one range if nothing in it is open: retired, open, young or none."""
+        ...
+
+    async def now(self) -> datetime:
+        """The database's clock."""
         ...
 
     async def history(self, id: MessageId) -> Sequence[HistoryEntry]: ...

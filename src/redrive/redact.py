@@ -67,7 +67,7 @@ def context(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def stack(error: BaseException) -> str:
-    """Where it happened: exception types and places in code, causes included; no messages, no locals, no source lines."""
+    """Where it happened: exception types and places in code, causes too; no messages, no locals, no source lines."""
     parts = []
     seen: set[int] = set()
     current: BaseException | None = error

@@ -1,4 +1,4 @@
-"""Did the demo keep its promise? Judged from the shop's tables and the destinations' ledgers, not from the engine's word.
+"""Did the demo keep its promise? Judged by the shop's tables and the destinations' ledgers, not by the engine's word.
 
 Every order's messages are delivered or parked with a reason; what is delivered is in its destination's ledger exactly
 once; what is parked is not in it.

@@ -1,7 +1,7 @@
 """`redrive demo`: embedded PostgreSQL, migrations, a relay with its duties, and a shop that takes orders until Ctrl-C.
 
-Data survives; the next start goes on where this one stopped. `once` is bounded: it takes a number of orders, waits until
-each message is delivered or parked, and judges the result by the destinations' own ledgers.
+Data survives; the next start goes on where this one stopped. `once` is bounded: it takes a number of orders, waits
+until each message is delivered or parked, and judges the result by the destinations' own ledgers.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +68,7 @@ async def _play(demo: Demo, dsn: str, console: Console) -> int:
         await conn.execute(shop.SCHEMA)
         try:
             taking = asyncio.create_task(_take_orders(demo, dsn, ended))
-            await _show(demo, conn, scene, console, ended=ended, working=(relay, taking))
+            await _show(demo, dsn, conn, scene, console, ended=ended, working=(relay, taking))
             await taking
         finally:
             await _stopped(relay)
@@ -100,6 +101,7 @@ async def _take_orders(demo: Demo, dsn: str, ended: asyncio.Event) -> None:
 
 async def _show(
     demo: Demo,
+    dsn: str,
     conn: psycopg.AsyncConnection[Any],
     scene: screen.Scene,
     console: Console,
@@ -110,7 +112,7 @@ async def _show(
     """Keep the screen true until Ctrl-C, or (once) until everything is delivered or parked."""
     _, taking = working
     deadline = asyncio.get_running_loop().time() + ONCE_SECONDS_MAX
-    hint = "Ctrl-C stops. In another terminal: redrive status, redrive dead list (see README for the DSN)."
+    hint = f"Ctrl-C stops. In another terminal: {Path(sys.argv[0])} dead list --dsn '{dsn}'"
     with Live(console=console, auto_refresh=False, transient=demo.once) as live:
         beat = 0
         while not ended.is_set():

@@ -1,4 +1,4 @@
-"""What a person sees: who gets what, what waits, what was parked and why. A live screen, or a line a second in a pipe."""
+"""What a person sees: who gets what, what waits, what was parked and why. A live screen, or plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -44,11 +44,17 @@ class Scene:
         said = _WORDS.get(name)
         if said is not None:
             words, colour = said
+            if name == "message.retried":
+                words = _retried(values)
             code = f" {values['code']}" if values.get("code") else ""
-            again = f", again in {values['delay_seconds']:.1f} s" if name == "message.retried" else ""
-            doubt = ", in doubt: asks first" if name == "message.retried" and values.get("in_doubt") else ""
-            text = f"{values['destination']:<10} attempt {values['attempt']:<3} {words}{code}{again}{doubt}"
+            text = f"{values['destination']:<10} attempt {values['attempt']:<3} {words}{code}"
             self.news.append((text, colour))
+
+
+def _retried(values: Mapping[str, Any]) -> str:
+    """Failed and in doubt are two things, also on a screen."""
+    seconds = f"{values['delay_seconds']:.1f} s"
+    return f"in doubt, will ask first, in {seconds}:" if values["in_doubt"] else f"failed, again in {seconds}:"
 
 
 _WORDS = {
@@ -87,11 +93,12 @@ def render(scene: Scene, *, hint: str) -> Group:
 
 def line(scene: Scene) -> str:
     """The same in one line, for a pipe."""
-    parts = [
-        f"{name}: {row.delivered} delivered, {row.waiting + row.retrying + row.leased} open, {sum(row.parked.values())} parked"
-        for name, row in scene.rows.items()
-    ]
-    return f"{scene.orders} orders | " + " | ".join(parts)
+    return f"{scene.orders} orders | " + " | ".join(_in_short(name, row) for name, row in scene.rows.items())
+
+
+def _in_short(name: str, row: Row) -> str:
+    still_open = row.waiting + row.retrying + row.leased
+    return f"{name}: {row.delivered} delivered, {still_open} open, {sum(row.parked.values())} parked"
 
 
 def summary(console: Console, scene: Scene, found: Sequence[str]) -> None:

@@ -1,6 +1,6 @@
 """A shop that takes orders. Each order is a row of its own table and messages in the same transaction.
 
-`warehouse` is healthy. `mail` is flaky: it is sometimes busy, and sometimes it does send but the reply is lost; since it
+`warehouse` is healthy. `mail` is flaky: it is sometimes busy, and sometimes it sends but the reply is lost; since it
 can be asked (`lookup`), no mail goes out twice. `partner` is down: its messages are tried a few times and then parked.
 What reaches a destination is written to its ledger, a file outside the engine: the judge of `./run --once`.
 """
@@ -67,7 +67,7 @@ async def mail(order: redrive.Attempt) -> None:
 
 
 @app.destination("partner", policy=redrive.Policy(attempts=4, backoff=SOON))
-async def partner(order: redrive.Attempt) -> None:
+async def partner(_: redrive.Attempt) -> None:
     raise ConnectionRefusedError  # as a client library does when nobody listens
 
 

@@ -1,0 +1,40 @@
+"""What bare SQL does here: the same claim and settle, in a loop inside the server, with no client and no handler."""
+
+from __future__ import annotations
+
+import time
+from typing import LiteralString
+
+import psycopg
+
+BATCH = 500
+
+_DRAIN: LiteralString = """
+CREATE PROCEDURE pg_temp.drain(p_destination text, p_batch integer) LANGUAGE plpgsql AS $$
+DECLARE
+    v_worker   uuid := gen_random_uuid();
+    v_ids      uuid[];
+    v_attempts integer[];
+    v_bytes    bigint;
+BEGIN
+    LOOP
+        SELECT array_agg(c.id), array_agg(c.attempt), sum(octet_length(c.body)) INTO v_ids, v_attempts, v_bytes
+          FROM redrive.claim_1(v_worker, ARRAY[p_destination], ARRAY[1::smallint], ARRAY[p_batch], 60) c;
+        COMMIT;
+        EXIT WHEN v_ids IS NULL;
+        PERFORM redrive.settle_delivered_1(v_worker, v_ids, v_attempts, array_fill(1, ARRAY[cardinality(v_ids)]),
+                                           array_fill(NULL::text, ARRAY[cardinality(v_ids)]),
+                                           array_fill('000000000000'::text, ARRAY[cardinality(v_ids)]));
+        COMMIT;
+    END LOOP;
+END $$
+"""
+
+
+def drain_rate(dsn: str, destination: str, count: int) -> float:
+    """Messages per second, one connection, batches of 500, two commits a batch."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(_DRAIN)
+        began = time.perf_counter()
+        conn.execute("CALL pg_temp.drain(%s, %s)", [destination, BATCH])
+        return count / (time.perf_counter() - began)

@@ -1,0 +1,86 @@
+"""A database of its own for every measurement, filled the fast way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from redrive.store import migrate
+
+PAYLOAD = b'{"text":"' + b"x" * 289 + b'"}'  # 300 bytes
+FILL_CHUNK = 10_000
+
+_FILL: LiteralString = """
+SELECT count(*) FROM redrive.enqueue_many_1(
+    array_fill(%(destination)s::text, ARRAY[%(count)s]), array_fill(%(payload)s::bytea, ARRAY[%(count)s]),
+    array_fill(NULL::text, ARRAY[%(count)s]), array_fill('default'::text, ARRAY[%(count)s]),
+    array_fill(''::text, ARRAY[%(count)s]), array_fill('application/json'::text, ARRAY[%(count)s]),
+    array_fill(NULL::text, ARRAY[%(count)s]), array_fill(NULL::timestamptz, ARRAY[%(count)s]),
+    array_fill(NULL::timestamptz, ARRAY[%(count)s]), array_fill(1::smallint, ARRAY[%(count)s]))
+"""
+_FINISHED: LiteralString = """
+WITH ids AS MATERIALIZED (SELECT redrive.new_id() AS id FROM generate_series(1, %(count)s)),
+     messages AS (
+        INSERT INTO redrive.message (id, created_at, level, tenant, destination, kind, content_type, body)
+        SELECT id, now(), 1, 'default', 'history', '', 'application/json', %(payload)s FROM ids)
+INSERT INTO redrive.attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, latency_ms, verb,
+                             tenant, destination, stage, settlement, answer, closed)
+SELECT id, now(), now(), gen_random_uuid(), 1, 1, 1, 1, 'settle', 'default', 'history', 'first', 'close', 'delivered',
+       'delivered' FROM ids
+"""
+
+
+@contextmanager
+def fresh_database(server_dsn: str, name: str) -> Iterator[str]:
+    """The DSN of a new, migrated database; dropped afterwards."""
+    with psycopg.connect(server_dsn, autocommit=True) as conn:
+        conn.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+        conn.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    dsn = make_conninfo(server_dsn, dbname=name)
+    migrate.upgrade(dsn)
+    try:
+        yield dsn
+    finally:
+        with psycopg.connect(server_dsn, autocommit=True) as conn:
+            conn.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def fill(dsn: str, destination: str, count: int) -> None:
+    """Pending messages."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for start in range(0, count, FILL_CHUNK):
+            chunk = min(FILL_CHUNK, count - start)
+            conn.execute(_FILL, {"destination": destination, "count": chunk, "payload": PAYLOAD})
+        conn.execute("VACUUM ANALYZE redrive.pending")
+
+
+def fill_finished(dsn: str, count: int) -> None:
+    """Messages that were delivered long ago: history, and nothing else."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for start in range(0, count, 100_000):
+            conn.execute(_FINISHED, {"count": min(100_000, count - start), "payload": PAYLOAD})
+        conn.execute("VACUUM ANALYZE redrive.message")
+        conn.execute("VACUUM ANALYZE redrive.attempt")
+
+
+def checkpoint(dsn: str) -> None:
+    """Before each measurement, so that none pays for the one before it."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("CHECKPOINT")
+
+
+def one_row(dsn: str, query: LiteralString) -> tuple[Any, ...]:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        row: tuple[Any, ...] | None = conn.execute(query).fetchone()
+    assert row is not None
+    return row
+
+
+def execute(dsn: str, statement: LiteralString) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(statement)

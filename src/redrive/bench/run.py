@@ -1,0 +1,60 @@
+"""Run workloads several times, take medians, say what came out: a table for people, JSON for machines, a chart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from redrive.bench.database import one_row
+from redrive.bench.workloads import Rates, Workload
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Medians of the rates, the median of the ratios, and how far they lie apart."""
+
+    workload: Workload
+    rates: Rates
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "workload": self.workload.name,
+            "title": self.workload.title,
+            "rates_per_second": {name: round(rate, 1) for name, rate in self.rates.items()},
+            "figure": self.workload.figure,
+            "reference": self.workload.reference,
+            "ratio": round(self.ratio, 3),
+            "ratio_low": round(self.ratio_low, 3),
+            "ratio_high": round(self.ratio_high, 3),
+            "aim": self.workload.aim,
+        }
+
+
+def measure(
+    server_dsn: str, workloads: Sequence[Workload], *, repeat: int, scale: float, tell: Callable[[str], None]
+) -> list[Measured]:
+    measured = []
+    for workload in workloads:
+        runs = []
+        for turn in range(repeat):
+            tell(f"{workload.name} {workload.title}: run {turn + 1} of {repeat}")
+            runs.append(workload.measure(server_dsn, scale))
+        measured.append(_summed_up(workload, runs))
+    return measured
+
+
+def _summed_up(workload: Workload, runs: Sequence[Rates]) -> Measured:
+    ratios = [run[workload.figure] / run[workload.reference] for run in runs]
+    rates = {name: median(run[name] for run in runs) for name in runs[0]}
+    return Measured(workload, rates, median(ratios), min(ratios), max(ratios))
+
+
+def server_facts(server_dsn: str) -> dict[str, str]:
+    """What the figures depend on."""
+    names = ("server_version", "shared_buffers", "max_wal_size", "fsync", "synchronous_commit")
+    row = one_row(server_dsn, "SELECT " + ", ".join(f"current_setting('{name}')" for name in names))
+    return dict(zip(names, map(str, row), strict=True))

@@ -1,0 +1,189 @@
+"""The workloads, each a function that measures once and gives named rates; `run.py` repeats them and takes medians."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import psycopg
+
+import redrive
+from redrive.bench import ceiling
+from redrive.bench.database import PAYLOAD, checkpoint, execute, fill, fill_finished, fresh_database, one_row
+
+DRAIN = 20_000
+BEHIND = 500_000
+PAUSED_BEHIND = 100_000
+DESTINATIONS = 20
+SINGLES = 1500
+DRAIN_SECONDS_MAX = 300
+
+Rates = Mapping[str, float]
+
+
+class LostOrDoubled(AssertionError):
+    """The run did not keep its promise, so its figure does not count."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """figure / reference is the ratio that counts; aim: what it should reach in this part."""
+
+    name: str
+    title: str
+    figure: str
+    reference: str
+    aim: float
+    measure: Callable[[str, float], Rates]
+
+
+def enqueue_one_by_one(server: str, scale: float) -> Rates:
+    """W1: a business INSERT and an enqueue in one transaction, against the same with a second plain INSERT."""
+    count = max(int(SINGLES * scale), 100)
+    with fresh_database(server, "bench_w1") as dsn, psycopg.connect(dsn) as conn:
+        conn.execute("CREATE TABLE business (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, text text)")
+        conn.execute("CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea)")
+        conn.commit()
+        checkpoint(dsn)
+        plain = _transactions(conn, count, lambda: conn.execute("INSERT INTO outbox (body) VALUES (%s)", [PAYLOAD]))
+        ours = _transactions(conn, count, lambda: redrive.enqueue(conn, "bench", {"text": "x" * 289}))
+        keyed = _transactions(conn, count, _keyed(conn))
+    return {"two plain INSERTs": plain, "redrive.enqueue": ours, "redrive.enqueue with a key": keyed}
+
+
+def _keyed(conn: psycopg.Connection[tuple[object, ...]]) -> Callable[[], object]:
+    numbers = iter(range(10_000_000))
+    return lambda: redrive.enqueue(conn, "bench", {"text": "x" * 289}, key=f"order:{next(numbers)}")
+
+
+def _transactions(conn: psycopg.Connection[tuple[object, ...]], count: int, second: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    for _ in range(count):
+        conn.execute("INSERT INTO business (text) VALUES (%s)", ["x" * 50])
+        second()
+        conn.commit()
+    return count / (time.perf_counter() - began)
+
+
+def enqueue_in_bulk(server: str, scale: float) -> Rates:
+    """W2: 20,000 messages by enqueue_many, against one INSERT of as many rows by unnest."""
+    count = max(int(DRAIN * scale), 1000)
+    with fresh_database(server, "bench_w2") as dsn, psycopg.connect(dsn) as conn:
+        conn.execute("CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea)")
+        conn.commit()
+        checkpoint(dsn)
+        plain = _in_chunks(
+            conn, count, lambda n: conn.execute("INSERT INTO outbox (body) SELECT unnest(%s::bytea[])", [[PAYLOAD] * n])
+        )
+        ours = _in_chunks(conn, count, lambda n: redrive.enqueue_many(conn, _messages(n)))
+    return {"plain INSERT": plain, "redrive.enqueue_many": ours}
+
+
+def _messages(count: int) -> list[redrive.NewMessage]:
+    return [redrive.NewMessage("bench", {"text": "x" * 289}) for _ in range(count)]
+
+
+def _in_chunks(conn: psycopg.Connection[tuple[object, ...]], count: int, insert: Callable[[int], object]) -> float:
+    began = time.perf_counter()
+    for _ in range(0, count, 1000):
+        insert(1000)
+        conn.commit()
+    return count / (time.perf_counter() - began)
+
+
+def drain(server: str, scale: float) -> Rates:
+    """W3: drain no-op messages with one relay process, against the same SQL with no client."""
+    count = max(int(DRAIN * scale), 1000)
+    with fresh_database(server, "bench_w3") as dsn:
+        fill(dsn, "raw", count)
+        fill(dsn, "ours", count)
+        checkpoint(dsn)
+        raw = ceiling.drain_rate(dsn, "raw", count)
+        ours = _relay_rate(dsn, ["ours"], count)
+        _require_all_delivered(dsn, 2 * count)
+    return {"SQL without a client": raw, "one relay": ours}
+
+
+def drain_beside_history(server: str, scale: float) -> Rates:
+    """W5: 5,000 messages with 500,000 finished ones behind, against empty tables."""
+    count, behind = max(int(5000 * scale), 1000), int(BEHIND * scale)
+    with fresh_database(server, "bench_w5_empty") as dsn:
+        fill(dsn, "ours", count)
+        checkpoint(dsn)
+        empty = _relay_rate(dsn, ["ours"], count)
+    with fresh_database(server, "bench_w5") as dsn:
+        fill_finished(dsn, behind)
+        fill(dsn, "ours", count)
+        checkpoint(dsn)
+        full = _relay_rate(dsn, ["ours"], count)
+        _require_all_delivered(dsn, behind + count)
+    return {"empty tables": empty, "behind history": full}
+
+
+def drain_beside_others(server: str, scale: float) -> Rates:
+    """W10: 20 destinations, one paused with 100,000 behind it, one with `record`; the rate of the others."""
+    count, behind = max(int(DRAIN * scale), 1000), int(PAUSED_BEHIND * scale)
+    with fresh_database(server, "bench_w10_alone") as dsn:
+        fill(dsn, "d01", count)
+        checkpoint(dsn)
+        alone = _relay_rate(dsn, ["d01"], count)
+    names = [f"d{number:02}" for number in range(DESTINATIONS)]
+    others = names[2:]
+    with fresh_database(server, "bench_w10") as dsn:
+        execute(dsn, "CREATE TABLE bench_record (id uuid)")
+        fill(dsn, names[0], behind)
+        execute(dsn, "SELECT redrive.pause_1('d00', 'bench', 'left standing')")
+        fill(dsn, names[1], max(count // 20, 50))
+        for name in others:
+            fill(dsn, name, count // len(others))
+        checkpoint(dsn)
+        beside = _relay_rate(dsn, names, len(others) * (count // len(others)), records=[names[1]])
+    return {"one destination": alone, "beside others": beside}
+
+
+def _relay_rate(dsn: str, destinations: Sequence[str], count: int, *, records: Sequence[str] = ()) -> float:
+    settings = {"dsn": dsn, "destinations": list(destinations), "records": list(records), "count": count}
+    ran = subprocess.run(
+        [sys.executable, "-m", "redrive.bench.drain"],
+        input=json.dumps(settings),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=DRAIN_SECONDS_MAX,
+    )
+    return float(json.loads(ran.stdout)["rate"])
+
+
+def _require_all_delivered(dsn: str, count: int) -> None:
+    enqueued, pending, leased, parked, closed = one_row(dsn, "SELECT * FROM redrive.conservation")
+    if (enqueued, pending, leased, parked, closed) != (count, 0, 0, 0, count):
+        raise LostOrDoubled(f"{count} expected; {enqueued=} {pending=} {leased=} {parked=} {closed=}")
+
+
+WORKLOADS: Sequence[Workload] = (
+    Workload(
+        "W1",
+        "enqueue one by one, with a business INSERT",
+        "redrive.enqueue",
+        "two plain INSERTs",
+        0.85,
+        enqueue_one_by_one,
+    ),
+    Workload("W2", "enqueue 20,000 in bulk", "redrive.enqueue_many", "plain INSERT", 0.2, enqueue_in_bulk),
+    Workload("W3", "drain 20,000 no-op messages", "one relay", "SQL without a client", 0.5, drain),
+    Workload(
+        "W5", "5,000 messages with 500,000 finished behind", "behind history", "empty tables", 0.9, drain_beside_history
+    ),
+    Workload(
+        "W10",
+        "20 destinations, one paused, one with record",
+        "beside others",
+        "one destination",
+        0.7,
+        drain_beside_others,
+    ),
+)
