@@ -9,8 +9,7 @@ what it chose. `docs/explanation/doubt.md` tells the story in prose.
 from __future__ import annotations
 
 import hashlib
-import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
@@ -28,6 +27,8 @@ OnDead = Literal["halt", "continue", "continue_on_terminal"]
 TOKEN_TTL_SHARE: Final = 0.8
 # 2.0 ** 1024 overflows; nothing sensible needs more doublings than this before the cap applies (ruling 13).
 EXPONENT_MAX: Final = 64
+# No Retry-After is read as more than this many seconds; its ceiling is far lower.
+RETRY_AFTER_READ_MAX: Final = 1e18
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +202,7 @@ def after_absent(attempt: Attempt, rules: Rules, *, now: datetime) -> Answer | S
     believable = attempt.in_doubt_since + timedelta(seconds=rules.lookup_after_seconds)
     if now < believable:
         return Unknown("ABSENT_TOO_EARLY", from_lookup=True, wait_seconds=(believable - now).total_seconds())
-    ended = _ended_meanwhile(attempt)
+    ended = _ended_meanwhile(replace(attempt, in_doubt_since=None))
     if ended is not None:
         return ended
     if rules.money and rules.token_ttl_seconds is None:
@@ -221,7 +222,9 @@ def decide(attempt: Attempt, answer: Answer, rules: Rules, *, now: datetime, ran
         case Retryable():
             return _after_retryable(attempt, answer, rules, now, random)
         case Terminal():
-            return _park(attempt, rules, answer.code, answer, spent=attempt.spent + 1, terminal=True)
+            # G-18: this send had no effect; an earlier one that nobody could ask about may have had one.
+            held = attempt.in_doubt and rules.in_doubt != "resend"
+            return _park(attempt, rules, answer.code, answer, spent=attempt.spent + 1, held=held, terminal=True)
         case Unknown():
             return _after_unknown(attempt, answer, rules, random)
         case _:
@@ -348,15 +351,17 @@ def _retry_delay(answer: Retryable, rules: Rules, failures: int, now: datetime, 
     return backoff if asked is None else max(backoff, min(asked, rules.policy.retry_after_max_seconds))
 
 
-def retry_after_seconds(value: float | str | None, *, now: datetime) -> float | None:
+def retry_after_seconds(value: object, *, now: datetime) -> float | None:
     """Seconds that a Retry-After asks for: a number, a number as text, or an HTTP date. Nonsense is None.
 
     Negative numbers and past dates ask for nothing (0). Infinite and absurdly large values are left to the ceiling.
     """
-    if value is None or isinstance(value, bool):
+    if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
         return _seconds(value)
+    if not isinstance(value, str):
+        return None
     text = value.strip()
     if text.isascii() and text.isdigit():
         return _seconds(int(text[:18]))
@@ -364,7 +369,8 @@ def retry_after_seconds(value: float | str | None, *, now: datetime) -> float | 
 
 
 def _seconds(value: float) -> float | None:
-    return None if math.isnan(value) else max(float(value), 0.0)
+    """An int may be too large for a float: it is cut before it becomes one."""
+    return None if value != value else float(min(max(value, 0), RETRY_AFTER_READ_MAX))
 
 
 def _until_http_date(text: str, now: datetime) -> float | None:

@@ -45,20 +45,45 @@ CONTEXT_FIELDS: Final = frozenset(
 
 # A word of plain text, a small number, a code such as HTTP_503. Anything else in a text may be data, and is hidden.
 _PLAIN = re.compile(r"(?:[A-Za-z]{1,24}|\d{1,5}(?:\.\d{1,3})?|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)[.,;:!?]?\Z")
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\{.*\}|<[^>]*>", re.DOTALL)
+_NUMBER = re.compile(r"[\d.,]+[.,;:!?]?\Z")
+_QUOTED = re.compile(
+    r"(?<!\w)'[^']*'|(?<!\w)\"[^\"]*\"(?!\w)|`[^`]*`|“[^”]*”|‘[^’]*’|«[^»]*»|\{.*\}|<[^>]*>|\[.*\]|\([^)]*\)", re.DOTALL
+)
+# What is left of these was cut through a quotation, and nobody can tell which half of the text is data.
+_HALF_QUOTED = re.compile(r"(?<!\w)'|[\"`“”‘«»{}<>\[\]()]")
+_CREDENTIAL_FOLLOWS = re.compile(
+    r"(?:bearer|basic|(?:password|passwd|secret|token|key|authorization|cookie)[:=])\Z", re.IGNORECASE
+)
+_IDENTIFIER = re.compile(r"(?!.*://)[^\s@]*\Z")
 _UNSTORABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 def text(value: object, *, limit: int = TEXT_MAX) -> str:
     """A text that somebody gave as an explanation, with everything hidden that is not plain words."""
-    spaced = _QUOTED.sub(f" {HIDDEN} ", storable(value)[: 4 * limit])
-    words = [word if word == HIDDEN or _PLAIN.match(word) else HIDDEN for word in spaced.split()]
-    return storable(" ".join(_without_repeats(words)), limit=limit)
+    given = storable(value, limit=4 * limit).replace(HIDDEN, " \0 ")
+    spaced = _QUOTED.sub(" \0 ", given)
+    if _HALF_QUOTED.search(spaced):
+        return HIDDEN
+    words = spaced.split()
+    kept = [word if _is_plain(words, i) else HIDDEN for i, word in enumerate(words)]
+    return storable(" ".join(_without_repeats(kept)), limit=limit)
+
+
+def _is_plain(words: list[str], i: int) -> bool:
+    """Alone a short number is a count or a status; beside another it may be a card, a telephone or a person."""
+    beside = [words[j] for j in (i - 1, i + 1) if 0 <= j < len(words)]
+    if _NUMBER.match(words[i]) and any(_NUMBER.match(word) for word in beside):
+        return False
+    return bool(_PLAIN.match(words[i])) and not (i > 0 and _CREDENTIAL_FOLLOWS.match(words[i - 1]))
 
 
 def storable(value: object, *, limit: int = TEXT_MAX) -> str:
     """Any value as text that PostgreSQL can always store: no NUL, no lone surrogate, cut on a character boundary."""
-    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", str(value))[:limit]
+    try:
+        plain = str(value)
+    except Exception:  # somebody else's object that cannot even be shown
+        plain = type(value).__qualname__
+    return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", plain)[:limit]
 
 
 def context(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +125,10 @@ def _module_path(filename: str) -> str:
 def _plain(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
-    return storable(value, limit=200)
+    if isinstance(value, Mapping | list | tuple | set | frozenset | bytes | bytearray):
+        return HIDDEN
+    plain = storable(value, limit=200)
+    return plain if _IDENTIFIER.match(plain) else text(plain, limit=200)
 
 
 def _without_repeats(words: list[str]) -> list[str]:

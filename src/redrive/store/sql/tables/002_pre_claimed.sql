@@ -25,5 +25,6 @@ CREATE TYPE redrive.claimed AS (
     expired          boolean,
     cancel_requested boolean,
     kept_answer      json,
-    earlier          json
+    earlier          json,
+    level            smallint
 );

@@ -16,5 +16,10 @@ BEGIN
         EXECUTE format('CREATE TRIGGER append_only_whole BEFORE TRUNCATE ON redrive.%I '
                        'FOR EACH STATEMENT EXECUTE FUNCTION redrive.refuse_change()', v_table);
     END LOOP;
+    -- A trigger for TRUNCATE is not handed down to partitions; make_partition does the same for those to come.
+    FOREACH v_table IN ARRAY ARRAY['message_default', 'body_default', 'attempt_default'] LOOP
+        EXECUTE format('CREATE TRIGGER append_only_whole BEFORE TRUNCATE ON redrive.%I '
+                       'FOR EACH STATEMENT EXECUTE FUNCTION redrive.refuse_change()', v_table);
+    END LOOP;
 END
 $protect$;

@@ -56,9 +56,10 @@ CREATE OR REPLACE FUNCTION redrive.cancel_pending(p_row redrive.pending, p_actor
 RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp
 AS $body$
 BEGIN
-    IF p_row.in_doubt_since IS NOT NULL THEN
+    -- In doubt it is looked up first; with an answer kept it was answered, and is recorded, never sent.
+    IF p_row.in_doubt_since IS NOT NULL OR p_row.kept_answer IS NOT NULL THEN
         UPDATE pending p SET cancel_requested = true, due_at = least(p.due_at, p_now) WHERE p.id = p_row.id;
-        RETURN 'in_doubt';
+        RETURN CASE WHEN p_row.in_doubt_since IS NOT NULL THEN 'in_doubt' ELSE 'in_flight' END;
     END IF;
     DELETE FROM pending p WHERE p.id = p_row.id;
     INSERT INTO attempt (message_id, completed_at, attempt, spent, version, verb, tenant, destination, stage, closed, actor,

@@ -1,6 +1,6 @@
 -- claim: due messages leave `pending` and are leased to one worker, in one transaction (G-06).
 -- Takes at most rooms[i] of (destinations[i], levels[i]); nothing of a paused destination. A message that has expired
--- and is not in doubt is closed instead; it comes back as a row without an attempt number.
+-- and is not in doubt (and has no answer kept) is closed instead; it comes back as a row without an attempt number.
 -- Locks: pending rows with SKIP LOCKED, so it never waits. Relies on: pending_due; message's primary key.
 CREATE OR REPLACE FUNCTION redrive.claim_1(
     p_worker        uuid,
@@ -84,11 +84,13 @@ BEGIN
     WITH taken AS (
         DELETE FROM pending p WHERE p.ctid = ANY (p_rows) RETURNING p.*
     ), judged AS (
-        SELECT t.*, t.expires_at IS NOT NULL AND t.expires_at <= p_now AS expired FROM taken t
+        -- In doubt it is looked up first, with an answer kept it is recorded: neither just ends.
+        SELECT t.*, t.expired AND t.in_doubt_since IS NULL AND t.kept_answer IS NULL AS ended
+          FROM (SELECT x.*, x.expires_at IS NOT NULL AND x.expires_at <= p_now AS expired FROM taken x) t
     ), closed AS (
         INSERT INTO attempt (message_id, completed_at, attempt, spent, version, verb, tenant, destination, stage, closed)
         SELECT j.id, p_now, j.attempt, j.spent, j.version, 'expire', j.tenant, j.destination, j.stage, 'expired'
-          FROM judged j WHERE j.expired AND j.in_doubt_since IS NULL
+          FROM judged j WHERE j.ended
     ), leased AS (
         INSERT INTO lease (id, until, claimed_at, due_at, worker, lane, sequence, lease_seconds, attempt, spent, lookups,
                            crashes, version, level, alone, cancel_requested, tenant, destination, stage, expires_at,
@@ -97,17 +99,20 @@ BEGIN
                p_lease_seconds, j.attempt + 1, j.spent, j.lookups, j.crashes, j.version, j.level, p_alone,
                j.cancel_requested, j.tenant, j.destination, j.stage, j.expires_at, j.in_doubt_since, j.down_since,
                j.first_failed_at, j.policy_version, j.kept_answer
-          FROM judged j WHERE NOT j.expired OR j.in_doubt_since IS NOT NULL
+          FROM judged j WHERE NOT j.ended
     )
-    SELECT j.id, CASE WHEN NOT j.expired OR j.in_doubt_since IS NOT NULL THEN j.attempt + 1 END,
-           j.destination, j.tenant, m.kind, m.key, coalesce(b.bytes, m.body), coalesce(b.content_type, m.content_type),
+    SELECT j.id, CASE WHEN NOT j.ended THEN j.attempt + 1 END,
+           j.destination, j.tenant, m.kind, m.key,
+           CASE WHEN j.version > 1 THEN (SELECT b.bytes FROM body b WHERE b.message_id = j.id AND b.version = j.version)
+                ELSE m.body END,
+           CASE WHEN j.version > 1
+                THEN (SELECT b.content_type FROM body b WHERE b.message_id = j.id AND b.version = j.version)
+                ELSE m.content_type END,
            j.stage, j.version, j.spent, j.lookups, j.crashes, p_now, m.created_at, m.headers, m.order_by, j.sequence,
            j.in_doubt_since, j.down_since, j.first_failed_at, j.expired, j.cancel_requested, j.kept_answer,
-           CASE WHEN j.attempt > 0 THEN redrive.earlier_attempts(j.id) END
+           CASE WHEN j.attempt > 0 THEN redrive.earlier_attempts(j.id) END, j.level
       FROM judged j
-     CROSS JOIN LATERAL (SELECT * FROM message x WHERE x.id = j.id OFFSET 0) m
-      LEFT JOIN LATERAL (SELECT * FROM body y WHERE j.version > 1 AND y.message_id = j.id AND y.version = j.version) b
-           ON true;
+     CROSS JOIN LATERAL (SELECT * FROM message x WHERE x.id = j.id OFFSET 0) m;
 END
 $body$;
 

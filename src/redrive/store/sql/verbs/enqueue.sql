@@ -1,6 +1,7 @@
 -- enqueue: one message in the caller's transaction (G-01 to G-03, G-26).
 -- Returns result = 'new', 'duplicate' (same key, same content) or 'conflict' (same key, other content); raises only for
--- values out of bounds. A duplicate takes no lock, writes nothing, burns nothing.
+-- values out of bounds. A duplicate writes nothing and burns nothing, not even a transaction id: the insert looks into the
+-- index before it writes. It waits only for a transaction that has put the same key and not ended yet.
 -- Locks: idempotency (insert), then inserts only. Relies on: idempotency's primary key.
 CREATE OR REPLACE FUNCTION redrive.enqueue_1(
     p_destination  text,
@@ -25,7 +26,7 @@ DECLARE
     v_now         timestamptz := coalesce(p_now, clock_timestamp());
     v_hash        bytea;
     v_fingerprint bytea;
-    v_known       record;
+    v_holder      record;
 BEGIN
     IF NOT redrive.is_within_bounds(p_destination, p_body, p_key, p_tenant, p_kind, p_content_type, p_headers, p_due_at,
                                     p_expires_at, p_level, v_now) IS TRUE THEN
@@ -36,23 +37,16 @@ BEGIN
     IF p_key IS NOT NULL THEN
         v_hash := sha256(convert_to(p_key, 'UTF8'));
         v_fingerprint := redrive.fingerprint(p_destination, p_kind, NULL, p_body);
-        SELECT i.message_id, i.sequence, i.fingerprint INTO v_known
-          FROM idempotency i WHERE i.tenant = p_tenant AND i.key_hash = v_hash;
+        INSERT INTO idempotency (tenant, key_hash, message_id, fingerprint, created_at)
+        VALUES (p_tenant, v_hash, enqueue_1.id, v_fingerprint, v_now)
+        ON CONFLICT DO NOTHING;
         IF NOT FOUND THEN
-            INSERT INTO idempotency (tenant, key_hash, message_id, fingerprint, created_at)
-            VALUES (p_tenant, v_hash, enqueue_1.id, v_fingerprint, v_now)
-            ON CONFLICT DO NOTHING;
-            IF NOT FOUND THEN
-                -- Lost a race: the winner has committed, and a new statement sees it.
-                SELECT i.message_id, i.sequence, i.fingerprint INTO STRICT v_known
-                  FROM idempotency i WHERE i.tenant = p_tenant AND i.key_hash = v_hash;
-            END IF;
-        END IF;
-        IF v_known.message_id IS NOT NULL THEN
-            result := CASE WHEN v_known.fingerprint = v_fingerprint THEN 'duplicate' ELSE 'conflict' END;
-            id := v_known.message_id;
-            sequence := v_known.sequence;
-            state := coalesce(redrive.state_of(v_known.message_id), 'closed');
+            -- Whoever has the key has committed, and a new statement sees it.
+            SELECT * INTO STRICT v_holder FROM redrive.holder_of(p_tenant, v_hash);
+            result := CASE WHEN v_holder.fingerprint = v_fingerprint THEN 'duplicate' ELSE 'conflict' END;
+            id := v_holder.message_id;
+            sequence := v_holder.sequence;
+            state := v_holder.state;
             RETURN;
         END IF;
     END IF;
@@ -66,10 +60,31 @@ BEGIN
 END
 $body$;
 
+-- holder_of: the first message of a key, as the registry knows it, and where that message is now.
+-- Never a sequential scan: a plan that was made while the registry was tiny is kept by the session while it grows
+-- (measured at 100,000 keys: 19 ms a duplicate instead of 0.14).
+CREATE OR REPLACE FUNCTION redrive.holder_of(
+    p_tenant        text,
+    p_key_hash      bytea,
+    OUT message_id  uuid,
+    OUT sequence    bigint,
+    OUT fingerprint bytea,
+    OUT state       text
+) LANGUAGE plpgsql STABLE SET enable_seqscan = off
+AS $body$
+#variable_conflict use_column
+BEGIN
+    SELECT i.message_id, i.sequence, i.fingerprint, coalesce(redrive.state_of(i.message_id), 'closed')
+      INTO STRICT message_id, sequence, fingerprint, state
+      FROM redrive.idempotency i WHERE i.tenant = p_tenant AND i.key_hash = p_key_hash;
+END
+$body$;
+
 -- What makes two messages of one key the same: destination, kind, ordering key and the bytes of the payload
 -- (canonical JSON where the producer is ours). Lengths go first, so that no two inputs run together.
+-- STABLE, as convert_to and concat_ws are: declared IMMUTABLE it would not be inlined, at 15 µs a call.
 CREATE OR REPLACE FUNCTION redrive.fingerprint(p_destination text, p_kind text, p_order_by text, p_body bytea)
-RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
 AS $body$
     SELECT sha256(convert_to(concat_ws(':', octet_length(p_destination), p_destination, octet_length(p_kind), p_kind,
                                        coalesce(octet_length(p_order_by), -1), coalesce(p_order_by, ''), ''), 'UTF8')

@@ -1,4 +1,5 @@
--- expire: close pending messages whose time has passed and that are not in doubt, also where nothing claims them.
+-- expire: close pending messages whose time has passed, also where nothing claims them. Not those in doubt, and not those
+-- whose answer is kept: they were sent, and wait for their lookup or their record.
 -- Locks: pending rows with SKIP LOCKED. Relies on: pending_expires.
 CREATE OR REPLACE FUNCTION redrive.expire_1(p_limit integer, p_now timestamptz DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
@@ -10,7 +11,8 @@ BEGIN
     WITH ended AS (
         DELETE FROM pending x WHERE x.ctid = ANY (ARRAY(
             SELECT p.ctid FROM pending p
-             WHERE p.expires_at <= v_now AND p.in_doubt_since IS NULL AND p.lane IS NULL
+             WHERE p.expires_at <= v_now AND p.in_doubt_since IS NULL AND p.kept_answer IS NULL
+               AND p.lane IS NULL
              ORDER BY p.expires_at
              LIMIT p_limit
                FOR UPDATE SKIP LOCKED))

@@ -1,5 +1,5 @@
 -- hand_back: claims that were not begun go back as they were; nothing is spent (G-09). Returns those that were ours.
--- A cancel that was asked for meanwhile ends the message here, unless it is in doubt.
+-- A cancel that was asked for meanwhile ends the message here, unless it is in doubt or its answer is kept.
 -- Locks: lease rows in id order.
 CREATE OR REPLACE FUNCTION redrive.hand_back_1(
     p_worker uuid, p_ids uuid[], p_attempts integer[], p_now timestamptz DEFAULT NULL
@@ -12,12 +12,13 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH fenced AS MATERIALIZED (
-        SELECT l.*, l.cancel_requested AND l.in_doubt_since IS NULL AS cancelled
+        SELECT l.*, l.cancel_requested AND l.in_doubt_since IS NULL AND l.kept_answer IS NULL AS cancelled
           FROM (SELECT * FROM unnest(p_ids, p_attempts) AS i(id, attempt) ORDER BY i.id) i
-         CROSS JOIN LATERAL (SELECT x.ctid AS place, x.* FROM lease x
+         CROSS JOIN LATERAL (SELECT x.* FROM lease x
                               WHERE x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker FOR UPDATE) l
     ), gone AS (
-        DELETE FROM lease x WHERE x.ctid = ANY (ARRAY(SELECT f.place FROM fenced f))
+        -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
+        DELETE FROM lease x WHERE x.id = ANY (ARRAY(SELECT f.id FROM fenced f))
     ), archived AS (
         INSERT INTO attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, in_doubt, verb, tenant,
                              destination, stage, settlement, closed)

@@ -32,6 +32,9 @@ BEGIN
         EXECUTE format('CREATE TABLE redrive.%I (LIKE redrive.%I INCLUDING ALL)', v_table || '_' || v_suffix, v_table);
         EXECUTE format('ALTER TABLE redrive.%I ATTACH PARTITION redrive.%I FOR VALUES FROM (%L) TO (%L)', v_table,
                        v_table || '_' || v_suffix, redrive.id_floor(p_starts_at), redrive.id_floor(p_ends_at));
+        -- A row trigger comes with ATTACH, one for TRUNCATE does not.
+        EXECUTE format('CREATE TRIGGER append_only_whole BEFORE TRUNCATE ON redrive.%I '
+                       'FOR EACH STATEMENT EXECUTE FUNCTION redrive.refuse_change()', v_table || '_' || v_suffix);
     END LOOP;
     INSERT INTO partition_range (starts_at, ends_at, suffix) VALUES (p_starts_at, p_ends_at, v_suffix);
 END

@@ -18,6 +18,6 @@ BEGIN
                                 FOR UPDATE SKIP LOCKED) l));
     RETURN QUERY
     SELECT i.id, i.attempt FROM unnest(p_ids, p_attempts) AS i(id, attempt)
-     CROSS JOIN LATERAL (SELECT 1 FROM lease y WHERE y.id = i.id AND y.attempt = i.attempt AND y.worker = p_worker) l;
+     CROSS JOIN LATERAL (SELECT 1 FROM lease y WHERE y.id = i.id AND y.attempt = i.attempt AND y.worker = p_worker LIMIT 1) l;
 END
 $body$;

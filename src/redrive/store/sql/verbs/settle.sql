@@ -54,16 +54,17 @@ BEGIN
     ), fenced AS MATERIALIZED (
         SELECT i.attempt AS fence, i.settlement, i.closed, i.answer, i.code, i.text, i.reference, i.result, i.latency_ms,
                i.spent, i.lookups, i.delay_seconds, i.down, i.next_stage, i.next_destination, i.park_reason, i.exhausted,
-               i.halts, i.stack, i.context, i.kept_answer, i.policy_version, l.place, l.id, l.claimed_at, l.due_at,
+               i.halts, i.stack, i.context, i.kept_answer, i.policy_version, l.id, l.claimed_at, l.due_at,
                l.worker, l.lane, l.sequence, l.crashes, l.version, l.level, l.tenant, l.destination, l.stage, l.expires_at,
                l.down_since, l.first_failed_at, l.cancel_requested, l.kept_answer AS answer_before,
                CASE i.doubt WHEN 'none' THEN NULL WHEN 'keep' THEN coalesce(l.in_doubt_since, v_now) ELSE v_now END
                    AS in_doubt_since
           FROM input i
-         CROSS JOIN LATERAL (SELECT x.ctid AS place, x.* FROM lease x
+         CROSS JOIN LATERAL (SELECT x.* FROM lease x
                               WHERE x.id = i.id AND x.attempt = i.attempt FOR UPDATE) l
     ), gone AS (
-        DELETE FROM lease x WHERE x.ctid = ANY (ARRAY(SELECT f.place FROM fenced f))
+        -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
+        DELETE FROM lease x WHERE x.id = ANY (ARRAY(SELECT f.id FROM fenced f))
     ), judged AS MATERIALIZED (
         SELECT f.*, f.cancel_requested AND f.settlement IN ('retry', 'advance') AND f.in_doubt_since IS NULL AS cancelled
           FROM fenced f
@@ -127,11 +128,12 @@ BEGIN
         SELECT i.latency_ms, i.reference, i.policy_version, l.*
           FROM (SELECT * FROM unnest(p_ids, p_attempts, p_latencies, p_references, p_policy_versions)
                            AS i(id, attempt, latency_ms, reference, policy_version) ORDER BY i.id) i
-         CROSS JOIN LATERAL (SELECT x.ctid AS place, x.id, x.attempt, x.claimed_at, x.worker, x.spent, x.version, x.tenant,
+         CROSS JOIN LATERAL (SELECT x.id, x.attempt, x.claimed_at, x.worker, x.spent, x.version, x.tenant,
                                     x.destination, x.stage
                                FROM lease x WHERE x.id = i.id AND x.attempt = i.attempt FOR UPDATE) l
     ), gone AS (
-        DELETE FROM lease x WHERE x.ctid = ANY (ARRAY(SELECT f.place FROM fenced f))
+        -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
+        DELETE FROM lease x WHERE x.id = ANY (ARRAY(SELECT f.id FROM fenced f))
     ), archived AS (
         INSERT INTO attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, latency_ms, verb,
                              tenant, destination, stage, settlement, answer, closed, policy_version, reference)
@@ -159,11 +161,13 @@ AS $body$
 BEGIN
     RETURN QUERY
     WITH lost AS MATERIALIZED (
-        SELECT i.*, EXISTS (SELECT 1 FROM attempt a
-                             WHERE a.message_id = i.id AND a.attempt = i.attempt AND a.worker = p_worker
-                               AND a.verb IN ('settle', 'complete')) AS repeated
+        SELECT i.*, coalesce(before.found, false) AS repeated
           FROM unnest(p_ids, p_attempts, p_settlements, p_answers, p_codes, p_references, p_texts)
                AS i(id, attempt, settlement, answer, code, reference, text)
+          -- A probe with LIMIT, not EXISTS: that may be planned as one hash over the whole archive.
+          LEFT JOIN LATERAL (SELECT true AS found FROM attempt a
+                              WHERE a.message_id = i.id AND a.attempt = i.attempt AND a.worker = p_worker
+                                AND a.verb IN ('settle', 'complete') LIMIT 1) before ON true
          WHERE p_held IS NULL OR i.id <> ALL (p_held)
     ), kept AS (
         INSERT INTO late_answer (message_id, attempt, worker, at, settlement, answer, code, reference, text)

@@ -34,6 +34,9 @@ GRANT EXECUTE ON FUNCTION
     redrive.end_duty_1, redrive.make_partitions_1, redrive.retire_1, redrive.pause_1, redrive.is_leased_1,
     redrive.ranges_1
     TO redrive_relay;
+GRANT SELECT ON redrive.schema_version TO redrive_relay;  -- it refuses to start on a version that it does not know
+-- Before it starts, a relay looks whether the schema fits its version.
+GRANT SELECT ON redrive.schema_version TO redrive_relay;
 GRANT EXECUTE ON FUNCTION
     redrive.cancel_1, redrive.requeue_1, redrive.confirm_1, redrive.deny_1, redrive.repair_1, redrive.discard_1,
     redrive.pause_1, redrive.resume_1

@@ -1,0 +1,18 @@
+-- What `messages show` says beyond the list: order, doubt, crashes and who has it in hand.
+-- Relies on: the primary keys of message, pending, lease, parked, relay.
+SELECT m.order_by, m.sequence, s.in_doubt_since, coalesce(s.crashes, 0) AS crashes, coalesce(s.lookups, 0) AS lookups,
+       coalesce(s.cancel_requested, false) AS cancel_requested, s.policy_version, s.worker, r.name AS relay, s.claimed_at,
+       s.until AS leased_until
+  FROM redrive.message m
+  LEFT JOIN LATERAL (
+        SELECT p.in_doubt_since, p.crashes, p.lookups, p.cancel_requested, p.policy_version, NULL::uuid AS worker,
+               NULL::timestamptz AS claimed_at, NULL::timestamptz AS until
+          FROM redrive.pending p WHERE p.id = m.id
+        UNION ALL
+        SELECT l.in_doubt_since, l.crashes, l.lookups, l.cancel_requested, l.policy_version, l.worker, l.claimed_at, l.until
+          FROM redrive.lease l WHERE l.id = m.id
+        UNION ALL
+        SELECT k.in_doubt_since, k.crashes, k.lookups, false, k.policy_version, NULL, NULL, NULL
+          FROM redrive.parked k WHERE k.id = m.id) s ON true
+  LEFT JOIN redrive.relay r ON r.worker = s.worker
+ WHERE m.id = %(id)s

@@ -1,0 +1,187 @@
+"""How much a relay asks for, and of which level (ruling 19): bounded, split 6:3:1, nobody starves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.message import LEVELS
+from redrive.ports import Room
+from redrive.relay.room import Demand, looked_everywhere, note_quiet, rooms
+
+pytestmark = [pytest.mark.req("G-09"), pytest.mark.req("G-24")]
+
+FULL: Mapping[int, int] = dict.fromkeys(LEVELS, 1_000_000)
+
+
+def ask(demand: Demand, *, claim_max: int = 500, horizon_seconds: float = 0.5) -> dict[int, int]:
+    """Level to room, as one claim would ask for it."""
+    asked = rooms([demand], claim_max=claim_max, horizon_seconds=horizon_seconds)
+    assert {room.destination for room in asked} <= {demand.destination}
+    return {room.level: room.room for room in asked}
+
+
+def look(demand: Demand, waiting: Mapping[int, int], *, claim_max: int = 500) -> dict[int, int]:
+    """One claim at a database where so much waits per level: what it takes; the demand remembers what was short."""
+    asked = rooms([demand], claim_max=claim_max, horizon_seconds=0.5)
+    taken = {room.level: min(room.room, waiting.get(room.level, 0)) for room in asked}
+    note_quiet(demand, asked, taken)
+    return {level: count for level, count in taken.items() if count}
+
+
+@given(
+    concurrency=st.integers(1, 1000),
+    claim_max=st.integers(1, 5000),
+    waiting=st.integers(0, 6000),
+    running=st.integers(0, 1000),
+    latency_seconds=st.none() | st.floats(0, 1e6),
+    horizon_seconds=st.floats(0, 10),
+    quiet=st.sets(st.sampled_from(LEVELS)),
+)
+def test_a_claim_never_asks_for_more_than_what_is_missing_to_the_target(
+    concurrency: int,
+    claim_max: int,
+    waiting: int,
+    running: int,
+    latency_seconds: float | None,
+    horizon_seconds: float,
+    quiet: set[int],
+) -> None:
+    demand = Demand("shop", concurrency, waiting, running, latency_seconds, set(quiet))
+    target = demand.target(claim_max=claim_max, horizon_seconds=horizon_seconds)
+    asked = ask(demand, claim_max=claim_max, horizon_seconds=horizon_seconds)
+    assert 1 <= target <= claim_max
+    assert all(room >= 1 for room in asked.values())
+    assert waiting + running + sum(asked.values()) <= max(target, waiting + running)
+
+
+@given(st.integers(3, 5000), st.sets(st.sampled_from(LEVELS)))
+def test_a_room_is_used_up_and_every_level_has_a_part_of_it(room: int, quiet: set[int]) -> None:
+    asked = ask(Demand("shop", room, quiet=set(quiet)), claim_max=room)
+    assert sum(asked.values()) == room
+    assert set(asked) == set(LEVELS)
+
+
+@pytest.mark.parametrize(("room", "expected"), [(10, (6, 3, 1)), (100, (60, 30, 10)), (500, (300, 150, 50))])
+def test_room_is_split_six_three_one(room: int, expected: tuple[int, int, int]) -> None:
+    assert tuple(ask(Demand("shop", room)).values()) == expected
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 3, 4, 7, 10, 50])
+def test_no_level_starves_while_all_are_full(concurrency: int) -> None:
+    """Over many claims every level gets about its share, also where one claim has room for a single message."""
+    demand = Demand("shop", concurrency)
+    taken: Counter[int] = Counter()
+    for _ in range(100):
+        taken.update(look(demand, FULL))
+    total = sum(taken.values())
+    assert total == 100 * concurrency
+    assert taken[0] >= taken[1] >= taken[2]
+    assert taken[2] >= total / 10 - 1
+
+
+@pytest.mark.parametrize("only", LEVELS)
+@pytest.mark.parametrize("concurrency", [1, 2, 3, 10, 100])
+def test_what_quiet_levels_leave_goes_to_the_others(concurrency: int, only: int) -> None:
+    """A queue of one level alone is claimed at nearly full width after the first few looks."""
+    demand = Demand("shop", concurrency)
+    for _ in range(10):
+        look(demand, {only: 1_000_000})
+    taken = sum(sum(look(demand, {only: 1_000_000}).values()) for _ in range(20))
+    assert taken >= 20 * min(max(concurrency - 2, 0.1), 0.8 * concurrency)
+
+
+def test_a_level_that_was_quiet_is_looked_at_again_and_gets_its_share_back() -> None:
+    demand = Demand("shop", 100)
+    look(demand, {1: 1_000_000})
+    assert demand.quiet == {0, 2}
+    looks = [look(demand, FULL) for _ in range(3)]
+    assert looks[-1] == {0: 60, 1: 30, 2: 10}
+
+
+@given(
+    concurrency=st.sampled_from([1, 2, 3, 10]),
+    before=st.lists(st.dictionaries(st.sampled_from(LEVELS), st.integers(1, 20)), max_size=50),
+    only=st.sampled_from(LEVELS),
+)
+def test_a_few_looks_in_a_row_find_a_message_of_any_level(
+    concurrency: int, before: list[dict[int, int]], only: int
+) -> None:
+    """However little room there is, and whatever was seen before: a relay goes idle after having looked everywhere."""
+    demand = Demand("shop", concurrency)
+    for waiting in before:
+        look(demand, waiting)
+    for looks in range(1, 10):
+        if look(demand, {only: 1}):
+            return
+        assert looks < 3 * len(LEVELS), "looked past it for ever"
+        if looked_everywhere(demand):
+            demand.quiet.clear()  # as the next claim does
+    raise AssertionError("the relay went idle without having seen it")
+
+
+def test_an_idle_destination_is_looked_at_in_every_level_before_a_pause() -> None:
+    demand = Demand("shop", 1)
+    seen = []
+    while not looked_everywhere(demand):
+        seen += list(ask(demand))
+        note_quiet(demand, [Room("shop", seen[-1], 1)], {})
+    assert sorted(seen) == list(LEVELS)
+
+
+def test_quiet_is_remembered_of_the_levels_that_were_asked() -> None:
+    demand = Demand("shop", 10, quiet={2})
+    note_quiet(demand, [Room("shop", 0, 6), Room("shop", 1, 3)], {0: 6, 1: 2})
+    assert demand.quiet == {1, 2}
+    note_quiet(demand, [Room("shop", 1, 1), Room("shop", 2, 1)], {1: 1, 2: 1})
+    assert demand.quiet == set()
+
+
+def test_before_the_first_latency_only_the_slots_are_filled() -> None:
+    demand = Demand("shop", 10)
+    assert demand.target(claim_max=500, horizon_seconds=0.5) == 10
+    assert demand.target(claim_max=4, horizon_seconds=0.5) == 4
+
+
+@pytest.mark.parametrize(
+    ("latency_seconds", "expected"),
+    [(0.5, 20), (0.05, 110), (5.0, 11), (0.0, 500), (1e-9, 500), (1e6, 10)],
+)
+def test_the_target_is_the_slots_and_what_they_work_off_within_the_horizon(
+    latency_seconds: float, expected: int
+) -> None:
+    demand = Demand("shop", 10, latency_seconds=latency_seconds)
+    assert demand.target(claim_max=500, horizon_seconds=0.5) == expected
+
+
+@pytest.mark.parametrize(
+    ("waiting", "running", "expected"),
+    [
+        (0, 0, 20),  # idle: all of it
+        (0, 9, 11),  # a slot stands idle: ask, however little is free
+        (0, 10, 10),  # busy, half of the target free
+        (1, 10, 0),  # busy, and less than half free: a small claim costs as much as a large one
+        (10, 10, 0),
+        (30, 10, 0),  # more in hand than wanted
+    ],
+)
+def test_a_claim_waits_until_it_is_worth_its_round_trip(waiting: int, running: int, expected: int) -> None:
+    demand = Demand("shop", 10, waiting, running, latency_seconds=0.5)
+    assert demand.room(claim_max=500, horizon_seconds=0.5) == expected
+
+
+def test_latency_is_a_moving_average_that_starts_at_the_first_one_seen() -> None:
+    demand = Demand("shop", 10)
+    demand.saw_latency(1.0)
+    assert demand.latency_seconds == 1.0
+    demand.saw_latency(0.0)
+    assert demand.latency_seconds == pytest.approx(0.9)
+
+
+def test_destinations_without_room_are_not_asked_for() -> None:
+    busy, idle = Demand("busy", 1, running=1), Demand("idle", 10)
+    assert {room.destination for room in rooms([busy, idle], claim_max=500, horizon_seconds=0.5)} == {"idle"}
