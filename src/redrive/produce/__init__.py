@@ -1,0 +1,11 @@
+"""Producing: a message in the caller's own transaction, on the caller's own connection (seam S1).
+
+`call` has the public functions, `steps` what they do without I/O, `payload` and `bounds` what is accepted, `keys` the
+deterministic keys, `drivers` which connections are known. No driver is imported before a connection of it was handed
+in: a producer needs nothing but the standard library and the driver that it has already.
+"""
+
+from redrive.produce.call import aenqueue, aenqueue_many, enqueue, enqueue_many
+from redrive.produce.keys import key
+
+__all__ = ["aenqueue", "aenqueue_many", "enqueue", "enqueue_many", "key"]

@@ -1,0 +1,128 @@
+"""What a message may look like besides its payload: names, key, headers, times, each with its bound (G-19).
+
+Pure. Every refusal is an `InvalidValue`: a sentence with what was given, the bound, and what to do. The verbs check
+the same bounds for every other language (`verbs/check_message.sql`), except the past of `expires_at`, which only
+the database's clock can judge (ruling 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, get_args
+
+from redrive.errors import InvalidPayload, InvalidValue
+from redrive.message import OnOtherPayload, Priority
+from redrive.produce.payload import canonical_json
+
+NAME_MAX: Final = 100
+KEY_MAX: Final = 1000
+HEADERS_MAX: Final = 50
+HEADER_NAME_MAX: Final = 100
+HEADERS_BYTES_MAX: Final = 8192
+SHOWN_MAX: Final = 60
+
+_CHOICES: Final = get_args(OnOtherPayload)
+
+
+def name(what: str, value: object, *, shortest: int = 1) -> str:
+    """A destination, tenant or kind: up to 100 characters, none of them white space at an end."""
+    text = _text(what, value, shortest=shortest, longest=NAME_MAX)
+    if text != text.strip():
+        raise InvalidValue(f"{what} is {shown(text)}; it must not begin or end with white space.")
+    return text
+
+
+def key(value: object) -> str | None:
+    """An idempotency key: any text of 1 to 1,000 characters, or None."""
+    return None if value is None else _text("key", value, shortest=1, longest=KEY_MAX)
+
+
+def content_type(value: object) -> str:
+    return _printable("content_type", _text("content_type", value, shortest=1, longest=NAME_MAX))
+
+
+def headers(value: object) -> str | None:
+    """The headers as canonical JSON; None where there are none."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise InvalidValue(f"headers are of type {type(value).__name__}; they must map text to text.")
+    if len(value) > HEADERS_MAX:
+        raise InvalidValue(f"headers has {len(value)} entries; at most {HEADERS_MAX} are allowed.")
+    given = dict(_header(item, content) for item, content in value.items())
+    return _within_bytes(given) if given else None
+
+
+def _header(item: object, content: object) -> tuple[str, str]:
+    title = _printable("A header's name", _text("A header's name", item, shortest=1, longest=HEADER_NAME_MAX))
+    what = f"header {title!r}"
+    return title, _printable(what, _text(what, content, shortest=0, longest=HEADERS_BYTES_MAX))
+
+
+def _within_bytes(given: dict[str, str]) -> str:
+    try:
+        text = canonical_json(given)
+    except InvalidPayload as error:  # cannot happen after _header; a refusal is a refusal all the same
+        raise InvalidValue(f"headers cannot be stored: {error}") from error
+    if len(text) > HEADERS_BYTES_MAX:
+        raise InvalidValue(f"headers have {len(text):,} bytes in all; at most {HEADERS_BYTES_MAX:,} are allowed.")
+    return text.decode()
+
+
+def times(due_at: object, expires_at: object) -> tuple[datetime | None, datetime | None]:
+    due, expires = moment("due_at", due_at), moment("expires_at", expires_at)
+    if due is not None and expires is not None and expires <= due:
+        raise InvalidValue(f"expires_at ({expires}) is not after due_at ({due}): the message could never be sent.")
+    return due, expires
+
+
+def moment(what: str, value: object) -> datetime | None:
+    if value is None:
+        return None
+    if not isinstance(value, datetime):
+        raise InvalidValue(f"{what} is of type {type(value).__name__}; it must be an aware datetime, or None.")
+    if value.utcoffset() is None:
+        raise InvalidValue(f"{what} is {value}, without a time zone; say which, such as tzinfo=datetime.UTC.")
+    return value
+
+
+def level(priority: object) -> int:
+    try:
+        return Priority(priority).level  # type: ignore[arg-type]
+    except ValueError:
+        choices = ", ".join(Priority)
+        raise InvalidValue(f"priority is {shown(priority)}; it must be one of {choices}.") from None
+
+
+def choice(on_other_payload: object) -> str:
+    if on_other_payload not in _CHOICES:
+        raise InvalidValue(f"on_other_payload is {shown(on_other_payload)}; it must be one of {', '.join(_CHOICES)}.")
+    return str(on_other_payload)
+
+
+def shown(value: object) -> str:
+    """A value in a message: short, and on one line."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
+
+
+def _text(what: str, value: object, *, shortest: int, longest: int) -> str:
+    if not isinstance(value, str):
+        raise InvalidValue(f"{what} is of type {type(value).__name__}; it must be text.")
+    text = str.__str__(value)  # an enumeration's value, not its name
+    if not shortest <= len(text) <= longest:
+        raise InvalidValue(f"{what} has {len(text):,} characters; it must have {shortest} to {longest:,}.")
+    if "\0" in text:
+        raise InvalidValue(f"{what} is {shown(text)}; PostgreSQL cannot store a NUL character.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidValue(f"{what} is {shown(text)}; it has a lone surrogate, which is no character.") from None
+    return text
+
+
+def _printable(what: str, text: str) -> str:
+    if any(character < " " or character == "\x7f" for character in text):
+        raise InvalidValue(f"{what} is {shown(text)}; control characters are not allowed.")
+    return text

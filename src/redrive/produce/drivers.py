@@ -1,0 +1,68 @@
+"""Which connections are known, and which module carries statements over them.
+
+Recognised by the names in the class's ancestry, so that no driver is imported here: whoever hands in a connection
+has imported its driver. A driver module has `run(conn, steps)`, or `arun` for asynchronous ones. Called by
+`redrive.produce.call`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+from redrive.errors import UnsupportedConnection
+from redrive.produce.steps import Steps
+
+T = TypeVar("T")
+
+
+class Driver(NamedTuple):
+    """module: where its `run` or `arun` is."""
+
+    module: str
+    is_async: bool
+
+
+KNOWN: Final = {
+    "psycopg.Connection": Driver("redrive.produce.psycopg", is_async=False),
+    "psycopg.Cursor": Driver("redrive.produce.psycopg", is_async=False),
+    "psycopg.AsyncConnection": Driver("redrive.produce.psycopg", is_async=True),
+    "psycopg.AsyncCursor": Driver("redrive.produce.psycopg", is_async=True),
+}
+
+
+def run(conn: Any, steps: Steps[T]) -> T:
+    function: Callable[[Any, Steps[T]], T] = _function(type(conn), is_async=False)
+    return function(conn, steps)
+
+
+async def arun(conn: Any, steps: Steps[T]) -> T:
+    function: Callable[[Any, Steps[T]], Awaitable[T]] = _function(type(conn), is_async=True)
+    return await function(conn, steps)
+
+
+def _function(kind: type, *, is_async: bool) -> Callable[..., Any]:
+    name = _known_name(kind)
+    if name is None:
+        raise UnsupportedConnection(_not_known(kind, is_async=is_async))
+    if KNOWN[name].is_async != is_async:
+        there = "redrive.enqueue or redrive.enqueue_many" if is_async else "await redrive.aenqueue or aenqueue_many"
+        raise UnsupportedConnection(f"{name} is for {there}.")
+    return cast("Callable[..., Any]", getattr(import_module(KNOWN[name].module), "arun" if is_async else "run"))
+
+
+def _known_name(kind: type) -> str | None:
+    return next((name for name in map(_name, kind.__mro__) if name in KNOWN), None)
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _not_known(kind: type, *, is_async: bool) -> str:
+    supported = ", ".join(name for name, driver in KNOWN.items() if driver.is_async == is_async)
+    return (
+        f"{_name(kind)} is not a connection that Redrive knows. Hand in the connection that your transaction runs on,"
+        f" one of: {supported}."
+    )

@@ -1,0 +1,238 @@
+"""Enqueue without I/O: which statements to run, and what their answers mean.
+
+`prepare` turns what a producer hands in into the values of one row, or refuses it (G-19). `one` and `many` are
+generators: they yield a statement with its values, get its rows back, and return receipts; a driver only carries
+them between the two (see `redrive.produce.psycopg`). Placeholders are `%s`, each used once, in order.
+SQL: `verbs/enqueue.sql`, `verbs/enqueue_many.sql`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Generator, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final, LiteralString, NamedTuple, TypeVar
+from uuid import UUID
+
+from redrive.errors import InvalidPayload, InvalidValue, KeyReused, RedriveError, SchemaError, UsageError
+from redrive.message import MessageId, NewMessage, Receipt
+from redrive.produce import bounds, payload
+
+CHUNK_MESSAGES_MAX: Final = 10_000
+CHUNK_BYTES_MAX: Final = 16 * 1024 * 1024  # one statement's payloads; the server refuses a gigabyte
+LISTED_MAX: Final = 10
+
+T = TypeVar("T")
+Statement = tuple[LiteralString, Sequence[Any]]
+Rows = Sequence[Sequence[Any]]
+Answer = tuple[Any, ...]  # result, id, sequence, state
+Steps = Generator[Statement, Rows, T]
+
+_ONE: Final[LiteralString] = (
+    "SELECT result, id, sequence, state FROM redrive.enqueue_1(%s::text, %s::bytea, %s::text, %s::text, %s::text,"
+    " %s::text, %s::json, %s::timestamptz, NULL, %s::smallint)"
+)
+# Whether it has expired is judged by the database's clock before the verb is called: the verb would raise, and abort
+# the caller's transaction. OFFSET 0 keeps the reading of the clock a single one.
+_ONE_THAT_EXPIRES: Final[LiteralString] = (
+    "SELECT e.result, e.id, e.sequence, e.state"
+    " FROM (SELECT clock_timestamp() AS now, %s::timestamptz AS expires_at OFFSET 0) AS t"
+    " CROSS JOIN LATERAL redrive.enqueue_1(%s::text, %s::bytea, %s::text, %s::text, %s::text, %s::text, %s::json,"
+    " %s::timestamptz, t.expires_at, %s::smallint, t.now) AS e"
+    " WHERE t.expires_at > t.now"
+)
+_MANY: Final[LiteralString] = (
+    "SELECT e.place, e.result, e.id, e.sequence, e.state"
+    " FROM (SELECT clock_timestamp() AS now, %s::timestamptz AS earliest OFFSET 0) AS t"
+    " CROSS JOIN LATERAL redrive.enqueue_many_1(%s::text[], %s::bytea[], %s::text[], %s::text[], %s::text[],"
+    " %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::smallint[], t.now) AS e"
+    " WHERE t.earliest IS NULL OR t.earliest > t.now"
+)
+_SAVEPOINT: Final[LiteralString] = "SAVEPOINT redrive_enqueue_many"
+_UNDO: Final[LiteralString] = "ROLLBACK TO SAVEPOINT redrive_enqueue_many"
+_RELEASE: Final[LiteralString] = "RELEASE SAVEPOINT redrive_enqueue_many"
+
+
+class Prepared(NamedTuple):
+    """One message as the verb takes it. expires_at goes where the statement wants it."""
+
+    destination: str
+    body: bytes
+    key: str | None
+    tenant: str
+    kind: str
+    content_type: str
+    headers: str | None
+    due_at: datetime | None
+    expires_at: datetime | None
+    level: int
+    first_wins: bool
+
+
+class Conflict(NamedTuple):
+    """A key that belongs to a message with other content. place: position in the call, None for a single one."""
+
+    message: Prepared
+    first: UUID
+    place: int | None = None
+
+
+def prepare(message: NewMessage) -> Prepared:
+    body, content_type = payload.encode(message.payload)
+    due_at, expires_at = bounds.times(message.due_at, message.expires_at)
+    return Prepared(
+        destination=bounds.name("destination", message.destination),
+        body=body,
+        key=bounds.key(message.key),
+        tenant=bounds.name("tenant", message.tenant),
+        kind=bounds.name("kind", message.kind, shortest=0),
+        content_type=content_type if message.content_type is None else bounds.content_type(message.content_type),
+        headers=bounds.headers(message.headers),
+        due_at=due_at,
+        expires_at=expires_at,
+        level=bounds.level(message.priority),
+        first_wins=bounds.choice(message.on_other_payload) == "first_wins",
+    )
+
+
+def prepare_many(messages: Sequence[NewMessage]) -> list[Prepared]:
+    """All of them, or the first refusal with its position; nothing has been sent by then."""
+    prepared = []
+    for place, message in enumerate(messages):
+        if not isinstance(message, NewMessage):
+            raise InvalidValue(f"messages[{place}] is of type {type(message).__name__}; it must be a NewMessage.")
+        try:
+            prepared.append(prepare(message))
+        except (InvalidPayload, InvalidValue) as error:
+            raise type(error)(f"messages[{place}]: {error}") from error
+    return prepared
+
+
+def one(message: Prepared) -> Steps[Receipt]:
+    *values, expires_at, level = message[:-1]
+    if expires_at is None:
+        rows = yield _ONE, (*values, level)
+    else:
+        rows = yield _ONE_THAT_EXPIRES, (expires_at, *values, level)
+        if not rows:
+            raise InvalidValue(_has_passed(message))
+    result, id, sequence, state = rows[0]
+    if result == "conflict" and not message.first_wins:
+        raise _key_reused([Conflict(message, first=id)])
+    return _receipt(result, id, sequence, state)
+
+
+def many(messages: Sequence[Prepared]) -> Steps[list[Receipt]]:
+    """Receipts in the order of the messages. Refused means that nothing of the call stays."""
+    chunks = list(_chunks(messages))
+    undoable = len(chunks) > 1 or any(message.key is not None and not message.first_wins for message in messages)
+    if undoable:
+        yield _SAVEPOINT, ()
+    try:
+        answers = yield from _enqueue_chunks(messages, chunks)
+        _refuse_conflicts(messages, answers)
+    except UsageError:
+        if undoable:
+            yield _UNDO, ()
+            yield _RELEASE, ()
+        raise
+    if undoable:
+        yield _RELEASE, ()
+    return [_receipt(*answer) for answer in answers]
+
+
+def _enqueue_chunks(messages: Sequence[Prepared], chunks: Sequence[Sequence[int]]) -> Steps[list[Answer]]:
+    answers: dict[int, Answer] = {}
+    for places in chunks:
+        earliest = min((e for e in (messages[place].expires_at for place in places) if e), default=None)
+        rows = yield _MANY, (earliest, *_columns([messages[place] for place in places]))
+        if not rows:
+            place = next(place for place in places if messages[place].expires_at == earliest)
+            raise InvalidValue(f"messages[{place}]: {_has_passed(messages[place])}")
+        answers |= {places[number - 1]: tuple(answer) for number, *answer in rows}
+    return [answers[place] for place in range(len(messages))]
+
+
+def _refuse_conflicts(messages: Sequence[Prepared], answers: Sequence[Answer]) -> None:
+    conflicts = [
+        Conflict(message, first=answer[1], place=place)
+        for place, (message, answer) in enumerate(zip(messages, answers, strict=True))
+        if answer[0] == "conflict" and not message.first_wins
+    ]
+    if conflicts:
+        raise _key_reused(conflicts)
+
+
+def _chunks(messages: Sequence[Prepared]) -> Iterator[list[int]]:
+    """Positions, cut so that no statement grows without bound. Usually it is one."""
+    chunk: list[int] = []
+    size = 0
+    for place in _places(messages):
+        room = len(messages[place].body)
+        if chunk and (len(chunk) == CHUNK_MESSAGES_MAX or size + room > CHUNK_BYTES_MAX):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(place)
+        size += room
+    if chunk:
+        yield chunk
+
+
+def _places(messages: Sequence[Prepared]) -> Sequence[int]:
+    """The order of taking keys over all chunks, the same as inside the verb: two calls cannot deadlock (ruling 18)."""
+    whole = len(messages) <= CHUNK_MESSAGES_MAX and sum(len(m.body) for m in messages) <= CHUNK_BYTES_MAX
+    places = range(len(messages))
+    return places if whole else sorted(places, key=lambda place: _order(messages[place]))
+
+
+def _order(message: Prepared) -> tuple[bytes, bytes]:
+    digest = b"" if message.key is None else hashlib.sha256(message.key.encode()).digest()
+    return message.tenant.encode(), digest
+
+
+def _columns(messages: Sequence[Prepared]) -> list[list[Any] | None]:
+    """The arrays of the verb. One that would hold only NULLs is left out: drivers cannot tell its type."""
+    columns = [list(column) for column in zip(*messages, strict=True)][:-1]
+    return [column if any(value is not None for value in column) else None for column in columns]
+
+
+def _receipt(result: str, id: UUID, sequence: int | None, state: str) -> Receipt:
+    return Receipt(MessageId(id), already_existed=result != "new", sequence=sequence, state=state)
+
+
+def _has_passed(message: Prepared) -> str:
+    return (
+        f"expires_at is {message.expires_at}, which has passed by the database's clock: it could never be sent."
+        " Nothing was enqueued; your transaction is still usable."
+    )
+
+
+def _key_reused(conflicts: Sequence[Conflict]) -> KeyReused:
+    lines = [_whose(conflict) for conflict in conflicts[:LISTED_MAX]]
+    if len(conflicts) > LISTED_MAX:
+        lines.append(f"… and {len(conflicts) - LISTED_MAX} more.")
+    return KeyReused(
+        f"{' '.join(lines)} Nothing was enqueued; your transaction is still usable. Use another key, or"
+        " on_other_payload='first_wins' to accept the first message."
+    )
+
+
+def _whose(conflict: Conflict) -> str:
+    where = "" if conflict.place is None else f"messages[{conflict.place}]: "
+    message = conflict.message
+    return (
+        f"{where}key {bounds.shown(message.key)} of tenant {message.tenant!r} belongs to message {conflict.first},"
+        " which has another payload, kind or destination."
+    )
+
+
+def explained(sqlstate: str | None, text: str) -> RedriveError | None:
+    """What a refusal by the database means to a producer; None where the driver's own error says it best."""
+    if sqlstate == "22023":
+        return InvalidValue(text)
+    if sqlstate in {"42883", "3F000"}:  # no such function, no such schema
+        return SchemaError(
+            f"The schema redrive of this database is absent or older than this version ({text}).",
+            next="redrive db upgrade",
+        )
+    return None

@@ -1,0 +1,39 @@
+"""A producer carries nothing: importing it loads the standard library and this package's own words, no driver."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+LIST = "import sys; print(*sys.modules)"
+
+
+def imported_by(code: str) -> set[str]:
+    """Top-level names of every module that is imported beyond those of a bare start."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    loaded = []
+    for what in ("pass", code):
+        command = [sys.executable, "-c", f"{what}\n{LIST}"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        loaded.append({name.split(".")[0] for name in done.stdout.split()})
+    return loaded[1] - loaded[0]
+
+
+@pytest.mark.req("G-01")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import redrive.produce",
+        "import redrive; redrive.enqueue, redrive.enqueue_many, redrive.aenqueue, redrive.key, redrive.NewMessage",
+        "from redrive.produce.steps import prepare; import redrive; prepare(redrive.NewMessage('mail', {'a': 1}))",
+    ],
+)
+def test_importing_the_producer_imports_no_third_party(code: str) -> None:
+    assert imported_by(code) - sys.stdlib_module_names == {"redrive"}
+
+
+def test_a_driver_would_be_noticed() -> None:
+    assert "psycopg" in imported_by("import redrive.produce.psycopg")
