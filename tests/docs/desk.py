@@ -1,0 +1,180 @@
+"""Where the how-to pages are run: a database, an app, and the command line, as a reader would have them.
+
+Blocks see `conn`, `app` and `dsn`; what a page hides may also use the helpers of `Desk` by name. The command line runs
+in this process; `$NAME` in a command is a variable of the page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shlex
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from string import Template
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from click.testing import CliRunner
+from psycopg import sql
+
+import redrive
+from redrive.events import Events
+from redrive.operate.cli.main import cli
+from redrive.relay.limits import RelayLimits
+from redrive.relay.run import RelayProcess, run_relay
+from tests.docs.pages import Step, fits
+
+DEADLINE_SECONDS = 20.0
+
+_STATE = "SELECT redrive.state_of(%s), (SELECT reason FROM redrive.parked WHERE id = %s)"
+_OPEN = """
+    SELECT EXISTS (SELECT 1 FROM redrive.lease)
+        OR EXISTS (SELECT 1 FROM redrive.pending WHERE due_at <= clock_timestamp() AND destination = ANY (%s)
+                      AND NOT redrive.is_paused(destination, clock_timestamp()))
+"""
+
+
+@dataclass
+class Desk:
+    """One page's desk. said: what the last command printed. rows: what the last SQL block returned."""
+
+    dsn: str
+    conn: psycopg.Connection[Any]
+    app: redrive.App = field(default_factory=redrive.App)
+    said: str = ""
+    rows: list[Any] = field(default_factory=list)
+    roles: dict[str, str] = field(default_factory=dict)
+    names: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        own = ("send", "deliver", "state", "make_due", "role", "login", "query")
+        self.names |= {name: getattr(self, name) for name in own}
+        self.names |= {"conn": self.conn, "dsn": self.dsn, "app": self.app, "redrive": redrive, "desk": self}
+
+    def run(self, step: Step) -> None:
+        """One step of the page."""
+        runs: dict[str, Callable[[Step], None]] = {
+            "python": self._run_python,
+            "do": self._run_python,
+            "check": self._check,
+            "sql": self._run_sql,
+            "shell": self._run_shell,
+            "output": self._compare,
+            "text": lambda _: None,
+            "toml": lambda _: None,
+        }
+        runs[step.kind](step._replace(text=self._renamed(step.text)))
+
+    def close(self) -> None:
+        """The roles that the page made belong to the whole server."""
+        self.conn.close()
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            for name in map(sql.Identifier, self.roles.values()):
+                with suppress(psycopg.errors.UndefinedObject):
+                    connection.execute(sql.SQL("DROP OWNED BY {}").format(name))
+                    connection.execute(sql.SQL("DROP ROLE {}").format(name))
+
+    # what pages may use
+
+    def send(self, destination: str, payload: Any = None, **options: Any) -> UUID:
+        """Enqueue and commit."""
+        receipt = redrive.enqueue(self.conn, destination, {} if payload is None else payload, **options)
+        self.conn.commit()
+        return receipt.id
+
+    def deliver(self, dsn: str | None = None, **limits: Any) -> None:
+        """Run a relay until nothing that is due is left."""
+        self.conn.commit()
+        asyncio.run(_drain(self.names["app"], dsn or self.dsn, self.dsn, limits))
+
+    def state(self, id: UUID) -> str:
+        """Where a message is: `pending`, `parked·dead`, `delivered` …"""
+        state, reason = self.query(_STATE, id, id)[0]
+        return f"{state}·{reason}" if reason else str(state)
+
+    def make_due(self) -> None:
+        """As if the time until the next attempt had passed."""
+        self.query("UPDATE redrive.pending SET due_at = clock_timestamp() RETURNING id")
+
+    def role(self, name: str) -> str:
+        """From now on this role of the page stands for one that no other test has."""
+        self.roles[name] = f"{name}_{secrets.token_hex(4)}"
+        return self.roles[name]
+
+    def login(self, name: str) -> str:
+        """The database, as that role."""
+        return psycopg.conninfo.make_conninfo(self.dsn, user=self.roles.get(name, name))
+
+    def query(self, statement: str, *values: Any) -> list[Any]:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            return connection.execute(statement.encode(), values).fetchall()
+
+    # the kinds of steps
+
+    def _run_python(self, step: Step) -> None:
+        code = compile(step.text.strip(), step.place, "exec", dont_inherit=True)
+        exec(code, self.names)
+        self.conn.commit()
+
+    def _check(self, step: Step) -> None:
+        assert eval(step.text.strip(), self.names), f"{step.place}: {step.text.strip()}"
+
+    def _run_sql(self, step: Step) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            cursor = connection.execute(step.text.encode())
+            while cursor.nextset():
+                pass
+            self.rows = cursor.fetchall() if cursor.description else []
+        self.names["rows"] = self.rows
+
+    def _run_shell(self, step: Step) -> None:
+        for line in step.text.replace("\\\n", " ").splitlines():
+            words = shlex.split(Template(line).safe_substitute(self.names), comments=True)
+            if words:
+                assert words[0] == "redrive", f"{step.place}: only `redrive` is run here; tag the block no-run."
+                self._command(words[1:], step)
+
+    def _command(self, words: list[str], step: Step) -> None:
+        result = CliRunner().invoke(cli, ["--dsn", self.dsn, *words])
+        self.said = result.stdout + result.stderr
+        self.names["said"] = self.said
+        assert result.exit_code == step.exit_code, f"{step.place}: {words} ended with {result.exit_code}: {self.said}"
+
+    def _compare(self, step: Step) -> None:
+        assert fits(step.text, self.said), f"{step.place}: the page shows\n{step.text}\nand it printed\n{self.said}"
+
+    def _renamed(self, text: str) -> str:
+        for name, own in self.roles.items():
+            text = text.replace(name, own)
+        return text
+
+
+async def _drain(app: redrive.App, dsn: str, watch_dsn: str, limits: dict[str, Any]) -> None:
+    events = Events()
+    idle = asyncio.Event()
+    events.subscribe(lambda *_: idle.set(), "relay.idle")
+    process = RelayProcess(app=app, dsn=dsn, limits=RelayLimits(poll_seconds=0.05, **limits), name="docs")
+    relay = asyncio.create_task(run_relay(process, events=events, signals=False))
+    try:
+        async with (
+            asyncio.timeout(DEADLINE_SECONDS),
+            await psycopg.AsyncConnection.connect(watch_dsn, autocommit=True) as watching,
+        ):
+            while await _is_open(watching, list(app.destinations)):
+                idle.clear()
+                waiting = asyncio.create_task(idle.wait())
+                await asyncio.wait([waiting, relay], return_when=asyncio.FIRST_COMPLETED)
+                waiting.cancel()
+                if relay.done():
+                    relay.result()
+    finally:
+        relay.cancel()
+        await asyncio.gather(relay, return_exceptions=True)
+
+
+async def _is_open(connection: psycopg.AsyncConnection[Any], destinations: list[str]) -> bool:
+    row = await (await connection.execute(_OPEN, [destinations])).fetchone()
+    return bool(row and row[0])

@@ -1,0 +1,63 @@
+"""The reference says what the code says: the pages are made from it, and nothing that exists is missing from them."""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+import pytest
+
+from redrive.events import FACTS, INNER_STEPS, STEPS
+from tests.support import reference, reference_sources
+from tests.support.reference_codes import CODES, codes_in_sources
+
+PAGES = reference.pages()
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_the_page_is_what_the_code_says(name: str) -> None:
+    page = reference.PAGES / name
+    assert page.read_text(encoding="utf-8") == PAGES[name], "run: python -m tests.support.reference --write"
+
+
+def test_no_page_is_left_over() -> None:
+    assert {path.name for path in reference.PAGES.iterdir()} == set(PAGES)
+
+
+@pytest.mark.req("G-10")
+def test_every_code_that_the_engine_gives_is_explained() -> None:
+    assert set(CODES) == codes_in_sources()
+
+
+def test_every_step_and_fact_is_emitted_somewhere() -> None:
+    assert {*STEPS, *FACTS} - INNER_STEPS - reference_sources.emitted() == set()
+
+
+def test_every_versioned_function_of_the_schema_is_on_the_page(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        found = connection.execute(
+            "SELECT DISTINCT proname FROM pg_proc WHERE pronamespace = 'redrive'::regnamespace AND proname ~ '_[0-9]+$'"
+        ).fetchall()
+    assert {name for (name,) in found} == set(_headings("sql.md"))
+
+
+def test_every_table_of_the_schema_is_on_the_page_with_its_columns(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        found = connection.execute(
+            """
+            SELECT c.relname, array_agg(a.attname::text ORDER BY a.attnum)
+              FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+             WHERE c.relnamespace = 'redrive'::regnamespace AND c.relkind IN ('r', 'p', 'c') AND NOT c.relispartition
+             GROUP BY c.relname
+            """
+        ).fetchall()
+    assert dict(found) == _columns_of_page()
+
+
+def _headings(name: str) -> list[str]:
+    return re.findall(r"^## (\w+)$", PAGES[name], re.MULTILINE)
+
+
+def _columns_of_page() -> dict[str, list[str]]:
+    _, *parts = re.split(r"^## ", PAGES["tables.md"], flags=re.MULTILINE)
+    return {part.split("\n")[0]: re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) for part in parts}

@@ -1,0 +1,213 @@
+"""Reference pages that are read from the objects: answers, and the public names with their fields.
+
+A dataclass explains its fields in its docstring, `name: what it is.`; from that the tables are made. Used by
+`tests.support.reference`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cached_property
+from itertools import zip_longest
+from typing import Any, Final
+
+import redrive
+from redrive import answers
+from redrive.app import App, Destination
+from redrive.message import Attempt, NewMessage, Receipt
+from redrive.policy import Backoff, Policy, Rules
+from redrive.transports import network_errors
+from tests.support.reference_codes import CODES
+from tests.support.reference_text import paragraph, table, words
+
+ANSWERS: Final = (answers.Delivered, answers.Advance, answers.Retryable, answers.Terminal, answers.Unknown)
+LOOKUP_ANSWERS: Final = (answers.Found, answers.Absent, answers.CannotTell)
+API: Final = (NewMessage, Receipt, Attempt, Policy, Backoff)
+# Options of a destination that no dataclass explains.
+OPTIONS: Final = {
+    "name": "1 to 100 characters; what `enqueue` calls it.",
+    "policy": "budgets and delays; None = `Policy()`.",
+    "lookup": "asks the destination whether it has it: `Found`, `Absent` or `CannotTell`.",
+    "validate": "looks at the message before anything goes out; raises `Terminal` where it cannot be sent.",
+    "in_doubt": 'what follows an attempt whose outcome is unknown; None = "lookup" where there is one, "hold" for'
+    ' `money` without `token_ttl_seconds`, else "resend".',
+    "on_dead": "what a dead message does to its ordering key; of no effect before ordering keys exist.",
+    "classify": "exception type to an answer, or to a function of the exception that gives one.",
+}
+
+
+# answers
+
+
+def answers_page() -> Iterator[str]:
+    yield "# Answers"
+    yield from paragraph(
+        """A handler returns or raises one of five; returning `None` is `Delivered()`. What follows from each is in
+        [states](../states.md)."""
+    )
+    for kind in ANSWERS:
+        yield from described(kind)
+    yield from ("", "## What a lookup may say")
+    for looked_up in LOOKUP_ANSWERS:
+        yield from described(looked_up, level=3)
+    yield from _network_errors()
+    yield from ("", "## Codes that Redrive itself gives")
+    yield from paragraph("Every other code is one that your handler, its `classify` or its `lookup` gave.")
+    yield ""
+    yield from table(("code", "it means"), [(f"`{code}`", meaning) for code, meaning in sorted(CODES.items())])
+
+
+def _network_errors() -> Iterator[str]:
+    known: Any = vars(network_errors)
+    yield from ("", "## Exceptions that are known")
+    yield from paragraph(
+        """Looked up by the type of the exception and of its bases, after the destination's own `classify`. One that is
+        in neither is a bug: `Unknown`, code `UNCLASSIFIED`."""
+    )
+    yield ""
+    rows = [(f"`{name}`", _phase(phase), f"`{code}`") for name, (phase, code) in sorted(known["_BY_TYPE"].items())]
+    yield from table(("exception", "answer", "code"), rows)
+    yield from paragraph(
+        f"""An error with a response ({words(known["_STATUS"])}) is judged by its status:
+        {_numbers(known["_UNKNOWN_STATUS"])} is `Unknown`; {_numbers(known["_RETRYABLE_STATUS"])} and every other 5xx
+        are `Retryable` with the response's `Retry-After`; the rest is `Terminal`. The code is `HTTP_` and the status.
+        A wrapper
+        ({words(known["_WRAPPERS"])}) is judged by what it wraps. Any other `OSError` is judged by its number: one of
+        connecting is `CONNECTION_REFUSED`, one of reading or writing `CONNECTION_LOST`."""
+    )
+
+
+def _phase(phase: str) -> str:
+    return "`Retryable`, destination down" if phase == network_errors.CONNECT else "`Unknown`"
+
+
+def _numbers(known: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(known)))
+
+
+# API
+
+
+def api_page() -> Iterator[str]:
+    yield "# Public names"
+    yield from paragraph(f"`import redrive` gives {words(redrive.__all__)}.")
+    yield from ("", "## Functions", "", "```python")
+    for function in (redrive.enqueue, redrive.enqueue_many, redrive.key, redrive.complete, App.duty):
+        yield from _signature(function)
+        yield f"    # {(inspect.getdoc(function) or '').splitlines()[0]}"
+    yield "```"
+    yield from paragraph(
+        """`aenqueue`, `aenqueue_many` and `acomplete` are the same for an asynchronous connection. The parameters of
+        `enqueue` are the fields of `NewMessage`."""
+    )
+    yield from ("", "## App.destination")
+    yield from paragraph(
+        """`@app.destination(name, …)` declares a handler, `def` or `async def`; what is wrong with it is refused at
+        import."""
+    )
+    yield ""
+    rows = [_option(parameter) for parameter in _parameters(App.destination)]
+    yield from table(("option", "type", "default", "meaning"), rows)
+    for kind in API:
+        yield from described(kind)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return [parameter for name, parameter in inspect.signature(function).parameters.items() if name != "self"]
+
+
+def _signature(function: Callable[..., Any]) -> Iterator[str]:
+    """As it is written: one parameter a line where there are many."""
+    own = _parameters(function)
+    star = next((i for i, parameter in enumerate(own) if parameter.kind is parameter.KEYWORD_ONLY), None)
+    names = [_parameter(parameter) for parameter in own]
+    if star is not None:
+        names.insert(star, "*")
+    head = f"{function.__qualname__}("
+    if len(names) < 5:
+        yield f"{head}{', '.join(names)})"
+        return
+    yield head
+    yield from (f"    {name}," for name in names)
+    yield ")"
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    default = "" if parameter.default is parameter.empty else f" = {_value(parameter.default)}"
+    return f"{parameter.name}: {parameter.annotation}{default}"
+
+
+def _option(parameter: inspect.Parameter) -> tuple[str, ...]:
+    meanings = _meanings(Rules) | _meanings(Destination) | OPTIONS
+    default = "required" if parameter.default is parameter.empty else f"`{_value(parameter.default)}`"
+    return f"`{parameter.name}`", f"`{_type(parameter.annotation)}`", default, meanings[parameter.name]
+
+
+def described(kind: type, *, level: int = 2) -> Iterator[str]:
+    """A dataclass: its sentence, and its fields and properties with type, default and meaning."""
+    yield from ("", f"{'#' * level} {kind.__name__}", "", sentence(kind))
+    shown = [field for field in fields(kind) if field.name not in {"completion", "earlier"}]
+    meanings = _meanings(kind)
+    rows = [(f"`{f.name}`", f"`{_type(f.type)}`", _default(f), meanings.get(f.name, "")) for f in shown]
+    rows += [(f"`{name}`", "", "", meanings.get(name) or words) for name, words in _members(kind).items()]
+    if rows:
+        yield ""
+        yield from table(("field", "type", "default", "meaning"), rows)
+
+
+def _members(kind: type) -> dict[str, str]:
+    """Properties and methods that a user may call, with the first line of their docstrings."""
+    public = {name: member for name, member in vars(kind).items() if not name.startswith("_")}
+    found: dict[str, str] = {}
+    for name, member in public.items():
+        if isinstance(member, property | cached_property):
+            found[name] = (inspect.getdoc(member) or "").split("\n")[0]
+        elif inspect.isfunction(member):
+            found[f"{name}()"] = (inspect.getdoc(member) or "").split("\n")[0]
+    return found
+
+
+def sentence(kind: type) -> str:
+    """The docstring up to its fields, as one paragraph."""
+    text = _text(kind)
+    first = next(_marks(kind), None)
+    return (text[: first.start()] if first else text).strip()
+
+
+def _meanings(kind: type) -> dict[str, str]:
+    """`name: what it is.` for each field that the docstring explains, several on a line included."""
+    found: dict[str, str] = {}
+    marks = list(_marks(kind))
+    for mark, after in zip_longest(marks, marks[1:]):
+        meaning = _text(kind)[mark.end() : after.start() if after else None].strip()
+        found |= dict.fromkeys(mark.group(1).split(", "), meaning)
+    return found
+
+
+def _marks(kind: type) -> Iterator[re.Match[str]]:
+    """Where the docstring begins to explain a field, or several at once: always at the beginning of a sentence."""
+    own = [field.name for field in fields(kind)] + list(_members(kind)) if is_dataclass(kind) else []
+    names = "|".join(map(re.escape, own))
+    return re.finditer(rf"(?<=\. )((?:{names})(?:, (?:{names}))*): ", _text(kind)) if names else iter(())
+
+
+def _text(kind: type) -> str:
+    return " ".join((inspect.getdoc(kind) or "").split())
+
+
+def _type(annotation: Any) -> str:
+    return str(annotation).replace("|", "\\|")
+
+
+def _default(field: Any) -> str:
+    if field.default_factory is not MISSING:
+        return f"`{_value(field.default_factory())}`"
+    return "required" if field.default is MISSING else f"`{_value(field.default)}`"
+
+
+def _value(value: Any) -> str:
+    return repr(value.value if isinstance(value, Enum) else value)

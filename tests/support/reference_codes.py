@@ -1,0 +1,56 @@
+"""What the codes mean that Redrive itself gives, for `docs/reference/answers.md`.
+
+A test compares the names with the upper-case words in the sources: a new code without a sentence here fails.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+SOURCE: Final = Path(__file__).parents[2] / "src" / "redrive"
+# Where the engine decides on codes of its own; the network's are in a table of theirs.
+PLACES: Final = ("answers.py", "policy.py", "relay/dispatch.py", "relay/loop.py", "relay/settle.py")
+_CODE: Final = re.compile(r"[A-Z]+(?:_[A-Z]+)*\Z")
+_SQL_CODE: Final = re.compile(r"'([A-Z]{4,}(?:_[A-Z]+)*)'")
+
+CODES: Final = {
+    "ABSENT_AFTER_DOUBT": "The lookup found nothing, but the destination is `money` and keeps no token: held.",
+    "ABSENT_TOO_EARLY": "The lookup found nothing before `lookup_after_seconds` had passed: asked again then.",
+    "CANCELLED": "The handler cancelled itself (it raised `CancelledError`): nobody can tell.",
+    "COMPLETE_ROLLED_BACK": "The handler called `complete` and its transaction did not commit: nobody can tell.",
+    "CRASHED": "It took down its process while it ran alone, as often as `Policy.crashes` allows.",
+    "CUT_OFF": "It still ran when a stop had waited for `stop_seconds`: cut off, nobody can tell.",
+    "INTERRUPTED": "The relay itself failed around the send: nobody can tell.",
+    "IN_DOUBT": 'It is in doubt and its destination has `in_doubt="hold"`: held before anything was sent.',
+    "DISPATCHING": "In the view `history` only: the claim that is under way.",
+    "KEPT_ANSWER_INVALID": "The answer that was kept for `record` cannot be read: unrecorded again.",
+    "LEASE_RAN_OUT": "Nobody renewed the lease: its relay died. Pending again, in doubt, a suspect.",
+    "LOOKUP_ANSWER_INVALID": "The lookup returned something that is none of its three answers: asked again.",
+    "LOOKUP_CANNOT_TELL": "The lookup said `CannotTell` without a code of its own: asked again.",
+    "LOOKUP_FAILED": "The lookup raised: asked again.",
+    "LOOKUP_TIMEOUT": "The lookup took longer than `timeout_seconds`: asked again.",
+    "RECORD_FAILED": "The destination answered and `record` raised: unrecorded, the answer is kept.",
+    "RECORD_TIMEOUT": "The destination answered and `record` took longer than `record_timeout_seconds`: unrecorded.",
+    "TIMEOUT": "The send took longer than `timeout_seconds`: cut off, nobody can tell.",
+    "TOKEN_FORGOTTEN": "It is in doubt, and 80 % of `token_ttl_seconds` have passed: too late to send again, held.",
+    "UNCLASSIFIED": "An exception that nobody classified, or a return value that is no answer: a bug. Parked.",
+    "VALIDATE_TIMEOUT": "`validate` took longer than `timeout_seconds`: tried again, nothing was sent.",
+    "WORKER_DIED": "It took down the child process that ran it alone. Pending again, in doubt, counted as a crash.",
+}
+
+
+def codes_in_sources() -> set[str]:
+    """Upper-case words among the strings of the places that decide on codes."""
+    verbs = [path.read_text(encoding="utf-8") for path in sorted((SOURCE / "store" / "sql" / "verbs").glob("*.sql"))]
+    in_sql = {word for text in verbs for word in _SQL_CODE.findall(text)}
+    return in_sql | {word for place in PLACES for word in _words(SOURCE / place)}
+
+
+def _words(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CODE.match(node.value):
+            yield node.value
