@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, LiteralString
+from typing import Any, LiteralString, Self
 from uuid import UUID
 
 import psycopg
@@ -33,10 +33,10 @@ from redrive.ports import (
     Room,
     Settled,
     TransientFailure,
+    duty_hold_seconds,
 )
 from redrive.store.sessions import Sessions
 
-DUTY_HOLD_SECONDS = 600.0
 REFERENCE_MAX = 500
 
 _TRANSIENT = (
@@ -51,13 +51,11 @@ _TRANSIENT = (
 class PostgresStore:
     """One database. Open it with `async with`; it holds at most `connections` connections."""
 
-    def __init__(
-        self, dsn: str, *, connections: int = 8, name: str = "redrive", timeout_seconds: float = 30.0
-    ) -> None:
+    def __init__(self, dsn: str, *, connections: int = 8, name: str = "redrive", timeout_seconds: float = 30.0) -> None:
         self._sessions = Sessions(dsn, limit=connections, application_name=name)
         self._timeout_seconds = timeout_seconds
 
-    async def __aenter__(self) -> PostgresStore:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -106,16 +104,15 @@ class PostgresStore:
         )
         return _claimed(rows, lease_seconds, alone=True)
 
-    async def settle(
-        self, worker: WorkerId, outcomes: Sequence[Outcome], *, now: datetime | None = None
-    ) -> Settled:
-        plain = [o for o in outcomes if _is_plain_delivery(o)]
-        others = [o for o in outcomes if not _is_plain_delivery(o)]
+    async def settle(self, worker: WorkerId, outcomes: Sequence[Outcome], *, now: datetime | None = None) -> Settled:
         lost: list[Any] = []
-        if plain:
-            lost += await self.rows(_SETTLE_DELIVERED, _delivered_values(worker, plain, now))
-        if others:
-            lost += await self.rows(_SETTLE, _settle_values(worker, "settle", others, now))
+        for batch in _one_per_message(outcomes):
+            plain = [o for o in batch if _is_plain_delivery(o)]
+            others = [o for o in batch if not _is_plain_delivery(o)]
+            if plain:
+                lost += await self.rows(_SETTLE_DELIVERED, _delivered_values(worker, plain, now))
+            if others:
+                lost += await self.rows(_SETTLE, _settle_values(worker, "settle", others, now))
         return _settled(len(outcomes), lost)
 
     async def settle_one(
@@ -143,7 +140,7 @@ class PostgresStore:
     async def hand_back(
         self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
     ) -> Sequence[Fence]:
-        ids, attempts = _columns(fences, 2)
+        ids, attempts = _columns(dict.fromkeys(fences), 2)
         rows = await self.rows(
             "SELECT * FROM redrive.hand_back_1(%s, %s::uuid[], %s::integer[], %s)",
             [worker, ids, attempts, now],
@@ -163,9 +160,7 @@ class PostgresStore:
     async def is_leased(self, fence: Fence) -> bool:
         return bool(await self._value("SELECT redrive.is_leased_1(%s, %s)", list(fence)))
 
-    async def reap(
-        self, *, limit: int, worker: WorkerId | None = None, now: datetime | None = None
-    ) -> Reaped:
+    async def reap(self, *, limit: int, worker: WorkerId | None = None, now: datetime | None = None) -> Reaped:
         return Reaped(await self._value("SELECT redrive.reap_1(%s, %s, %s)", [limit, worker, now]))
 
     async def expire(self, *, limit: int, now: datetime | None = None) -> int:
@@ -181,6 +176,8 @@ class PostgresStore:
         reason: str | None = None,
         now: datetime | None = None,
     ) -> CancelAnswer:
+        if actor is not None:
+            _require_actor_and_reason(actor, reason or "")
         answer = await self._value("SELECT redrive.cancel_1(%s, %s, %s, %s)", [id, actor, reason, now])
         if answer == "not_found":
             raise _no_such_message(id)
@@ -189,9 +186,7 @@ class PostgresStore:
     async def requeue(
         self, id: MessageId, *, actor: str, reason: str, stage: str | None = None, now: datetime | None = None
     ) -> None:
-        await self._act(
-            "SELECT redrive.requeue_1(%s, %s, %s, %s, %s)", "requeue", id, [actor, reason, stage, now]
-        )
+        await self._act("SELECT redrive.requeue_1(%s, %s, %s, %s, %s)", "requeue", id, [actor, reason, stage, now])
 
     async def confirm(
         self,
@@ -202,9 +197,7 @@ class PostgresStore:
         reference: str | None = None,
         now: datetime | None = None,
     ) -> None:
-        await self._act(
-            "SELECT redrive.confirm_1(%s, %s, %s, %s, %s)", "confirm", id, [actor, reason, reference, now]
-        )
+        await self._act("SELECT redrive.confirm_1(%s, %s, %s, %s, %s)", "confirm", id, [actor, reason, reference, now])
 
     async def deny(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None:
         await self._act("SELECT redrive.deny_1(%s, %s, %s, %s)", "deny", id, [actor, reason, now])
@@ -221,21 +214,15 @@ class PostgresStore:
         if answer == "not_found":
             raise _no_such_message(id)
         if answer != "done":
-            raise ActRefused(
-                f"Message {id} is {answer}; {verb} does not apply.", next=_WHAT_APPLIES.get(answer, "")
-            )
+            raise ActRefused(f"Message {id} is {answer}; {verb} does not apply.", next=_WHAT_APPLIES.get(answer, ""))
 
     async def pause(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool:
         _require_actor_and_reason(actor, reason)
-        return bool(
-            await self._value("SELECT redrive.pause_1(%s, %s, %s, %s)", [destination, actor, reason, now])
-        )
+        return bool(await self._value("SELECT redrive.pause_1(%s, %s, %s, %s)", [destination, actor, reason, now]))
 
     async def resume(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool:
         _require_actor_and_reason(actor, reason)
-        return bool(
-            await self._value("SELECT redrive.resume_1(%s, %s, %s, %s)", [destination, actor, reason, now])
-        )
+        return bool(await self._value("SELECT redrive.resume_1(%s, %s, %s, %s)", [destination, actor, reason, now]))
 
     # relays and duties
 
@@ -272,21 +259,17 @@ class PostgresStore:
     async def begin_duty(
         self, name: str, worker: WorkerId, *, every_seconds: float, now: datetime | None = None
     ) -> bool:
-        values = [name, worker, every_seconds, DUTY_HOLD_SECONDS, now]
+        values = [name, worker, every_seconds, duty_hold_seconds(every_seconds), now]
         return bool(await self._value("SELECT redrive.begin_duty_1(%s, %s, %s, %s, %s)", values))
 
-    async def end_duty(
-        self, name: str, worker: WorkerId, *, result: str, now: datetime | None = None
-    ) -> None:
+    async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: datetime | None = None) -> None:
         await self.rows("SELECT redrive.end_duty_1(%s, %s, %s, %s)", [name, worker, result, now])
 
     async def has_suspect(self, destinations: Sequence[str], *, now: datetime | None = None) -> bool:
         return bool(await self._value("SELECT redrive.has_suspect_1(%s::text[], %s)", [list(destinations), now]))
 
     async def make_partitions(self, *, width_seconds: float, ahead: int, now: datetime | None = None) -> int:
-        return int(
-            await self._value("SELECT redrive.make_partitions_1(%s, %s, %s)", [width_seconds, ahead, now])
-        )
+        return int(await self._value("SELECT redrive.make_partitions_1(%s, %s, %s)", [width_seconds, ahead, now]))
 
     async def ranges(self) -> Sequence[tuple[datetime, datetime]]:
         return [(row[0], row[1]) for row in await self.rows("SELECT * FROM redrive.ranges_1()", [])]
@@ -294,12 +277,18 @@ class PostgresStore:
     async def retire(self, starts_at: datetime) -> str:
         return str(await self._value("SELECT redrive.retire_1(%s)", [starts_at]))
 
+    async def now(self) -> datetime:
+        moment: datetime = await self._value("SELECT clock_timestamp()", [])
+        return moment
+
     async def history(self, id: MessageId) -> Sequence[HistoryEntry]:
         rows = await self.rows(_HISTORY, [id])
         return [HistoryEntry(*row) for row in rows]
 
 
-_SETTLE_DELIVERED: LiteralString = "SELECT * FROM redrive.settle_delivered_1(%s, %s::uuid[], %s::integer[], %s::integer[], %s::text[], %s::text[], %s)"
+_SETTLE_DELIVERED: LiteralString = (
+    "SELECT * FROM redrive.settle_delivered_1(%s, %b::uuid[], %b::integer[], %b::integer[], %s::text[], %b::text[], %s)"
+)
 _SETTLE: LiteralString = (
     "SELECT * FROM redrive.settle_1(%s, %s, %s::uuid[], %s::integer[], %s::text[], %s::text[], %s::text[], %s::text[],"
     " %s::text[], %s::text[], %s::text[], %s::integer[], %s::integer[], %s::integer[], %s::float8[], %s::text[],"
@@ -358,6 +347,7 @@ def _attempt(row: Sequence[Any], lease_seconds: float, alone: bool) -> Attempt:
         cancel_requested=row[22],
         kept_answer=row[23],
         earlier=tuple(_earlier(entry) for entry in row[24] or ()),
+        level=row[25],
     )
 
 
@@ -368,6 +358,19 @@ def _earlier(entry: dict[str, Any]) -> HistoryEntry:
 
 
 _MOMENTS = ("claimed_at", "completed_at", "due_at")
+
+
+def _one_per_message(outcomes: Sequence[Outcome]) -> Iterator[Sequence[Outcome]]:
+    """A statement sees the leases as they were before it, so two outcomes of one message go one after the other."""
+    while outcomes:
+        seen: set[MessageId] = set()
+        batch: list[Outcome] = []
+        rest: list[Outcome] = []
+        for outcome in outcomes:
+            (rest if outcome.attempt.id in seen else batch).append(outcome)
+            seen.add(outcome.attempt.id)
+        yield batch
+        outcomes = rest
 
 
 def _is_plain_delivery(outcome: Outcome) -> bool:
@@ -396,9 +399,7 @@ def settle_call(worker: WorkerId, verb: str, outcomes: Sequence[Outcome]) -> tup
     return _SETTLE, _settle_values(worker, verb, outcomes, None)
 
 
-def _settle_values(
-    worker: WorkerId, verb: str, outcomes: Sequence[Outcome], now: datetime | None
-) -> list[Any]:
+def _settle_values(worker: WorkerId, verb: str, outcomes: Sequence[Outcome], now: datetime | None) -> list[Any]:
     """The arrays of settle_1, in its order of parameters."""
     rows = [_settle_row(o) for o in outcomes]
     return [worker, verb, *_columns(rows, 24), now]
@@ -419,7 +420,7 @@ def _settle_row(outcome: Outcome) -> tuple[Any, ...]:
         outcome.latency_ms,
         settlement.spent,
         settlement.lookups,
-        settlement.delay_seconds,
+        float(settlement.delay_seconds),  # one array holds one type: an int beside a float would fail the batch
         _doubt(outcome),
         settlement.down,
         settlement.stage,
@@ -464,7 +465,10 @@ async def _run(record: Record, conn: AsyncConnection[Any], outcome: Outcome) -> 
             raise RuntimeError("record left the transaction aborted or ended it; it must do neither.")
     except _TRANSIENT:
         raise
-    except Exception as error:
+    except BaseException as error:  # a record may raise SystemExit too; it must not take the relay along
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
         raise RecordFailed(redact.error_type(error)) from error
 
 

@@ -1,8 +1,8 @@
 """A bounded set of connections to one database.
 
 A connection is made when it is asked for, so that the first call after an outage succeeds as soon as the server is back
-(a pool that reconnects in the background with a growing delay can sleep longer than a lease). It is handed out again only
-if it is idle; after a lost connection all that lie idle are dropped, because they were lost too. Used by `PostgresStore`.
+(a pool that reconnects in the background with a growing delay can sleep longer than a lease). It is handed out again
+only if it is idle; after a lost connection all that lie idle are dropped: they were lost too. Used by `PostgresStore`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,76 @@
+"""`redrive bench`: how fast it is here, beside what bare SQL does here."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.table import Table
+
+from redrive.bench.chart import svg
+from redrive.bench.run import Measured, measure, server_facts
+from redrive.bench.workloads import WORKLOADS
+from redrive.operate import embedded
+from redrive.operate.cli import output
+from redrive.operate.cli.context import example
+
+NAMES: Final = [workload.name for workload in WORKLOADS]
+SERVER_SETTINGS: Final = {"shared_buffers": "1GB", "max_wal_size": "4GB"}
+
+
+@click.command("bench", epilog=example("redrive bench", "redrive bench W3 --repeat 5 --chart drain.svg"))
+@click.argument("workloads", nargs=-1, type=click.Choice(NAMES))
+@click.option("--repeat", type=click.IntRange(1, 50), default=3, show_default=True, help="Runs; the median counts.")
+@click.option("--scale", type=click.FloatRange(0.01, 10), default=1.0, show_default=True, help="Share of the messages.")
+@click.option("--dsn", metavar="DSN", help="A server on which databases may be made. Default: an embedded one.")
+@click.option("--chart", type=click.Path(path_type=Path, dir_okay=False), help="Also write the ratios as an SVG here.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def command(
+    workloads: Sequence[str], repeat: int, scale: float, dsn: str | None, chart: Path | None, as_json: bool
+) -> None:
+    """Measure enqueueing and draining, each beside its own reference, and print the ratios.
+
+    Makes databases named bench_* and drops them again. Compare only what one run printed: machines are noisy.
+    """
+    wanted = [workload for workload in WORKLOADS if not workloads or workload.name in workloads]
+    with ExitStack() as stack:
+        server = dsn or stack.enter_context(_server(stack)).dsn
+        facts = server_facts(server)
+        measured = measure(server, wanted, repeat=repeat, scale=scale, tell=output.stderr().print)
+    if chart is not None:
+        chart.write_text(svg(measured, caption=f"Redrive on PostgreSQL {facts['server_version']}"), encoding="utf-8")
+    if as_json:
+        results = [one.as_json() for one in measured]
+        click.echo(json.dumps({"schema": "redrive.bench/v1", "server": facts, "repeat": repeat, "results": results}))
+    else:
+        output.stdout().print(_table(measured, facts["server_version"]))
+
+
+def _server(stack: ExitStack) -> embedded.Server:
+    home = stack.enter_context(tempfile.TemporaryDirectory(prefix="redrive-bench-", ignore_cleanup_errors=True))
+    Path(home).chmod(0o755)
+    return embedded.start(Path(home) / "postgres", settings=SERVER_SETTINGS)
+
+
+def _table(measured: Sequence[Measured], version: str) -> Table:
+    table = Table(title=f"PostgreSQL {version}; rates per second, medians", title_justify="left", box=None)
+    for title in ("", "work", "reference", "ours"):
+        table.add_column(title, justify="right" if title in ("reference", "ours") else "left")
+    for title in ("ratio", "lowest–highest", "aim"):
+        table.add_column(title, justify="right")
+    for one in measured:
+        table.add_row(
+            one.workload.name,
+            one.workload.title,
+            f"{one.rates[one.workload.reference]:,.0f}",
+            f"{one.rates[one.workload.figure]:,.0f}",
+            f"{one.ratio:.2f}",
+            f"{one.ratio_low:.2f}–{one.ratio_high:.2f}",
+            f"{one.workload.aim:.2f}",
+        )
+    return table

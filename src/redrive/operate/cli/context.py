@@ -1,0 +1,136 @@
+"""What every command shares: `--dsn`, `--json`, the settings, and a store opened around an `async def` body.
+
+A command's body gets a `Call` and, where it needs the database, an open store. All its errors travel to
+`Commands.main` (main.py), which turns them into the exit code and the sentence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar, cast
+from uuid import UUID
+
+import click
+
+from redrive.errors import SettingsError
+from redrive.message import MessageId
+from redrive.operate import logs, operations
+from redrive.operate.cli.local import running_dsn
+from redrive.operate.settings import Settings
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One invocation. json: the answer is a document for a program."""
+
+    settings: Settings
+    json: bool
+
+    @property
+    def dsn(self) -> str:
+        """The database that was named; SettingsError where none was."""
+        return database_of(self.settings)
+
+
+def database_of(settings: Settings) -> str:
+    """The DSN that was named, or that of the embedded server which runs; SettingsError where there is neither."""
+    dsn = settings.dsn or running_dsn(settings)
+    if dsn is None:
+        raise SettingsError(
+            "No database is named, and no embedded server runs.",
+            next="--dsn postgresql://user@host/database, or set REDRIVE_DSN, or start `redrive up`",
+        )
+    return dsn
+
+
+def load_settings(context: click.Context, **flags: Any) -> Settings:
+    """Settings with the flags of the command, and of `redrive` itself before it."""
+    shared = context.find_root().params
+    dsn = flags.pop("dsn", None) or shared.get("dsn")
+    return Settings.load(config=shared.get("config"), dsn=dsn, **flags)
+
+
+class IdType(click.ParamType[MessageId]):
+    """A message id."""
+
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> MessageId:
+        """The id, or a usage error with what was given."""
+        try:
+            return MessageId(value if isinstance(value, UUID) else UUID(str(value).strip()))
+        except ValueError:
+            self.fail(f"{value!r} is no message id; one looks like 0199b2c4-7d1e-7a30-9c57-3f0a1b2c3d4e.", param, ctx)
+
+
+MESSAGE_ID = IdType()
+
+
+def plain_command(body: Callable[..., None]) -> Callable[..., None]:
+    """`--dsn` and `--json` for a command that does not use the store: the body gets a Call."""
+
+    @wraps(body)
+    def command(context: click.Context, /, *, dsn: str | None, as_json: bool, **values: Any) -> None:
+        body(_call(context, dsn=dsn, as_json=as_json), **values)
+
+    return _common_options(command)
+
+
+def store_command(body: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """`--dsn` and `--json` for a command on the store: the body gets a Call and the open store."""
+
+    @wraps(body)
+    def command(context: click.Context, /, *, dsn: str | None, as_json: bool, **values: Any) -> None:
+        call = _call(context, dsn=dsn, as_json=as_json)
+        asyncio.run(_with_store(call, body, values))
+
+    return _common_options(command)
+
+
+def checked(check: Callable[[Mapping[str, Any]], None]) -> Callable[[Command], Command]:
+    """Above a command: look at its arguments together, before anything is opened."""
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def look_first(*arguments: Any, **values: Any) -> Any:
+            check(values)
+            return command(*arguments, **values)
+
+        return cast("Command", look_first)
+
+    return decorate
+
+
+async def _with_store(call: Call, body: Callable[..., Awaitable[None]], values: dict[str, Any]) -> None:
+    async with operations.opened(call.dsn) as store:
+        await body(call, store, **values)
+
+
+def _common_options(command: Callable[..., None]) -> Callable[..., None]:
+    command = click.pass_context(command)
+    command = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")(
+        command
+    )
+    return click.option("--dsn", metavar="DSN", help="The database. Default: REDRIVE_DSN, redrive.toml.")(command)
+
+
+def _call(context: click.Context, *, dsn: str | None, as_json: bool) -> Call:
+    settings = load_settings(context, dsn=dsn)
+    # Commands speak for themselves; log lines of libraries only when something is wrong with them.
+    logs.configure(settings.log_format, "debug" if context.find_root().params.get("debug") else "error")
+    return Call(settings, as_json)
+
+
+def example(*lines: str) -> str:
+    """An epilog with examples, line by line as written."""
+    return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
+
+
+def narrowed(wanted: Mapping[str, Any]) -> bool:
+    """Whether a list was asked for less than everything."""
+    return any(value is not None for name, value in wanted.items() if name != "limit")

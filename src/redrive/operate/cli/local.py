@@ -1,0 +1,36 @@
+"""The databases of this machine: where `redrive up` and `redrive demo` keep theirs, and whether one runs.
+
+So that `redrive status` in a second terminal needs no DSN. Nothing is started here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+from redrive.operate import embedded
+from redrive.operate.embedded import postmaster
+from redrive.operate.settings import Settings
+
+
+def demo_home() -> Path:
+    """Where the demo keeps its data, unless another place is named."""
+    return embedded.default_data_dir().parent / "demo"
+
+
+def running_dsn(settings: Settings) -> str | None:
+    """The DSN of an embedded server that runs: the one of `data_dir`, or of `up`, or of the demo."""
+    usual = (embedded.default_data_dir(), demo_home() / "postgres")
+    places = (settings.data_dir,) if settings.data_dir else usual
+    return next((dsn for place in places if (dsn := _dsn_of(place))), None)
+
+
+def _dsn_of(place: Path) -> str | None:
+    try:
+        running = postmaster.running_on(place.absolute())
+    except OSError:  # somebody else's: not ours to look into
+        return None
+    if running is None:
+        return None
+    host = quote(str(running.socket_dir), safe="")
+    return f"postgresql://{embedded.SUPERUSER}@/postgres?host={host}&port={running.port}"

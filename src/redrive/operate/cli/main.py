@@ -1,0 +1,118 @@
+"""`redrive`: the operator's command line. One file per noun; no SQL, no decisions about messages.
+
+Data go to stdout, everything else to stderr. Whatever goes wrong in a command ends here, as one sentence (or, with
+`--json`, one object) on stderr and one of the exit codes of `exits`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import click
+
+from redrive.operate.cli import output
+from redrive.operate.cli.exits import EXIT_CODES_HELP, Exit, exit_of, problem
+from redrive.system import discover
+
+# Noun to module; a module is imported when its noun is used, so that a command starts at once.
+NOUNS: Final = {
+    "bench": "redrive.operate.cli.bench",
+    "db": "redrive.operate.cli.db",
+    "dead": "redrive.operate.cli.dead",
+    "demo": "redrive.operate.cli.demo",
+    "destinations": "redrive.operate.cli.destinations",
+    "held": "redrive.operate.cli.held",
+    "messages": "redrive.operate.cli.messages",
+    "prove": "redrive.operate.cli.prove",
+    "relay": "redrive.operate.cli.relay",
+    "status": "redrive.operate.cli.status",
+    "unrecorded": "redrive.operate.cli.unrecorded",
+    "up": "redrive.operate.cli.up",
+}
+
+
+class Commands(click.Group):
+    """The group of all nouns, and of the installed systems' own commands."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Ours, then those of systems."""
+        return [*sorted(NOUNS), *sorted(self._systems())]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """The noun's command, imported now."""
+        if cmd_name in NOUNS:
+            found: click.Command = import_module(NOUNS[cmd_name]).command
+            return found
+        return self._systems().get(cmd_name)
+
+    def main(  # type: ignore[override] # ours never returns
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> NoReturn:
+        """Run, and end the process with the exit code."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False
+        try:
+            answer = super().main(args=arguments, prog_name=prog_name or "redrive", **extra)
+        except (Exception, KeyboardInterrupt) as error:
+            _report(error, arguments)
+            sys.exit(exit_of(error))
+        sys.exit(answer if isinstance(answer, int) else Exit.OK)
+
+    def _systems(self) -> dict[str, click.Command]:
+        found = {name: system.cli for name, system in discover().items()}
+        return {name: one for name, one in found.items() if isinstance(one, click.Command) and name not in NOUNS}
+
+
+def _report(error: BaseException, arguments: Sequence[str]) -> None:
+    """One sentence or one object on stderr."""
+    if "--debug" in arguments:
+        traceback.print_exception(error)
+    if exit_of(error) is Exit.INTERRUPTED:
+        return
+    said = problem(error)
+    if "--json" in arguments:
+        print(json.dumps(said, ensure_ascii=False), file=sys.stderr)
+        return
+    output.prose(f"{said['title']}: {said['detail']}", style="bold red")
+    if said["next"]:
+        output.note(f"Next: {said['next']}")
+
+
+def _version() -> str:
+    try:
+        return metadata.version("redrive")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+@click.command(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EXIT_CODES_HELP,
+)
+@click.version_option(_version(), prog_name="redrive")
+@click.option("--dsn", metavar="DSN", help="The database. Default: REDRIVE_DSN, redrive.toml, DATABASE_URL, PG*.")
+@click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings. Default: redrive.toml, if there."
+)
+@click.option("--debug", is_flag=True, help="Show where an error comes from.")
+def cli(**_: Any) -> None:
+    """See what flows, what waits and why, and act on it.
+
+    Redrive delivers what your transactions committed. Begin with `redrive status`.
+    """
+
+
+def main() -> NoReturn:
+    """The console script, and `python -m redrive`."""
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""What commands print: data on stdout, as a table for people or a document for programs; the rest on stderr.
+
+On a terminal tables have lines and colours (`NO_COLOR` and `COLUMNS` are honoured); elsewhere they are plain, one row
+a line, and nothing is cut. A document carries its schema's name. Whatever comes from a message is made harmless.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, Literal, NoReturn
+from uuid import UUID
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from redrive.operate.plain import one_line
+
+WIDE: Final = 100_000  # columns where nothing is cut
+GAP: Final = 2  # columns between two of a table
+SHRUNK_MIN: Final = 8  # columns that a cell keeps when the terminal is narrow
+STATE_STYLES: Final = {
+    "pending": "cyan",
+    "leased": "blue",
+    "parked": "red",
+    "dead": "red",
+    "held": "magenta",
+    "unrecorded": "magenta",
+    "delivered": "green",
+    "done": "green",
+    "would": "cyan",
+    "refused": "red",
+    "not_found": "red",
+    "paused": "yellow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """grow: cut with an ellipsis where the terminal is narrow. fold: wrapped there. The others keep their width."""
+
+    title: str
+    justify: Literal["left", "right"] = "left"
+    grow: bool = False
+    fold: bool = False
+
+
+class Printer(Console):
+    """A console whose reader may leave at any time (`redrive messages list | head`)."""
+
+    def on_broken_pipe(self) -> None:
+        """Nobody reads any more: that is no error."""
+        reader_left()
+
+
+def reader_left() -> NoReturn:
+    """End at once and in peace; the interpreter must not complain about stdout when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(0)
+
+
+def stdout() -> Console:
+    """Where data go."""
+    return _console(sys.stdout)
+
+
+def stderr() -> Console:
+    """Where everything else goes."""
+    return _console(sys.stderr)
+
+
+def _console(stream: Any) -> Console:
+    console = Printer(file=stream, highlight=False, markup=False, emoji=False)
+    if console.is_terminal:
+        return console
+    return Printer(file=stream, highlight=False, markup=False, emoji=False, width=WIDE)
+
+
+def note(text: str, *, style: str = "") -> None:
+    """A line for the person, beside the data. Never broken: it may hold a command to copy."""
+    stderr().print(Text(text, style=style), soft_wrap=True)
+
+
+def prose(text: str, *, style: str = "") -> None:
+    """A sentence for the person, broken between words."""
+    stderr().print(Text(text, style=style))
+
+
+def document(name: str, values: Mapping[str, Any], *, one_per_line: bool = False) -> None:
+    """One JSON document on stdout; `schema` tells a program what to expect."""
+    full = {"schema": f"redrive.{name}/v1", **{key: plain(value) for key, value in values.items()}}
+    raw(json.dumps(full, ensure_ascii=False, indent=None if one_per_line else 2))
+
+
+def raw(text: str) -> None:
+    """Text on stdout exactly as it is, and a line end."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        reader_left()
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case Enum():
+            return value.value
+        case str():
+            return value
+        case datetime():
+            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        case UUID() | Path():
+            return str(value)
+        case bytes():
+            return _body(value)
+        case Mapping():
+            return {str(key): plain(item) for key, item in value.items()}
+        case _ if is_dataclass(value):
+            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        case Iterable():
+            return [plain(item) for item in value]
+    raise TypeError(f"{type(value).__name__} has no place in a document")
+
+
+def _body(value: bytes) -> dict[str, str]:
+    """Text as it is (numbers are not reread, so none loses digits); anything else in base64."""
+    try:
+        return {"text": value.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> Table:
+    """A table for this terminal, or a plain one. A cell is a Text, or anything that is made harmless."""
+    console = stdout()
+    cells = [[cell if isinstance(cell, Text) else Text(one_line(cell)) for cell in row] for row in rows]
+    widths = _widths(columns, cells, console.width)
+    made = Table(
+        box=box.SIMPLE_HEAD if console.is_terminal else None,
+        pad_edge=False,
+        show_edge=False,
+        padding=(0, 1 if console.is_terminal else 2, 0, 0),
+        header_style="bold" if console.is_terminal else "",
+        width=sum(widths) + GAP * len(widths),  # wider than the terminal rather than with cells cut off
+    )
+    for column, width in zip(columns, widths, strict=True):
+        overflow: Literal["fold", "ellipsis"] = "fold" if column.fold else "ellipsis"
+        made.add_column(column.title, justify=column.justify, no_wrap=not column.fold, overflow=overflow, width=width)
+    for row in cells:
+        made.add_row(*row)
+    return made
+
+
+def _widths(columns: Sequence[Column], cells: Sequence[Sequence[Text]], room: int) -> list[int]:
+    """As wide as the widest cell; where that is too much, the widest columns that may shrink give way."""
+    widths = [
+        max(cell_len(column.title), *(_width(row[at]) for row in cells)) if cells else cell_len(column.title)
+        for at, column in enumerate(columns)
+    ]
+    shrinking = [at for at, column in enumerate(columns) if column.grow or column.fold]
+    while sum(widths) + GAP * len(widths) > room:
+        widest = max(shrinking, key=lambda at: widths[at], default=None)
+        if widest is None or widths[widest] <= SHRUNK_MIN:
+            break
+        widths[widest] -= 1
+    return widths
+
+
+def _width(cell: Text) -> int:
+    return max((cell_len(line) for line in cell.plain.split("\n")), default=0)
+
+
+def pairs(rows: Iterable[tuple[str, object]]) -> Table:
+    """Names and values, one a line."""
+    made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    made.add_column(style="bold" if stdout().is_terminal else "", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in rows:
+        made.add_row(name, value if isinstance(value, Text) else Text(one_line(value)))
+    return made
+
+
+def show(*parts: RenderableType) -> None:
+    """Print to stdout, in order."""
+    console = stdout()
+    for part in parts:
+        console.print(part, crop=False)
+
+
+def state(name: str, detail: str | None = None) -> Text:
+    """A state in its colour, always with its word."""
+    style = STATE_STYLES.get(detail or "", "") or STATE_STYLES.get(name, "")
+    return Text(one_line(f"{name} ({detail})" if detail else name), style=style)
+
+
+def number(value: int, *, style: str = "") -> Text:
+    """A count; nothing stands out where there is nothing."""
+    return Text(f"{value:,}", style=style if value else "dim") if stdout().is_terminal else Text(str(value))
+
+
+def moment(value: datetime | None) -> str:
+    """A moment in UTC, to the second."""
+    return "–" if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def short_moment(value: datetime | None) -> str:
+    """The same without the year, for a column."""
+    return "–" if value is None else f"{value.astimezone(UTC):%m-%d %H:%M:%S}"
+
+
+def span(seconds: float | None, *, units: int = 2) -> str:
+    """A duration in its largest units."""
+    if seconds is None:
+        return "–"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "0 s"
+    rest, parts = int(seconds), []
+    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:units])
+
+
+def until(value: datetime | None, now: datetime) -> str:
+    """When something is due, seen from now."""
+    if value is None:
+        return "–"
+    seconds = (value - now).total_seconds()
+    return f"in {span(seconds, units=1)}" if seconds > 0 else "now"
+
+
+def ago(value: datetime | None, now: datetime) -> str:
+    """How long something is past, seen from now."""
+    return "–" if value is None else f"{span(max(0.0, (now - value).total_seconds()), units=1)} ago"

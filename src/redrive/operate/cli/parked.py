@@ -1,0 +1,141 @@
+"""What `dead`, `held` and `unrecorded` share: the worklist, one record, and discarding it for good."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+import click
+
+from redrive.errors import NotFound
+from redrive.message import MessageId, ParkReason
+from redrive.operate import operations
+from redrive.operate.cli import acts, output
+from redrive.operate.cli.context import MESSAGE_ID, Call, example, narrowed, store_command
+from redrive.operate.cli.message_page import message_page
+from redrive.operate.cli.output import Column
+from redrive.operate.operations import Act, Request
+from redrive.ports import ParkedRecord
+from redrive.store.postgres import PostgresStore
+from redrive.store.read_models import LIMIT_MAX, ParkedFilter, ParkedPosition
+
+EXAMPLE_ID: Final = "0199b2c4-7d1e-7a30-9c57-3f0a1b2c3d4e"
+_COLUMNS: Final = (
+    Column("id"),
+    Column("destination", grow=True),
+    Column("kind", grow=True),
+    Column("error class", grow=True),
+    Column("attempts", "right"),
+    Column("parked"),
+    Column("text", grow=True),
+)
+
+
+class PositionType(click.ParamType[ParkedPosition]):
+    """A position between two pages, as the page before printed it."""
+
+    name = "position"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ParkedPosition:
+        """Moment and id, joined by a slash."""
+        moment, _, id_ = str(value).partition("/")
+        try:
+            position = ParkedPosition(datetime.fromisoformat(moment), MessageId(UUID(id_)))
+        except ValueError:
+            position = None
+        if position is None or position.parked_at.tzinfo is None:
+            self.fail(f"{value!r} is no position; use the one that a page ends with.", param, ctx)
+        return position
+
+
+def position(value: ParkedPosition | None) -> str | None:
+    """A position as it is printed, and given back by `--before`."""
+    return value and f"{output.plain(value.parked_at)}/{value.id}"
+
+
+def add_list(group: click.Group, reason: ParkReason, words: str) -> None:
+    """`list`: the worklist, latest parked first."""
+
+    @group.command("list", help=words, epilog=example(f"redrive {reason} list --destination erp"))
+    @click.option("--destination", help="Only of this destination.")
+    @click.option("--error-class", help="Only of this error class.")
+    @click.option("--kind", help="Only of this kind.")
+    @click.option("--tenant", help="Only of this tenant.")
+    @click.option("--before", type=PositionType(), help="Go on behind this position; each page says with which.")
+    @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
+    @store_command
+    async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
+        page = await operations.list_parked(store, ParkedFilter(reason=reason, **wanted))
+        following = position(page.next)
+        if call.json:
+            output.document("parked", {"reason": reason, "items": page.rows, "next": following})
+            return
+        if page.rows:
+            output.show(output.table(_COLUMNS, [_row(record, page.at) for record in page.rows]))
+        else:
+            output.note(f"No {reason} message" + (" matches." if narrowed(wanted) else ": nothing waits for you here."))
+        if following:
+            output.note(f"More: the same with --before {following}")
+
+
+def _row(record: ParkedRecord, now: datetime) -> tuple[object, ...]:
+    return (
+        record.id,
+        record.destination,
+        record.kind or "–",
+        record.error_class,
+        record.attempt,
+        output.ago(record.parked_at, now),
+        record.text or "–",
+    )
+
+
+def add_show(group: click.Group, reason: ParkReason) -> None:
+    """`show`: one record, with its whole timeline."""
+
+    @group.command("show", epilog=example(f"redrive {reason} show {EXAMPLE_ID}"))
+    @click.argument("message_id", metavar="ID", type=MESSAGE_ID)
+    @click.option(
+        "--payload", is_flag=True, help="Also headers and payload. Reading them is not yet kept in the audit."
+    )
+    @store_command
+    async def show(call: Call, store: PostgresStore, message_id: MessageId, payload: bool) -> None:
+        """One record: why it is here, and every attempt so far."""
+        details = await operations.show_message(store, message_id, payload=payload)
+        if details.parked is None or details.parked.reason is not reason:
+            place = details.parked.reason.value if details.parked else details.view.state
+            raise NotFound(
+                f"Message {message_id} is {place}, not {reason}.", next=f"redrive messages show {message_id}"
+            )
+        if call.json:
+            output.document("message", {"message": details})
+        else:
+            output.show(*message_page(details))
+
+
+def add_discard(group: click.Group, reason: ParkReason, words: str) -> None:
+    """`discard`: close it; asked about, because it cannot be undone."""
+    only = reason
+
+    @group.command(
+        "discard",
+        help=words,
+        epilog=example(f"redrive {reason} discard {EXAMPLE_ID} --reason 'customer was refunded by hand'"),
+    )
+    @acts.message_ids()
+    @acts.confirmed
+    @acts.dry_run
+    @acts.why
+    @store_command
+    async def discard(
+        call: Call,
+        store: PostgresStore,
+        ids: tuple[MessageId, ...],
+        yes: bool,
+        dry_run: bool,
+        actor: str,
+        reason: str,
+    ) -> None:
+        request = Request(act=Act.DISCARD, actor=actor, reason=reason, only=only)
+        await acts.carry_out(call, store, request, ids, only_look=dry_run, ask=not yes)

@@ -1,0 +1,90 @@
+"""`redrive relay MODULE:APP`: delivers what waits, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+import click
+
+from redrive.events import Events
+from redrive.operate import logs
+from redrive.operate.cli.context import database_of, example, load_settings
+from redrive.operate.operations import explained
+from redrive.operate.settings import Settings
+from redrive.relay.limits import RelayLimits
+from redrive.relay.load import load_app
+from redrive.relay.run import RelayProcess, run_relay
+from redrive.store import migrate
+
+_OPTIONS: Final = (
+    click.argument("app_spec", metavar="MODULE:APP"),
+    click.option("--only", multiple=True, metavar="DESTINATION", help="Handle just this one; may be repeated."),
+    click.option("--name", default="", help="Shown by `redrive status`. Default: host and process id."),
+    click.option("--dsn", metavar="DSN", help="The database. Default: REDRIVE_DSN, redrive.toml."),
+    click.option("--concurrency", type=int, help="Dispatches at a time in this process."),
+    click.option("--lease-seconds", type=float, help="How long a claim lasts without renewal."),
+    click.option("--poll-seconds", type=float, help="Longest pause between two looks for work."),
+    click.option("--stop-seconds", type=float, help="How long a stop waits for what runs."),
+    click.option("--log-format", help="auto, console, json or logfmt."),
+    click.option("--log-level", help="debug, info, warning, error or critical."),
+)
+
+
+def relay_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The app and the settings that are often changed; `redrive up` has them too."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@click.command(
+    "relay", epilog=example("redrive relay shop:app", "redrive relay shop:app --only erp --only mail --log-format json")
+)
+@relay_options
+@click.pass_context
+def command(context: click.Context, /, app_spec: str, only: tuple[str, ...], name: str, **flags: Any) -> None:
+    """Deliver the messages of the destinations that an app declares.
+
+    Any number of relays on any number of machines share one database. SIGTERM or Ctrl-C stops gracefully: what
+    runs ends, what has not begun is handed back. Every other setting: REDRIVE_* or redrive.toml.
+    """
+    settings = load_settings(context, **flags)
+    dsn = database_of(settings)
+    with explained(dsn):
+        migrate.require_current(dsn)
+        deliver(settings, dsn, app_spec, only=only, name=name)
+
+
+def deliver(settings: Settings, dsn: str, app_spec: str, *, only: Sequence[str], name: str) -> None:
+    """Run the relay until it is stopped."""
+    logs.configure(settings.log_format, settings.log_level)
+    process = RelayProcess(
+        app=load_app(app_spec),
+        dsn=dsn,
+        limits=limits_of(settings),
+        app_spec=app_spec,
+        only=only,
+        name=name,
+        partition_days=settings.partition_days,
+        partitions_ahead=settings.partitions_ahead,
+        retention_days=settings.retention_days,
+    )
+    asyncio.run(_run(process, settings))
+
+
+async def _run(process: RelayProcess, settings: Settings) -> None:
+    events = Events()
+    logs.subscribe(events)
+    for advice in settings.advice():
+        logging.getLogger("redrive").warning(advice)
+    await run_relay(process, events=events)
+
+
+def limits_of(settings: Settings) -> RelayLimits:
+    """The settings that a relay's loop knows, by the same names."""
+    known = {field.name for field in fields(RelayLimits)} & set(Settings.model_fields)
+    return RelayLimits(**{name: getattr(settings, name) for name in known})

@@ -1,0 +1,225 @@
+"""`redrive status`: what flows, what waits and who works; loud about what needs a person."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Final, Self
+
+import click
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from redrive.operate import operations
+from redrive.operate.cli import output
+from redrive.operate.cli.context import Call, example, store_command
+from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.message_page import heading
+from redrive.operate.cli.output import Column
+from redrive.operate.findings import Finding, findings
+from redrive.operate.plain import one_line
+from redrive.ports import Backlog, DutyState, RelayState, Status, TransientFailure
+from redrive.store.postgres import PostgresStore
+
+_DESTINATIONS: Final = (
+    Column("destination", grow=True),
+    Column("pending", "right"),
+    Column("due", "right"),
+    Column("retrying", "right"),
+    Column("suspect", "right"),
+    Column("leased", "right"),
+    Column("dead", "right"),
+    Column("held", "right"),
+    Column("unrecorded", "right"),
+    Column("oldest due", "right"),
+    Column("flow", grow=True),
+)
+_RELAYS: Final = (
+    Column("relay", grow=True),
+    Column("host", grow=True),
+    Column("pid", "right"),
+    Column("version"),
+    Column("state"),
+    Column("seen"),
+    Column("in hand", "right"),
+    Column("handles", grow=True),
+)
+_DUTIES: Final = (Column("duty"), Column("every"), Column("ended"), Column("result", grow=True), Column("state"))
+
+
+@click.command(
+    "status",
+    epilog=example("redrive status", "redrive status --watch", "redrive status --json --fail-on findings"),
+)
+@click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option(
+    "--every", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between two looks."
+)
+@click.option("--count", type=click.IntRange(1), help="With --watch: stop after so many looks.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["findings"]),
+    help="Exit with 6 if anything needs a person (with --watch: at the last look).",
+)
+@store_command
+async def command(
+    call: Call, store: PostgresStore, watch: bool, every: float, count: int | None, fail_on: str | None
+) -> None:
+    """What flows, what waits and who works, in one snapshot.
+
+    A destination with open messages that no live relay handles, and one that is paused, are said out loud, each
+    with the command that helps.
+    """
+    if watch:
+        status = await _watch(call, store, every=every, count=count)
+    else:
+        status = await operations.status(store)
+        _print(call, status)
+    if fail_on and status and findings(status):
+        raise click.exceptions.Exit(Exit.FINDINGS)
+
+
+async def _watch(call: Call, store: PostgresStore, *, every: float, count: int | None) -> Status | None:
+    """Look again and again; an outage of the database is shown and outlived."""
+    on_terminal = output.stdout().is_terminal and not call.json
+    status: Status | None = None
+    with Live(console=output.stdout(), screen=True, auto_refresh=False) if on_terminal else _Printed() as live:
+        looks = 0
+        while True:
+            try:
+                status = await operations.status(store)
+            except TransientFailure as failure:
+                live.update(Text(f"The database does not answer ({failure}); trying again.", style="bold red"))
+            else:
+                if on_terminal:
+                    live.update(Group(*page(status, findings_first=True)), refresh=True)
+                else:
+                    _print(call, status, one_per_line=True)
+            looks += 1
+            if looks == count:
+                return status
+            await asyncio.sleep(every)
+
+
+class _Printed:
+    """Stands in for the live screen where there is none: what is to be shown is a note on stderr."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def update(self, part: RenderableType, *, refresh: bool = True) -> None:  # noqa: ARG002 - Live's signature
+        output.note(str(part))
+
+
+def _print(call: Call, status: Status, *, one_per_line: bool = False) -> None:
+    if call.json:
+        output.document("status", _values(status), one_per_line=one_per_line)
+    else:
+        output.show(*page(status))
+
+
+def _values(status: Status) -> dict[str, object]:
+    return {
+        "at": status.at,
+        "destinations": status.backlog,
+        "relays": status.relays,
+        "duties": status.duties,
+        "late_answers": status.late_answers,
+        "findings": findings(status),
+    }
+
+
+def page(status: Status, *, findings_first: bool = False) -> Iterator[RenderableType]:
+    """The parts, from the top."""
+    found = findings(status)
+    yield Text(f"Redrive at {output.moment(status.at)}", style="bold")
+    if findings_first:
+        yield from _loud(found)
+    yield from _destinations(status.backlog)
+    yield from _relays(status)
+    yield from _duties(status)
+    yield Text(f"\nLate answers refused so far: {status.late_answers:,}")
+    if not findings_first:
+        yield from _loud(found)
+
+
+def _loud(found: Sequence[Finding]) -> Iterator[RenderableType]:
+    if not found:
+        yield Text("\nNothing needs a person.", style="green")
+        return
+    yield heading("Needs a person")
+    for finding in found:
+        style = "bold red" if finding.code in {"unhandled", "paused"} else "yellow"
+        line = Text(f"! {one_line(finding.subject)}: {one_line(finding.detail)}", style=style)
+        yield line.append(f"\n  → {one_line(finding.next)}", style="not bold default")
+
+
+def _destinations(backlog: Sequence[Backlog]) -> Iterator[RenderableType]:
+    yield heading("Destinations")
+    if backlog:
+        yield output.table(_DESTINATIONS, [_destination(one) for one in backlog])
+    else:
+        yield Text("None yet: one appears when a relay registers it or a message names it.")
+
+
+def _destination(one: Backlog) -> tuple[object, ...]:
+    return (
+        one.destination,
+        output.number(one.pending),
+        output.number(one.due),
+        output.number(one.retrying, style="yellow"),
+        output.number(one.suspects, style="yellow"),
+        output.number(one.leased),
+        *(output.number(one.parked[reason], style="red") for reason in ("dead", "held", "unrecorded")),
+        output.span(one.oldest_due_seconds),
+        _flow(one),
+    )
+
+
+def _flow(one: Backlog) -> Text:
+    if one.paused:
+        return Text(one_line(f"PAUSED: {one.pause_reason or 'no reason'}"), style="bold yellow")
+    if not one.handled:
+        return Text("NOT HANDLED", style="bold red") if one.pending or one.leased else Text("no relay", style="dim")
+    return Text("open", style="green")
+
+
+def _relays(status: Status) -> Iterator[RenderableType]:
+    yield heading("Relays")
+    if status.relays:
+        yield output.table(_RELAYS, [_relay(relay) for relay in status.relays])
+    else:
+        yield Text("None. Start one: redrive relay MODULE:APP")
+
+
+def _relay(relay: RelayState) -> tuple[object, ...]:
+    live = Text("live", style="green") if relay.live else Text("stale", style="bold red")
+    return (
+        relay.name,
+        relay.host,
+        relay.pid,
+        relay.version,
+        live.append(" (suspects only)") if relay.suspects_only else live,
+        f"{output.span(max(0.0, relay.seen_seconds_ago), units=1)} ago",
+        output.number(relay.leases),
+        ", ".join(relay.destinations),
+    )
+
+
+def _duties(status: Status) -> Iterator[RenderableType]:
+    if status.duties:
+        yield heading("Duties")
+        yield output.table(_DUTIES, [_duty(duty, status) for duty in status.duties])
+
+
+def _duty(duty: DutyState, status: Status) -> tuple[object, ...]:
+    return (
+        duty.name,
+        output.span(duty.every_seconds),
+        output.ago(duty.last_finished_at, status.at),
+        duty.last_result or "–",
+        Text("OVERDUE", style="bold red") if duty.overdue else Text("on time", style="green"),
+    )

@@ -1,0 +1,98 @@
+"""What of a status needs a person, with the command that helps. Pure; used by `redrive status`, later by the console.
+
+The order is the order of urgency: work that nobody does, work that was stopped, work that waits for a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from shlex import quote
+
+from redrive.ports import Backlog, Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """code: stable name of the kind. subject: a destination, relay or duty. next: the command that helps."""
+
+    code: str
+    subject: str
+    detail: str
+    next: str
+
+
+def findings(status: Status) -> list[Finding]:
+    """Everything that needs a person, the most urgent first."""
+    return [
+        *_unhandled(status),
+        *_paused(status),
+        *_overdue(status),
+        *_stale(status),
+        *_parked(status),
+    ]
+
+
+def _unhandled(status: Status) -> Iterator[Finding]:
+    """G-29: never silent."""
+    by_name = {backlog.destination: backlog for backlog in status.backlog}
+    for name in status.unhandled:
+        waiting = by_name[name].pending + by_name[name].leased
+        yield Finding(
+            code="unhandled",
+            subject=name,
+            detail=f"{waiting:,} open {_messages(waiting)} and no live relay handles it",
+            next="redrive relay MODULE:APP, with an app that declares this destination",
+        )
+
+
+def _paused(status: Status) -> Iterator[Finding]:
+    for backlog in status.backlog:
+        if backlog.paused:
+            reason = f" ({backlog.pause_reason})" if backlog.pause_reason else ""
+            yield Finding(
+                code="paused",
+                subject=backlog.destination,
+                detail=f"paused{reason}; {backlog.pending:,} {_messages(backlog.pending)} wait",
+                next=f"redrive destinations resume {quote(backlog.destination)} --reason '…'",
+            )
+
+
+def _overdue(status: Status) -> Iterator[Finding]:
+    for duty in status.duties:
+        if duty.overdue:
+            yield Finding(
+                code="duty_overdue",
+                subject=duty.name,
+                detail=f"this duty runs every {duty.every_seconds:g} s and has not ended for three times that",
+                next="look at the relays' logs for duty.failed, or start a relay",
+            )
+
+
+def _stale(status: Status) -> Iterator[Finding]:
+    for relay in status.relays:
+        if not relay.live and relay.leases:
+            yield Finding(
+                code="relay_stale",
+                subject=relay.name,
+                detail=f"not seen for {relay.seen_seconds_ago:,.0f} s, with {relay.leases:,} in hand",
+                next="its messages come back when their leases run out; see whether the process lives",
+            )
+
+
+def _parked(status: Status) -> Iterator[Finding]:
+    for backlog in status.backlog:
+        yield from (_waiting(backlog, reason, number) for reason, number in backlog.parked.items() if number)
+
+
+def _waiting(backlog: Backlog, reason: str, number: int) -> Finding:
+    return Finding(
+        code=reason,
+        subject=backlog.destination,
+        detail=f"{number:,} {reason} {_messages(number)} wait for a person",
+        next=f"redrive {reason} list --destination {quote(backlog.destination)}",
+    )
+
+
+def _messages(number: int) -> str:
+    return "message" if number == 1 else "messages"

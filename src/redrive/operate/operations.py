@@ -1,0 +1,227 @@
+"""What an operator can see and do: the one layer under command line, API and console.
+
+Reads pass through to `redrive.store.reads`. An act names its messages, its actor and its reason, is tried on each
+message on its own, and says of each what became of it: nothing is raised for one message that refuses, because
+the others go on. No SQL here and no words about terminals.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final, assert_never
+
+from redrive.errors import ActRefused, InvalidValue, NotFound
+from redrive.message import CancelAnswer, MessageId, ParkReason
+from redrive.ports import MessageView
+from redrive.store.postgres import PostgresStore
+from redrive.store.reach import explained, opened
+from redrive.store.read_models import LIMIT_MAX, ParkedFilter
+from redrive.store.reads import (
+    find_messages,
+    knows_destination,
+    list_audit,
+    list_destinations,
+    list_messages,
+    list_parked,
+    show_message,
+    show_parked,
+    status,
+)
+
+__all__ = [
+    "FITS",
+    "IDS_MAX",
+    "Act",
+    "ActResult",
+    "Outcome",
+    "Request",
+    "count",
+    "explained",
+    "find_dead",
+    "list_audit",
+    "list_destinations",
+    "list_messages",
+    "list_parked",
+    "opened",
+    "perform",
+    "preview",
+    "require_known",
+    "show_message",
+    "show_parked",
+    "status",
+]
+
+IDS_MAX: Final = LIMIT_MAX
+
+
+class Act(StrEnum):
+    """What a person can do to a message."""
+
+    REQUEUE = "requeue"
+    CANCEL = "cancel"
+    CONFIRM = "confirm"
+    DENY = "deny"
+    REPAIR = "repair"
+    DISCARD = "discard"
+
+
+class Outcome(StrEnum):
+    """What became of an act on one message. would: a dry run found that it fits."""
+
+    DONE = "done"
+    WOULD = "would"
+    REFUSED = "refused"
+    NOT_FOUND = "not_found"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """An act, by whom and why.
+
+    stage: with requeue, where it starts again; None = where it failed. reference: with confirm, the destination's id.
+    only: leave alone what is parked for another reason.
+    """
+
+    act: Act
+    actor: str
+    reason: str
+    stage: str | None = None
+    reference: str | None = None
+    only: ParkReason | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActResult:
+    """One message of an act. detail: a sentence; next: the command that helps, or empty."""
+
+    id: MessageId
+    outcome: Outcome
+    detail: str
+    next: str = ""
+    destination: str | None = None
+    kind: str | None = None
+
+
+# Where each act leads, from the state (or the reason of a parked message) that it needs.
+FITS: Final[Mapping[Act, Mapping[str, str]]] = {
+    Act.REQUEUE: {"dead": "pending again, with a fresh budget"},
+    Act.CANCEL: {
+        "pending": "cancelled: it is not sent any more",
+        "leased": "no further attempt; the one under way ends as it ends",
+    },
+    Act.CONFIRM: {"held": "delivered, on your word; it is never sent again"},
+    Act.DENY: {"held": "pending again: it is sent once more"},
+    Act.REPAIR: {"unrecorded": "its kept answer is recorded again; it is never sent"},
+    Act.DISCARD: {reason.value: "discarded for good" for reason in ParkReason},
+}
+
+_CANCELLED: Final[Mapping[CancelAnswer, str]] = {
+    CancelAnswer.CANCELLED: "cancelled: it is not sent any more",
+    CancelAnswer.IN_FLIGHT: "in flight: the attempt under way ends as it ends, no further one follows",
+    CancelAnswer.IN_DOUBT: "in doubt: it may have been sent; it is looked up, and not sent again",
+}
+_NOT_CANCELLED: Final[Mapping[CancelAnswer, tuple[str, str]]] = {
+    CancelAnswer.PARKED: ("parked: it waits for a person", "redrive dead|held|unrecorded discard"),
+    CancelAnswer.ALREADY_CLOSED: ("closed already", ""),
+    CancelAnswer.BUSY: ("busy: somebody holds it; nothing was changed", "try again in a second"),
+}
+
+
+async def perform(store: PostgresStore, request: Request, ids: Sequence[MessageId]) -> list[ActResult]:
+    """Do it to each message, in the order given. Each is a transaction of its own."""
+    return [await _perform_one(store, request, judged) for judged in await preview(store, request, ids)]
+
+
+async def preview(store: PostgresStore, request: Request, ids: Sequence[MessageId]) -> list[ActResult]:
+    """What `perform` would do now. Nothing is changed."""
+    if not 1 <= len(ids) <= IDS_MAX:
+        raise InvalidValue(f"{len(ids)} messages are named; an act takes 1 to {IDS_MAX} at a time.")
+    found = await find_messages(store, ids)
+    return [_judge(request, id_, found.get(id_)) for id_ in ids]
+
+
+async def find_dead(store: PostgresStore, wanted: ParkedFilter) -> list[MessageId]:
+    """The dead letters that a filter selects now, latest parked first; at most its limit."""
+    return [record.id for record in (await list_parked(store, wanted)).rows]
+
+
+async def require_known(store: PostgresStore, destination: str) -> None:
+    """Raises NotFound for a destination that nobody registered and that has nothing open."""
+    if not await knows_destination(store, destination):
+        raise NotFound(f"There is no destination {destination!r}.", next="redrive destinations list")
+
+
+def count(results: Sequence[ActResult]) -> dict[Outcome, int]:
+    """How often each outcome occurs, all of them named."""
+    counted = Counter(result.outcome for result in results)
+    return {outcome: counted[outcome] for outcome in Outcome}
+
+
+def _judge(request: Request, id_: MessageId, view: MessageView | None) -> ActResult:
+    if view is None:
+        return ActResult(id=id_, outcome=Outcome.NOT_FOUND, detail="there is no such message")
+    place = view.detail if view.state == "parked" and view.detail else view.state
+    leads = FITS[request.act]
+    fits = {request.only.value: leads[request.only.value]} if request.only else leads
+    result = ActResult(
+        id=id_, outcome=Outcome.WOULD, detail=fits.get(place, ""), destination=view.destination, kind=view.kind
+    )
+    if place in fits:
+        return result
+    refusal = f"it is {place}; {request.act} applies to {' or '.join(fits)}"
+    return replace(result, outcome=Outcome.REFUSED, detail=refusal, next=_what_applies(place, id_))
+
+
+def _what_applies(place: str, id_: MessageId) -> str:
+    match place:
+        case "dead":
+            return f"redrive messages requeue {id_}"
+        case "held":
+            return f"redrive held confirm {id_}, or deny"
+        case "unrecorded":
+            return f"redrive unrecorded repair {id_}"
+        case _:
+            return f"redrive messages show {id_}"
+
+
+async def _perform_one(store: PostgresStore, request: Request, judged: ActResult) -> ActResult:
+    if judged.outcome is not Outcome.WOULD:
+        return judged
+    try:
+        detail = await _call(store, request, judged)
+    except ActRefused as refused:  # it moved on since it was looked at
+        return replace(judged, outcome=Outcome.REFUSED, detail=refused.message, next=refused.next)
+    except NotFound:
+        return replace(judged, outcome=Outcome.NOT_FOUND, detail="there is no such message")
+    return replace(judged, outcome=Outcome.DONE, detail=detail)
+
+
+async def _call(store: PostgresStore, request: Request, judged: ActResult) -> str:
+    """The verb of the store; returns what became of the message."""
+    id_, actor, reason = judged.id, request.actor, request.reason
+    match request.act:
+        case Act.CANCEL:
+            return _cancelled(await store.cancel(id_, actor=actor, reason=reason))
+        case Act.REQUEUE:
+            await store.requeue(id_, actor=actor, reason=reason, stage=request.stage)
+        case Act.CONFIRM:
+            await store.confirm(id_, actor=actor, reason=reason, reference=request.reference)
+        case Act.DENY:
+            await store.deny(id_, actor=actor, reason=reason)
+        case Act.REPAIR:
+            await store.repair(id_, actor=actor, reason=reason)
+        case Act.DISCARD:
+            await store.discard(id_, actor=actor, reason=reason)
+        case _:
+            assert_never(request.act)
+    return judged.detail
+
+
+def _cancelled(answer: CancelAnswer) -> str:
+    if answer in _CANCELLED:
+        return _CANCELLED[answer]
+    detail, advice = _NOT_CANCELLED[answer]
+    raise ActRefused(detail, next=advice)

@@ -1,0 +1,26 @@
+"""Text of others made harmless for a terminal or a log line.
+
+A key, a name or a reason may hold anything: an escape sequence that repaints the terminal, a line end that fakes a
+second line, a mark that turns the reading direction. Each such character becomes a visible sign.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+_SIGN: Final = "\N{REPLACEMENT CHARACTER}"
+_HARMFUL: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+
+
+def one_line(value: object, *, limit: int | None = None) -> str:
+    """The value as text without control, format or line-end characters, cut to `limit` with an ellipsis."""
+    text = str(value)
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(_SIGN if unicodedata.category(sign) in _HARMFUL else sign for sign in text)
+    return text if limit is None or len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def several_lines(value: object) -> str:
+    """The same for a text whose line ends and tabs are meant, such as a stack or a payload."""
+    return "\n".join(one_line(line.replace("\t", "    ")) for line in str(value).split("\n"))

@@ -1,0 +1,139 @@
+"""Where settings come from, and the sentence for one that cannot be accepted.
+
+Reads `REDRIVE_*`, the file and the DSN in the words of others, each with the name under which a person finds the
+value again. A variable with our prefix that is no setting is refused: a misspelt one would be ignored in
+silence. Called by `redrive.operate.settings`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+from pydantic_settings import BaseSettings, EnvSettingsSource
+
+from redrive.errors import SettingsError
+
+PREFIX: Final = "REDRIVE_"
+FILE_NAME: Final = "redrive.toml"
+ARGUMENT: Final = "argument"
+
+# Variables with our prefix that are no settings: of the tests, the proofs, the embedded server and brokers, and
+# those that Kubernetes and container links add on their own where a service is called `redrive`.
+_OTHER_VARIABLES: Final = re.compile(
+    r"REDRIVE_(CONFIG|DSN_FILE|(PG|TEST|PROVE|BENCH|KAFKA|MONGODB)_.*"
+    r"|(.*_)?SERVICE_(HOST|PORT.*)|(.*_)?PORT(_.*)?)"
+)
+_LIBPQ_VARIABLES: Final = ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE")
+_FROM_LIBPQ: Final = "postgresql://"  # names nothing: libpq takes all of it from its own variables
+
+Fields = Mapping[str, FieldInfo]
+
+
+class Found(NamedTuple):
+    """Values, and for each the name of its origin."""
+
+    values: dict[str, Any]
+    origins: dict[str, str]
+
+
+def from_elsewhere() -> Found:
+    """A DSN in the words of others; everything of ours goes before it."""
+    if url := os.environ.get("DATABASE_URL"):
+        return Found({"dsn": url}, {"dsn": "DATABASE_URL"})
+    named = [name for name in _LIBPQ_VARIABLES if os.environ.get(name)]
+    return Found({"dsn": _FROM_LIBPQ}, {"dsn": named[0]}) if named else Found({}, {})
+
+
+def from_file(config: Path | str | None) -> Found:
+    """The file that was named, which must be there, or `redrive.toml` of this directory if it is."""
+    named = config or os.environ.get(f"{PREFIX}CONFIG")
+    path = Path(named or FILE_NAME)
+    if not named and not path.is_file():
+        return Found({}, {})
+    try:
+        values = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}.", next="name another file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        advice = "write lines such as lease_seconds = 60"
+        raise SettingsError(f"{path} is no TOML: {error}.", next=advice) from error
+    return Found(values, {name: f"{name} in {path}" for name in values})
+
+
+def from_environment(settings: type[BaseSettings]) -> Found:
+    """`REDRIVE_*`; an empty variable counts as absent."""
+    _refuse_unknown_variables(settings.model_fields)
+    values = dict(EnvSettingsSource(settings)())
+    names = {name: f"{PREFIX}{name.upper()}" for name in values}
+    secret = os.environ.get(f"{PREFIX}DSN_FILE")
+    if secret and "dsn" not in values:
+        values["dsn"], names["dsn"] = _read_secret(Path(secret)), f"{PREFIX}DSN_FILE"
+    return Found(values, names)
+
+
+def from_flags(flags: Mapping[str, Any]) -> Found:
+    """Flags that were given; None means that one was not."""
+    values = {name: value for name, value in flags.items() if value is not None}
+    return Found(values, {name: f"--{name.replace('_', '-')}" for name in values})
+
+
+def explain(error: ErrorDetails, origins: Mapping[str, str], fields: Fields) -> SettingsError:
+    """One sentence with the key, the value, where it came from, the bound, and what to do."""
+    if error["type"] == "contradiction":
+        return SettingsError(f"{error['msg']}.", next=str(error.get("ctx", {}).get("next", "")))
+    name = str(error["loc"][0])
+    origin = origins.get(name, ARGUMENT)
+    if name not in fields:
+        return _unknown(name, origin, fields)
+    shown = "what was given" if name == "dsn" else repr(error["input"])
+    place = "" if origin == ARGUMENT else f" (from {origin})"
+    return SettingsError(
+        f"{name} is {shown}{place}; it must be {_allowed(fields[name])}.",
+        next=f"give it such a value, or leave it out for {_default(fields[name])}",
+    )
+
+
+def _refuse_unknown_variables(fields: Fields) -> None:
+    known = {f"{PREFIX}{name.upper()}" for name in fields}
+    for variable in sorted(os.environ):
+        name = variable.upper()
+        if name.startswith(PREFIX) and name not in known and not _OTHER_VARIABLES.fullmatch(name):
+            raise _unknown(name.removeprefix(PREFIX).lower(), variable, fields)
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        return path.read_text("utf-8").strip()
+    except OSError as error:
+        raise SettingsError(
+            f"{PREFIX}DSN_FILE names {path}, which cannot be read: {error.strerror}.",
+            next="make it readable, or use REDRIVE_DSN",
+        ) from error
+
+
+def _unknown(name: str, origin: str, fields: Fields) -> SettingsError:
+    near = get_close_matches(name, fields, n=1)
+    advice = f"did you mean {near[0]}?" if near else f"known are: {', '.join(fields)}"
+    return SettingsError(f"There is no setting {name!r} (from {origin}).", next=advice)
+
+
+def _allowed(field: FieldInfo) -> str:
+    extra = field.json_schema_extra
+    if isinstance(extra, dict):
+        kind = "a whole number" if "int" in str(field.annotation) else "a number"
+        absent = ", or none" if field.default is None else ""
+        return f"{kind} from {extra['low']} to {extra['high']} ({extra['unit']}){absent}"
+    texts = [choice for choice in getattr(field.annotation, "__args__", ()) if isinstance(choice, str)]
+    return f"one of {', '.join(texts)}" if texts else "a text"
+
+
+def _default(field: FieldInfo) -> str:
+    return "the default, none" if field.default is None else f"the default, {field.default}"

@@ -1,0 +1,125 @@
+"""What the reads of `redrive.store.reads` return beyond the dataclasses of `redrive.ports`.
+
+Plain values, no I/O. A list is a `Page`: its rows and the position to go on from. Every limit has its name
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+from uuid import UUID
+
+from redrive.message import HistoryEntry, MessageId, ParkReason
+from redrive.ports import MessageView, ParkedRecord
+
+LIMIT_MAX: Final = 1000  # rows of one page
+SEARCH_WINDOW: Final = 100_000  # rows that one search looks at
+TIMELINE_MAX: Final = 200  # latest attempts and acts that are shown of one message
+DESTINATIONS_MAX: Final = 1000
+RELAYS_MAX: Final = 1000
+DUTIES_MAX: Final = 1000
+LIVE_SECONDS: Final = 30.0  # a relay that was not seen for longer counts as stale; six default heartbeats
+READ_SECONDS_MAX: Final = 10.0  # a read that takes longer is broken off
+
+Row = TypeVar("Row")
+Position = TypeVar("Position")
+
+
+class ParkedPosition(NamedTuple):
+    """Where a page of parked records ended: the last row's moment and id."""
+
+    parked_at: datetime
+    id: MessageId
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Row, Position]):
+    """One page of a list.
+
+    at: the database's clock, for whoever shows ages. next: where the next page begins, None at the end.
+    looked_at: how many rows a bounded search looked at, where it ended before the rows did; else None.
+    """
+
+    rows: Sequence[Row]
+    at: datetime
+    next: Position | None = None
+    looked_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedFilter:
+    """Which parked records are listed; None = any. before: the position of the last row already seen."""
+
+    reason: ParkReason
+    destination: str | None = None
+    tenant: str | None = None
+    kind: str | None = None
+    error_class: str | None = None
+    before: ParkedPosition | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Payload:
+    """What was asked to be sent, of the present version."""
+
+    content_type: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateAnswer:
+    """An outcome that was refused, because its claim had been lost."""
+
+    at: datetime
+    attempt: int
+    worker: UUID
+    settlement: str
+    answer: str | None
+    code: str | None
+    reference: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """One act of an operator. subject: a message id or the name of a destination."""
+
+    id: int
+    at: datetime
+    actor: str
+    act: str
+    subject: str
+    reason: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageDetails:
+    """One message with its whole life. acts: None where the reader may not read the audit.
+
+    worker, relay, claimed_at, leased_until: who has it in hand, while it is leased.
+    payload: None unless asked for. parked: only while it is parked.
+    """
+
+    view: MessageView
+    order_by: str | None
+    sequence: int | None
+    in_doubt_since: datetime | None
+    crashes: int
+    lookups: int
+    cancel_requested: bool
+    policy_version: str | None
+    worker: UUID | None
+    relay: str | None
+    claimed_at: datetime | None
+    leased_until: datetime | None
+    timeline: Sequence[HistoryEntry]
+    late_answers: Sequence[LateAnswer]
+    acts: Sequence[AuditEntry] | None
+    parked: ParkedRecord | None = None
+    payload: Payload | None = None

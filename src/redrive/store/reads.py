@@ -1,0 +1,296 @@
+"""What people read: status, lists, one message. The SQL of a read is `sql/reads/<name>.sql`.
+
+Every call is one snapshot, read-only, and none of its statements takes longer than `READ_SECONDS_MAX`. Lists
+are pages by key, newest first; none needs work that grows with the messages that are closed. The payload is
+read only by `show_message(payload=True)`. Called by `redrive.operate.operations`; writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from psycopg import AsyncConnection, IsolationLevel
+from psycopg.rows import dict_row
+
+from redrive.errors import InvalidValue, NotAllowed, NotFound
+from redrive.message import Closed, HistoryEntry, MessageId, ParkReason, Priority, State
+from redrive.ports import (
+    Backlog,
+    DestinationState,
+    DutyState,
+    MessageFilter,
+    MessageView,
+    ParkedRecord,
+    RelayState,
+    Status,
+)
+from redrive.store import read_models as models
+from redrive.store.postgres import PostgresStore
+from redrive.store.read_models import Page, ParkedFilter, ParkedPosition
+
+END_OF_IDS: Final = MessageId(UUID(int=2**128 - 1))
+END_OF_AUDIT: Final = 2**62
+END_OF_TIME: Final = datetime(9999, 12, 31, tzinfo=UTC)
+PRIORITIES: Final = {priority.level: priority.value for priority in Priority}
+STATES: Final = (*(s.value for s in State), *(r.value for r in ParkReason), *(c.value for c in Closed))
+
+Row = dict[str, Any]
+
+
+class Source(NamedTuple):
+    """Where the messages of a state are: the statement for candidates, its table, what it takes besides."""
+
+    candidates: str
+    table: str
+    values: Mapping[str, str | None]
+
+
+async def status(store: PostgresStore, *, now: datetime | None = None) -> Status:
+    """What flows, what waits and who works."""
+    async with snapshot(store) as ask:
+        clock = (await ask("clock", now=now))[0]
+        moment = {"now": clock["at"], "live_seconds": models.LIVE_SECONDS}
+        return Status(
+            at=clock["at"],
+            backlog=[_backlog(row) for row in await ask("backlog", **moment, limit=models.DESTINATIONS_MAX)],
+            relays=[RelayState(**row) for row in await ask("relays", **moment, limit=models.RELAYS_MAX)],
+            duties=[DutyState(**row) for row in await ask("duties", **moment, limit=models.DUTIES_MAX)],
+            late_answers=clock["late_answers"],
+        )
+
+
+async def list_messages(store: PostgresStore, wanted: MessageFilter) -> Page[MessageView, MessageId]:
+    """Messages, newest first. `next` goes on where a page, or the window of a search, ended."""
+    _check_limit(wanted.limit)
+    source = _source(wanted.state)
+    async with snapshot(store) as ask:
+        at = await _moment(ask)
+        if wanted.key is not None:
+            return Page(await _with_key(ask, wanted), at)
+        values = _search(wanted)
+        ids = [row["id"] for row in await ask(source.candidates, **values, **source.values)]
+        rows = await _views(ask, ids)
+        if len(ids) == wanted.limit:
+            return Page(rows, at, next=ids[-1])
+        ends = await ask(f"window_end_{source.table}", before=values["before"], window=values["window"])
+        if not ends:
+            return Page(rows, at)
+        return Page(rows, at, next=ends[0]["id"], looked_at=models.SEARCH_WINDOW)
+
+
+async def find_messages(store: PostgresStore, ids: Sequence[MessageId]) -> dict[MessageId, MessageView]:
+    """Those of the ids that exist, by id."""
+    _check_limit(len(ids) or 1)
+    async with snapshot(store) as ask:
+        return {view.id: view for view in await _views(ask, ids)}
+
+
+async def show_message(store: PostgresStore, message_id: MessageId, *, payload: bool = False) -> models.MessageDetails:
+    """One message with its whole life. NotFound; NotAllowed for a payload that the login may not read."""
+    async with snapshot(store) as ask:
+        views = await _views(ask, [message_id])
+        if not views:
+            raise NotFound(f"There is no message {message_id}.", next="redrive messages list")
+        may = (await ask("may_read"))[0]
+        if payload and not may["payload"]:
+            raise NotAllowed("This login may not read payloads.", next=_PAYLOAD_ADVICE)
+        return await _details(ask, views[0], may, payload=payload)
+
+
+_PAYLOAD_ADVICE: Final = "leave --payload out, or use a login with SELECT on redrive.message and redrive.body"
+
+
+async def _details(ask: Ask, view: MessageView, may: Row, *, payload: bool) -> models.MessageDetails:
+    one, limit = {"id": view.id}, {"limit": models.TIMELINE_MAX}
+    version = {"version": view.version}
+    if may["payload"]:
+        view = replace(view, **(await ask("payload_size", **one, **version))[0])
+    acts = await ask("audit", subject=str(view.id), before=END_OF_AUDIT, **limit) if may["audit"] else None
+    parked = await ask("parked_one", **one)
+    return models.MessageDetails(
+        view=view,
+        timeline=[HistoryEntry(**row) for row in await ask("timeline", **one, **limit)],
+        late_answers=[models.LateAnswer(**row) for row in await ask("late_answers", **one, **limit)],
+        acts=None if acts is None else [models.AuditEntry(**row) for row in reversed(acts)],
+        parked=_parked(parked[0]) if parked else None,
+        payload=_payload((await ask("payload", **one, **version))[0]) if payload else None,
+        **(await ask("details", **one))[0],
+    )
+
+
+async def list_parked(store: PostgresStore, wanted: ParkedFilter) -> Page[ParkedRecord, ParkedPosition]:
+    """The worklist of one reason, latest parked first."""
+    _check_limit(wanted.limit)
+    before = wanted.before or ParkedPosition(END_OF_TIME, END_OF_IDS)
+    async with snapshot(store) as ask:
+        at = await _moment(ask)
+        rows = await ask(
+            "parked",
+            reason=wanted.reason.value,
+            destination=wanted.destination,
+            tenant=wanted.tenant,
+            kind=wanted.kind,
+            error_class=wanted.error_class,
+            before_at=before.parked_at,
+            before_id=before.id,
+            limit=wanted.limit,
+        )
+    records = [_parked(row) for row in rows]
+    full = len(records) == wanted.limit
+    return Page(records, at, next=ParkedPosition(records[-1].parked_at, records[-1].id) if full else None)
+
+
+async def show_parked(store: PostgresStore, message_id: MessageId) -> ParkedRecord | None:
+    """The parked record of a message, None where it is not parked."""
+    async with snapshot(store) as ask:
+        rows = await ask("parked_one", id=message_id)
+    return _parked(rows[0]) if rows else None
+
+
+async def list_destinations(
+    store: PostgresStore, *, after: str = "", limit: int = models.DESTINATIONS_MAX
+) -> Sequence[DestinationState]:
+    """Every destination that was ever registered or paused, by name; `after` = the last name already seen."""
+    _check_limit(limit)
+    async with snapshot(store) as ask:
+        rows = await ask("destinations", after=after, limit=limit)
+    return [DestinationState(**row) for row in rows]
+
+
+async def knows_destination(store: PostgresStore, name: str) -> bool:
+    """Whether the destination is registered, paused, or has anything open."""
+    async with snapshot(store) as ask:
+        return bool((await ask("knows_destination", name=name))[0]["known"])
+
+
+async def list_audit(
+    store: PostgresStore, *, subject: str | None = None, before: int | None = None, limit: int = 50
+) -> Page[models.AuditEntry, int]:
+    """What operators did, newest first."""
+    _check_limit(limit)
+    async with snapshot(store) as ask:
+        at = await _moment(ask)
+        rows = await ask("audit", subject=subject, before=END_OF_AUDIT if before is None else before, limit=limit)
+    entries = [models.AuditEntry(**row) for row in rows]
+    return Page(entries, at, next=entries[-1].id if len(entries) == limit else None)
+
+
+class Ask:
+    """Runs a statement of sql/reads by its name, inside one snapshot."""
+
+    def __init__(self, conn: AsyncConnection[Any]) -> None:
+        self._conn = conn
+
+    async def __call__(self, name: str, /, **values: Any) -> list[Row]:
+        async with self._conn.cursor(binary=True, row_factory=dict_row) as cursor:
+            await cursor.execute(statement(name), values)
+            return await cursor.fetchall()
+
+
+@asynccontextmanager
+async def snapshot(store: PostgresStore) -> AsyncIterator[Ask]:
+    """One read-only snapshot for several statements, each bounded in time."""
+    async with store.connection() as conn:
+        await conn.set_isolation_level(IsolationLevel.REPEATABLE_READ)
+        await conn.set_read_only(True)
+        try:
+            async with conn.transaction():
+                milliseconds = f"{models.READ_SECONDS_MAX * 1000:.0f}"
+                await conn.execute("SELECT set_config('statement_timeout', %s, true)", [milliseconds])
+                yield Ask(conn)
+        finally:
+            if not conn.closed:
+                await conn.set_isolation_level(None)
+                await conn.set_read_only(None)
+
+
+@cache
+def statement(name: str) -> bytes:
+    """The text of `sql/reads/<name>.sql`."""
+    return (resources.files("redrive.store") / "sql" / "reads" / f"{name}.sql").read_bytes()
+
+
+def _check_limit(limit: int) -> None:
+    if not 1 <= limit <= models.LIMIT_MAX:
+        raise InvalidValue(f"limit is {limit}; it must be 1 to {models.LIMIT_MAX}.")
+
+
+def _source(state: str | None) -> Source:
+    match state:
+        case None:
+            return Source("candidates_newest", "message", {})
+        case "pending":
+            return Source("candidates_pending", "pending", {})
+        case "leased":
+            return Source("candidates_lease", "lease", {})
+        case "parked":
+            return Source("candidates_parked", "parked", {"reason": None})
+        case "dead" | "held" | "unrecorded":
+            return Source("candidates_parked", "parked", {"reason": state})
+        case "closed":
+            return Source("candidates_closed", "message", {"ended": None})
+        case _ if state in STATES:
+            return Source("candidates_closed", "message", {"ended": state})
+    raise InvalidValue(f"state is {state!r}; it must be one of {', '.join(STATES)}.")
+
+
+def _search(wanted: MessageFilter) -> dict[str, Any]:
+    return {
+        "before": wanted.before or END_OF_IDS,
+        "window": models.SEARCH_WINDOW,
+        "destination": wanted.destination,
+        "tenant": wanted.tenant,
+        "kind": wanted.kind,
+        "limit": wanted.limit,
+    }
+
+
+async def _with_key(ask: Ask, wanted: MessageFilter) -> list[MessageView]:
+    """The one message of a key, if it passes the rest of the filter. A key belongs to a tenant."""
+    rows = await ask("candidates_key", tenant=wanted.tenant or "default", key=wanted.key)
+    return [view for view in await _views(ask, [row["id"] for row in rows]) if _passes(view, wanted)]
+
+
+def _passes(view: MessageView, wanted: MessageFilter) -> bool:
+    states = {view.state, view.detail} if view.state == "parked" else {view.state}
+    if view.state in set(Closed):
+        states.add("closed")
+    return (
+        (wanted.state is None or wanted.state in states)
+        and wanted.destination in (None, view.destination)
+        and wanted.kind in (None, view.kind)
+    )
+
+
+async def _moment(ask: Ask) -> datetime:
+    moment: datetime = (await ask("moment"))[0]["at"]
+    return moment
+
+
+async def _views(ask: Ask, ids: Sequence[MessageId]) -> list[MessageView]:
+    return [_view(row) for row in await ask("messages", ids=list(ids))] if ids else []
+
+
+def _view(row: Row) -> MessageView:
+    level = row.pop("level")
+    return MessageView(**row, priority=PRIORITIES[level])
+
+
+def _backlog(row: Row) -> Backlog:
+    parked = {reason.value: row.pop(reason.value) for reason in ParkReason}
+    return Backlog(**row, parked=parked)
+
+
+def _parked(row: Row) -> ParkedRecord:
+    return ParkedRecord(**{**row, "reason": ParkReason(row["reason"])})
+
+
+def _payload(row: Row) -> models.Payload:
+    return models.Payload(content_type=row["content_type"], headers=row["headers"] or {}, body=row["body"])

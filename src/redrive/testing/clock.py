@@ -1,0 +1,53 @@
+"""A process clock that stands still until it is told to move.
+
+Implements `redrive.ports.Clock` for tests and simulations: `sleep` waits for `advance`, never for real
+time. Sleepers whose time has come wake in the order of their time, those of one moment in the order in
+which they lay down. The database's time is another clock (`ModelStore.time`), because on real machines the
+two are not the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+
+
+class ManualClock:
+    """Monotonic seconds from `start`; `advance` is the only thing that moves them."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        self._seconds = start
+        self._lain_down = 0
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+
+    def monotonic(self) -> float:
+        return self._seconds
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lain_down += 1
+        heapq.heappush(self._sleepers, (self._seconds + seconds, self._lain_down, woken))
+        await woken
+
+    @property
+    def sleepers(self) -> int:
+        """How many wait; one that was cancelled does not."""
+        return sum(not woken.done() for _, _, woken in self._sleepers)
+
+    @property
+    def next_wake(self) -> float | None:
+        """When the first sleeper is due, in monotonic seconds; None when nobody sleeps."""
+        return min((at for at, _, woken in self._sleepers if not woken.done()), default=None)
+
+    def advance(self, seconds: float) -> None:
+        """Move on and wake whoever is due. They run when the caller next gives up control."""
+        if seconds < 0:
+            raise ValueError(f"seconds is {seconds}; a monotonic clock does not go back.")
+        self._seconds += seconds
+        while self._sleepers and self._sleepers[0][0] <= self._seconds:
+            woken = heapq.heappop(self._sleepers)[2]
+            if not woken.done():
+                woken.set_result(None)

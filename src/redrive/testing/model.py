@@ -1,0 +1,262 @@
+"""PostgreSQL's promises without PostgreSQL: every verb of `redrive.ports.Store` on dictionaries.
+
+For seeded simulations and for tests of code that needs a store. Deterministic: ids come from the `random`
+it is given (UUIDv7 by its own clock), time from `time`; nothing else varies. Every verb is atomic: it runs
+without giving up control, and `settle_one` keeps its claim locked while the record runs, as the row lock
+does. What a verb does to one message is in `transitions`; here is which messages it touches. Not
+modelled: lanes, the audit, grants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from redrive.message import Attempt, Fence, MessageId, WorkerId
+from redrive.ports import Claimed, Outcome, Reaped, Record, RecordFailed, Room, Settled, TransientFailure
+from redrive.testing import transitions
+from redrive.testing.desk import Desk
+from redrive.testing.tables import LateAnswer
+from redrive.testing.transitions import Lease, Move, Pending
+
+EARLIER_MAX: Final = 50  # archive rows that an attempt carries
+
+
+@dataclass
+class ModelStore(Desk):
+    """connection: what a `record` is given."""
+
+    connection: Any = None
+
+    # claim
+
+    async def claim(
+        self, worker: WorkerId, rooms: Sequence[Room], *, lease_seconds: float, now: datetime | None = None
+    ) -> Claimed:
+        moment = self.at(now)
+        taken = {pending.id: pending for room in rooms for pending in self._due(room, moment)}
+        return self._take(taken.values(), worker, alone=False, lease_seconds=lease_seconds, now=moment)
+
+    def _due(self, room: Room, now: datetime) -> list[Pending]:
+        """What fits into one room, the longest due first; suspects are not for everybody."""
+        if self.is_paused(room.destination):
+            return []
+        due = (p for p in self._pending.values() if _is_for(p, room) and not p.suspect and p.due_at <= now)
+        return heapq.nsmallest(room.room, due, key=_by_due)
+
+    async def claim_suspect(
+        self,
+        worker: WorkerId,
+        destinations: Sequence[str],
+        *,
+        lease_seconds: float,
+        now: datetime | None = None,
+    ) -> Claimed:
+        moment = self.at(now)
+        if any(lease.worker == worker for lease in self._leases.values()):
+            return Claimed([])
+        first = heapq.nsmallest(1, self._due_suspects(destinations, moment), key=_by_due)
+        return self._take(first, worker, alone=True, lease_seconds=lease_seconds, now=moment)
+
+    async def has_suspect(self, destinations: Sequence[str], *, now: datetime | None = None) -> bool:
+        return any(True for _ in self._due_suspects(destinations, self.at(now)))
+
+    def _due_suspects(self, destinations: Sequence[str], now: datetime) -> Iterable[Pending]:
+        open_ones = {name for name in destinations if not self.is_paused(name)}
+        return (p for p in self._pending.values() if p.suspect and p.due_at <= now and p.destination in open_ones)
+
+    def _take(
+        self, taken: Iterable[Pending], worker: WorkerId, *, alone: bool, lease_seconds: float, now: datetime
+    ) -> Claimed:
+        attempts, expired = [], 0
+        for pending in taken:
+            move = transitions.claimed(pending, worker, alone=alone, lease_seconds=lease_seconds, now=now)
+            self._move(pending.id, move)
+            if isinstance(move.to, Lease):
+                attempts.append(self._attempt(move.to, expired=transitions.has_expired(pending, now)))
+            else:
+                expired += 1
+        return Claimed(attempts, expired)
+
+    def _attempt(self, lease: Lease, *, expired: bool) -> Attempt:
+        message = self._messages[lease.id]
+        return Attempt(
+            id=lease.id,
+            number=lease.attempt,
+            destination=lease.destination,
+            tenant=lease.tenant,
+            kind=message.asked.kind,
+            key=message.asked.key,
+            body=message.asked.body,
+            content_type=message.asked.content_type,
+            stage=lease.stage,
+            version=lease.version,
+            spent=lease.spent,
+            lookups=lease.lookups,
+            crashes=lease.crashes,
+            alone=lease.alone,
+            claimed_at=lease.claimed_at,
+            created_at=message.created_at,
+            lease_seconds=lease.lease_seconds,
+            level=lease.level,
+            headers=dict(message.headers),
+            in_doubt_since=lease.in_doubt_since,
+            down_since=lease.down_since,
+            first_failed_at=lease.first_failed_at,
+            expired=expired,
+            cancel_requested=lease.cancel_requested,
+            kept_answer=lease.kept_answer,
+            earlier=tuple(self._history(lease.id)[-EARLIER_MAX:]),
+        )
+
+    # settle, hand back, renew, reap: the fence is (id, attempt)
+
+    async def settle(self, worker: WorkerId, outcomes: Sequence[Outcome], *, now: datetime | None = None) -> Settled:
+        await self._unlocked(o.attempt.id for o in outcomes)
+        return self._settle(worker, outcomes, self.at(now))
+
+    async def settle_one(
+        self,
+        worker: WorkerId,
+        outcome: Outcome,
+        record: Record,
+        *,
+        on_step: Callable[[str], None],
+        now: datetime | None = None,
+    ) -> Settled:
+        on_step("fence")
+        await self._unlocked([outcome.attempt.id])
+        if self._held(outcome.attempt.fence) is not None:
+            on_step("record")
+            await self._record(record, outcome)
+        on_step("settle")
+        moment = self.at(now)
+        on_step("commit")
+        return self._settle(worker, [outcome], moment)
+
+    async def _record(self, record: Record, outcome: Outcome) -> None:
+        """User code while the claim is locked; whatever it raises, nothing of ours has changed."""
+        self._fenced[outcome.attempt.id] = asyncio.Event()
+        try:
+            await record(self.connection, outcome.attempt, outcome.settlement)
+        except TransientFailure:
+            raise
+        except Exception as error:
+            raise RecordFailed(type(error).__qualname__) from error
+        finally:
+            self._fenced.pop(outcome.attempt.id).set()
+
+    async def _unlocked(self, ids: Iterable[MessageId]) -> None:
+        """Wait, as for a row lock, until no record runs for any of these."""
+        for id in sorted(set(ids)):
+            while id in self._fenced:
+                await self._fenced[id].wait()
+
+    def _settle(self, worker: WorkerId, outcomes: Sequence[Outcome], now: datetime) -> Settled:
+        """All moves are worked out before the first is made, so that a bad outcome changes nothing."""
+        moves = {o.attempt.fence: self._settled_move(o, now) for o in reversed(outcomes)}
+        refused, repeated = [], []
+        for outcome in outcomes:
+            fence = outcome.attempt.fence
+            move = moves.pop(fence, None)
+            if move is not None:
+                self._move(fence.id, move)
+            elif self._has_settled(worker, fence):
+                repeated.append(fence)
+            else:
+                refused.append(fence)
+                self.late_answers.append(_late(worker, outcome, now))
+        return Settled(len(outcomes) - len(refused) - len(repeated), refused, repeated)
+
+    def _settled_move(self, outcome: Outcome, now: datetime) -> Move | None:
+        lease = self._held(outcome.attempt.fence)
+        return None if lease is None else transitions.settled(lease, outcome, now)
+
+    def _has_settled(self, worker: WorkerId, fence: Fence) -> bool:
+        rows = self._archive.get(fence.id, ())
+        return any(r.attempt == fence.attempt and r.worker == worker and r.verb == "settle" for r in rows)
+
+    async def hand_back(
+        self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
+    ) -> Sequence[Fence]:
+        await self._unlocked(fence.id for fence in fences)
+        moment = self.at(now)
+        ours = self._ours(worker, fences)
+        for lease in ours:
+            self._move(lease.id, transitions.handed_back(lease, moment))
+        return [Fence(lease.id, lease.attempt) for lease in ours]
+
+    async def renew(
+        self, worker: WorkerId, fences: Sequence[Fence], *, lease_seconds: float, now: datetime | None = None
+    ) -> Sequence[Fence]:
+        until = self.at(now) + timedelta(seconds=lease_seconds)
+        ours = self._ours(worker, fences)
+        for lease in ours:
+            if lease.id not in self._fenced:
+                self._leases[lease.id] = replace(lease, until=until, lease_seconds=lease_seconds)
+        return [Fence(lease.id, lease.attempt) for lease in ours]
+
+    def _ours(self, worker: WorkerId, fences: Sequence[Fence]) -> list[Lease]:
+        return [lease for fence in dict.fromkeys(fences) if (lease := self._held(fence, by=worker))]
+
+    async def is_leased(self, fence: Fence) -> bool:
+        return self._held(fence) is not None
+
+    def _held(self, fence: Fence, *, by: WorkerId | None = None) -> Lease | None:
+        lease = self._leases.get(fence.id)
+        if lease is None or lease.attempt != fence.attempt:
+            return None
+        return lease if by is None or lease.worker == by else None
+
+    async def reap(self, *, limit: int, worker: WorkerId | None = None, now: datetime | None = None) -> Reaped:
+        moment = self.at(now)
+        code = "LEASE_RAN_OUT" if worker is None else "WORKER_DIED"
+        ended = [lease for lease in self._leases.values() if self._is_over(lease, worker, moment)][:limit]
+        for lease in ended:
+            self._move(lease.id, transitions.reaped(lease, code, moment))
+        return Reaped(len(ended))
+
+    def _is_over(self, lease: Lease, worker: WorkerId | None, now: datetime) -> bool:
+        """Ran out, also counted from the server's start; or ends impossibly late (a clock that jumped)."""
+        length = timedelta(seconds=lease.lease_seconds)
+        if lease.id in self._fenced:
+            return False
+        if worker is not None:
+            return lease.worker == worker
+        return (lease.until < now and now > self.server_started_at + length) or lease.until > now + 2 * length
+
+    async def expire(self, *, limit: int, now: datetime | None = None) -> int:
+        moment = self.at(now)
+        due = (p for p in self._pending.values() if transitions.has_expired(p, moment) and transitions.may_just_end(p))
+        ended = heapq.nsmallest(limit, due, key=lambda p: (p.expires_at, p.id))
+        for pending in ended:
+            self._move(pending.id, transitions.expired(pending, moment))
+        return len(ended)
+
+
+def _is_for(pending: Pending, room: Room) -> bool:
+    return pending.destination == room.destination and pending.level == room.level
+
+
+def _by_due(pending: Pending) -> tuple[datetime, MessageId]:
+    return pending.due_at, pending.id
+
+
+def _late(worker: WorkerId, outcome: Outcome, now: datetime) -> LateAnswer:
+    said = transitions.said(outcome)
+    assert said["settlement"] is not None
+    return LateAnswer(
+        outcome.attempt.id,
+        outcome.attempt.number,
+        worker,
+        now,
+        said["settlement"],
+        said["answer"],
+        said["code"],
+        said["reference"],
+        transitions.storable_text(outcome),
+    )

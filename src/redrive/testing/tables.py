@@ -1,0 +1,218 @@
+"""The tables of the model store: where every message is, what was asked for, and the archive.
+
+`ModelStore` and its desk build on it. The clock is the database's: it stands still until `advance` moves
+it or `time` is set, and a verb that is given `now` uses that instead, as PostgreSQL does. Values are
+frozen and shared, so a copy of the whole store is a copy of a few dictionaries. The SQL beside it:
+tables/001, verbs/enqueue.sql, state.sql.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Final, NamedTuple, Self
+from uuid import UUID
+
+from redrive.errors import InvalidValue, KeyReused, NotFound
+from redrive.message import (
+    Closed,
+    HistoryEntry,
+    MessageId,
+    NewMessage,
+    Receipt,
+    WorkerId,
+)
+from redrive.produce.steps import Prepared, prepare
+from redrive.testing.transitions import Lease, Move, Parked, Pending, Place
+
+START: Final = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+class LateAnswer(NamedTuple):
+    """An outcome that came after its claim was lost: refused, kept as evidence."""
+
+    message_id: MessageId
+    attempt: int
+    worker: WorkerId
+    at: datetime
+    settlement: str
+    answer: str | None
+    code: str | None
+    reference: str | None
+    text: str | None
+
+
+class Conservation(NamedTuple):
+    """Where all messages are: enqueued = pending + leased + parked + closed (G-28)."""
+
+    enqueued: int
+    pending: int
+    leased: int
+    parked: int
+    closed: int
+
+
+class _Message(NamedTuple):
+    """What was asked for, once."""
+
+    asked: Prepared
+    headers: Mapping[str, str]
+    created_at: datetime
+
+
+@dataclass
+class Tables:
+    """time: the database's clock. random: where ids come from.
+
+    late_answers: every outcome that was refused, oldest first.
+    """
+
+    time: datetime = START
+    random: Random = field(default_factory=lambda: Random(0))
+    late_answers: list[LateAnswer] = field(default_factory=list, init=False)
+    _messages: dict[MessageId, _Message] = field(default_factory=dict, init=False, repr=False)
+    _keys: dict[tuple[str, str], tuple[MessageId, object]] = field(default_factory=dict, init=False, repr=False)
+    _pending: dict[MessageId, Pending] = field(default_factory=dict, init=False, repr=False)
+    _leases: dict[MessageId, Lease] = field(default_factory=dict, init=False, repr=False)
+    _parked: dict[MessageId, Parked] = field(default_factory=dict, init=False, repr=False)
+    _closed: dict[MessageId, Closed] = field(default_factory=dict, init=False, repr=False)
+    _archive: dict[MessageId, tuple[HistoryEntry, ...]] = field(default_factory=dict, init=False, repr=False)
+    _fenced: dict[MessageId, asyncio.Event] = field(default_factory=dict, init=False, repr=False)
+
+    def advance(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
+
+    async def now(self) -> datetime:
+        return self.time
+
+    def at(self, now: datetime | None) -> datetime:
+        """The moment of a verb: what it was given, or the store's own clock."""
+        return self.time if now is None else now
+
+    def copy(self) -> Self:
+        """A store that goes on from here on its own. Values are shared, because none of them ever changes."""
+        assert not self._fenced, "a record is running; its transaction cannot be copied"
+        twin = copy.copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, dict | list):
+                setattr(twin, name, value.copy())
+        twin.random = Random()
+        twin.random.setstate(self.random.getstate())
+        return twin
+
+    # reading aids for checks
+
+    def state_of(self, id: MessageId) -> str | None:
+        """Pending, leased, parked, or how it was closed; None where there is no such message (any more)."""
+        place = self.place_of(id)
+        return place.value if isinstance(place, Closed) else _STATES[type(place)]
+
+    def place_of(self, id: MessageId) -> Place | None:
+        """Where a message is, with everything that it carries there."""
+        return self._pending.get(id) or self._leases.get(id) or self._parked.get(id) or self._closed.get(id)
+
+    def places(self) -> dict[MessageId, Place]:
+        return {**self._pending, **self._leases, **self._parked, **self._closed}
+
+    def conservation(self) -> Conservation:
+        tables: tuple[Sized, ...] = (
+            self._messages,
+            self._pending,
+            self._leases,
+            self._parked,
+            self._closed,
+        )
+        return Conservation(*map(len, tables))
+
+    async def history(self, id: MessageId) -> Sequence[HistoryEntry]:
+        return self._history(id)
+
+    def _history(self, id: MessageId) -> list[HistoryEntry]:
+        return sorted(self._archive.get(id, ()), key=lambda row: (row.completed_at, row.attempt))
+
+    # enqueue
+
+    def enqueue(self, message: NewMessage, *, now: datetime | None = None, id: MessageId | None = None) -> Receipt:
+        """What a producer's committed transaction leaves behind. id: given where another store chose it."""
+        asked, moment = prepare(message), self.at(now)
+        _refuse_past_expiry(asked, moment)
+        new_id = id or self._new_id()
+        if asked.key is not None:
+            fingerprint = (asked.destination, asked.kind, asked.body)
+            first, known = self._keys.setdefault((asked.tenant, asked.key), (new_id, fingerprint))
+            if first != new_id:
+                return self._duplicate(first, asked, same=known == fingerprint)
+        self._messages[new_id] = _Message(asked, json.loads(asked.headers or "{}"), moment)
+        self._pending[new_id] = _first_place(new_id, asked, moment)
+        return Receipt(new_id, already_existed=False, sequence=None, state="pending")
+
+    def _duplicate(self, first: MessageId, asked: Prepared, *, same: bool) -> Receipt:
+        if not same and not asked.first_wins:
+            raise KeyReused(f"The key {asked.key!r} belongs to message {first}, whose content is another.")
+        return Receipt(first, already_existed=True, sequence=None, state=self.state_of(first) or "closed")
+
+    def _new_id(self) -> MessageId:
+        """A UUIDv7 of the store's own clock, whatever `now` a verb was given."""
+        value = milliseconds(self.time) << 80 | 7 << 76 | self.random.getrandbits(12) << 64
+        return MessageId(UUID(int=value | 2 << 62 | self.random.getrandbits(62)))
+
+    def _move(self, id: MessageId, move: Move) -> None:
+        """The only place where a message changes its place."""
+        for table in (self._pending, self._leases, self._parked):
+            table.pop(id, None)
+        match move.to:
+            case Pending():
+                self._pending[id] = move.to
+            case Lease():
+                self._leases[id] = move.to
+            case Parked():
+                self._parked[id] = move.to
+            case Closed():
+                self._closed[id] = move.to
+        if move.row is not None:
+            self._archive[id] = (*self._archive.get(id, ()), move.row)
+
+    def _known(self, id: MessageId) -> Place:
+        place = self.place_of(id)
+        if place is None:
+            raise NotFound(f"There is no message {id}.", next="redrive messages list")
+        return place
+
+
+_STATES: Final[Mapping[type, str | None]] = {
+    Pending: "pending",
+    Lease: "leased",
+    Parked: "parked",
+    type(None): None,
+}
+
+
+def require_actor_and_reason(actor: str, reason: str) -> None:
+    if not actor.strip() or not reason.strip():
+        raise InvalidValue(f"An act needs an actor and a reason; actor is {actor!r}, reason is {reason!r}.")
+
+
+def milliseconds(moment: datetime) -> int:
+    """Since the epoch: the first 48 bits of a UUIDv7."""
+    return round(moment.timestamp() * 1_000_000) // 1000
+
+
+def _first_place(id: MessageId, asked: Prepared, now: datetime) -> Pending:
+    return Pending(
+        id=id,
+        tenant=asked.tenant,
+        destination=asked.destination,
+        level=asked.level,
+        due_at=now if asked.due_at is None else max(asked.due_at, now),
+        expires_at=asked.expires_at,
+    )
+
+
+def _refuse_past_expiry(asked: Prepared, now: datetime) -> None:
+    if asked.expires_at is not None and asked.expires_at <= now:
+        raise InvalidValue(f"expires_at is {asked.expires_at}, which is not after now ({now}).")

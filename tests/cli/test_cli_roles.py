@@ -1,0 +1,76 @@
+"""What a login without more than its role's grants can see and do through the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from tests.cli.conftest import SECRET, Redrive, Shop
+
+As = Callable[[str], Redrive]
+
+
+@pytest.fixture
+def as_role(shop: Shop, restricted: str) -> As:
+    """The command line, logged in as nobody but a member of one of Redrive's roles, for all tenants."""
+
+    def login(role: str) -> Redrive:
+        with psycopg.connect(shop.dsn, autocommit=True) as connection:
+            connection.execute(f'GRANT {role} TO "{restricted}"'.encode())
+            connection.execute(f"ALTER ROLE \"{restricted}\" SET redrive.tenant = '*'".encode())
+        return Redrive(psycopg.conninfo.make_conninfo(shop.dsn, user=restricted))
+
+    return login
+
+
+READS = {
+    "status": ["status"],
+    "messages list": ["messages", "list"],
+    "messages list pending": ["messages", "list", "--state", "pending"],
+    "messages list closed": ["messages", "list", "--state", "closed"],
+    "dead list": ["dead", "list"],
+    "destinations list": ["destinations", "list"],
+    "db check": ["db", "check"],
+}
+
+
+@pytest.mark.parametrize("role", ["redrive_viewer", "redrive_operator", "redrive_auditor"])
+def test_a_reader_sees_every_list_and_every_message(as_role: As, shop: Shop, role: str) -> None:
+    reader = as_role(role)
+    for arguments in READS.values():
+        assert reader(*arguments).exit_code == 0, (arguments, reader(*arguments).stderr)
+    message = reader.json("messages", "show", shop["dead"])["message"]
+    assert (message["view"]["body_bytes"], message["payload"]) == (None, None)
+    assert (message["acts"] is None) == (role == "redrive_viewer")
+
+
+@pytest.mark.parametrize("role", ["redrive_viewer", "redrive_operator", "redrive_auditor"])
+def test_a_payload_needs_a_privilege_of_its_own(as_role: As, shop: Shop, role: str) -> None:
+    result = as_role(role)("messages", "show", shop["dead"], "--payload")
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert "This login may not read payloads." in result.stderr
+    assert SECRET not in result.stderr
+
+
+def test_an_operator_acts(as_role: As, shop: Shop) -> None:
+    operator = as_role("redrive_operator")
+    assert operator("messages", "requeue", shop["dead"], "--reason", "x").exit_code == 0
+    assert operator("held", "confirm", shop["held"], "--reason", "x").exit_code == 0
+    assert operator("destinations", "pause", "shop", "--reason", "x").exit_code == 0
+
+
+@pytest.mark.parametrize("role", ["redrive_viewer", "redrive_auditor"])
+def test_a_reader_may_not_act_and_is_told_which_role_may(as_role: As, shop: Shop, role: str) -> None:
+    reader = as_role(role)
+    for arguments in (["messages", "requeue", shop["dead"]], ["destinations", "pause", "shop"]):
+        result = reader(*arguments, "--reason", "x")
+        assert (result.exit_code, result.stdout) == (4, "")
+        assert "redrive_operator" in result.stderr
+    assert shop.state("dead") == "parked·dead"
+
+
+def test_a_login_without_any_role_is_told_so(shop: Shop, restricted: str) -> None:
+    stranger = Redrive(psycopg.conninfo.make_conninfo(shop.dsn, user=restricted))
+    assert stranger("status").exit_code == 4

@@ -1,0 +1,132 @@
+"""`redrive relay` and `redrive up` as processes: they deliver, are seen, and end gracefully."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from redrive.operate.cli.main import cli
+from tests.cli.conftest import NOWHERE, Redrive
+from tests.support.scratch import scratch
+from tests.support.waiting import wait_until
+
+APP = """
+import redrive
+app = redrive.App()
+
+@app.destination("mail")
+async def mail(message: redrive.Attempt) -> None:
+    pass
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with an app in it."""
+    (tmp_path / "shopapp.py").write_text(APP)
+    return tmp_path
+
+
+@contextmanager
+def running(place: Path, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """The command as a process in that directory; ended at last."""
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment}
+    command = [sys.executable, "-m", "redrive", *arguments]
+    with (
+        (place / "log").open("w") as log,
+        subprocess.Popen(command, cwd=place, env=given, stdout=log, stderr=log, text=True) as process,
+    ):
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def ended(process: subprocess.Popen[str]) -> int:
+    process.send_signal(signal.SIGTERM)
+    return process.wait(timeout=30)
+
+
+def enqueue(dsn: str) -> None:
+    with psycopg.connect(dsn) as connection:
+        connection.execute("SELECT redrive.enqueue_1('mail', '{}')")
+
+
+def delivered(dsn: str) -> bool:
+    with psycopg.connect(dsn) as connection:
+        row = connection.execute("SELECT count(*) FROM redrive.attempt WHERE closed = 'delivered'").fetchone()
+        return row == (1,)
+
+
+@pytest.mark.req("G-09")
+def test_a_relay_delivers_is_seen_in_the_status_and_ends_gracefully(redrive: Redrive, place: Path) -> None:
+    enqueue(redrive.dsn)
+    arguments = ["relay", "shopapp:app", "--dsn", redrive.dsn, "--name", "test-relay", "--log-format", "json"]
+    with running(place, *arguments) as process:
+        wait_until(lambda: delivered(redrive.dsn), seconds=30, what="the delivery")
+        (relay,) = redrive.json("status")["relays"]
+        assert (relay["name"], relay["destinations"], relay["live"]) == ("test-relay", ["mail"], True)
+        assert ended(process) == 0
+    assert redrive.json("status")["relays"] == []
+    lines = [json.loads(line) for line in (place / "log").read_text().splitlines()]
+    assert [line["event"] for line in lines][:1] == ["relay.started"]
+    assert lines[-1]["event"] == "relay.stopped"
+
+
+def test_up_brings_its_own_database_and_other_commands_find_it(
+    nowhere: Redrive, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scratch("redrive-up-") as home:
+        monkeypatch.setenv("REDRIVE_DATA_DIR", str(home / "data"))
+
+        def is_up() -> bool:
+            assert process.poll() is None, (place / "log").read_text()
+            said = nowhere.runner.invoke(cli, ["status", "--json"])
+            return said.exit_code == 0 and len(json.loads(said.stdout)["relays"]) == 1
+
+        with running(place, "up", "shopapp:app") as process:
+            wait_until(is_up, seconds=90, what="a relay in the status")
+            assert ended(process) == 0
+        assert nowhere.runner.invoke(cli, ["status"]).exit_code == 2
+
+
+@pytest.mark.req("G-19")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nomodule:app"], "There is no module 'nomodule'"),
+        (["shopapp:other"], "shopapp:other"),
+        (["shopapp:app", "--only", "fax"], "fax"),
+        (["shopapp:app", "--lease-seconds", "4"], "lease_seconds is 4.0 (from --lease-seconds)"),
+        (["shopapp:app", "--log-format", "xml"], "log_format is 'xml'"),
+        (["shopapp:app", "--concurrency", "many"], "--concurrency"),
+        ([], "MODULE:APP"),
+    ],
+)
+def test_a_relay_that_cannot_be_says_why_before_it_starts(
+    redrive: Redrive, place: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: str
+) -> None:
+    monkeypatch.chdir(place)
+    result = redrive("relay", *arguments)
+    assert result.exit_code in {2, 3}
+    assert words in result.stderr
+
+
+def test_a_relay_refuses_a_database_without_the_schema(redrive: Redrive, place: Path, empty_database: str) -> None:
+    result = redrive("relay", "shopapp:app", dsn=empty_database)
+    assert result.exit_code == 5
+    assert "redrive db upgrade" in result.stderr
+
+
+def test_a_relay_without_a_database_ends_with_seven(redrive: Redrive, place: Path) -> None:
+    assert redrive("relay", "shopapp:app", dsn=NOWHERE).exit_code == 7
