@@ -239,13 +239,17 @@ class DutyState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What flows, what waits and who works, in one snapshot."""
+    """What flows, what waits and who works, in one snapshot.
+
+    sees_no_tenant: the login is under row-level security and chose no tenant: it would call anything empty.
+    """
 
     at: datetime
     backlog: Sequence[Backlog]
     relays: Sequence[RelayState]
     duties: Sequence[DutyState]
     late_answers: int
+    sees_no_tenant: bool = False
 
     @property
     def unhandled(self) -> Sequence[str]:
@@ -390,7 +394,7 @@ class Store(Protocol):
         """Start and end of every partition range, oldest first."""
         ...
 
-    async def retire(self, starts_at: datetime) -> str:
+    async def retire(self, starts_at: datetime, *, now: datetime | None = None) -> str:
         """Drop one range if nothing in it is open: retired, open, young or none."""
         ...
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from random import Random
 
 import pytest
@@ -49,7 +50,7 @@ async def test_a_copy_goes_its_own_way() -> None:
     twin = store.copy()
     assert twin.enqueue(NewMessage(MAIL, 9)).id == store.copy().enqueue(NewMessage(MAIL, 9)).id
     await run(twin)
-    await twin.retire(ranges[-1][0])
+    assert await twin.retire(ranges[-1][0], now=ranges[-1][1] + timedelta(days=1)) == "retired"
     assert (store.places(), await store.ranges()) == (places, ranges)
     assert store.conservation() == Conservation(5, 4, 1, 0, 0)
 

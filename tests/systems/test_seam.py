@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 import redrive
+from redrive.errors import SchemaError
 from redrive.events import Events
 from redrive.relay.run import RelayProcess, run_relay
 from redrive.store import migrate
@@ -38,7 +39,10 @@ async def _run_until(dsn: str, app: redrive.App, event: str, **wanted: Any) -> M
     events.subscribe(hear, event)
     relay = asyncio.create_task(run_relay(RelayProcess(app=app, dsn=dsn), events=events, signals=False))
     try:
-        await asyncio.wait([heard, relay], timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        working: list[asyncio.Future[Any]] = [heard, relay]
+        await asyncio.wait(working, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        if relay.done():
+            relay.result()
         return heard.result()
     finally:
         relay.cancel()
@@ -61,8 +65,16 @@ async def test_a_system_brings_its_tables_destination_record_and_duty(database: 
 async def test_a_systems_duty_is_run_by_the_relay(database: str) -> None:
     app = redrive.App()
     app.include(parcels.system)
+    migrate.upgrade(database, sets=_sets(app))
     ran = await _run_until(database, app, "duty.stop", duty="parcels.count")
     assert "shipped at" in ran["result"]
+
+
+async def test_a_relay_refuses_to_start_before_its_systems_tables_are_there(database: str) -> None:
+    app = redrive.App()
+    app.include(parcels.system)
+    with pytest.raises(SchemaError, match="redrive db upgrade"):
+        await run_relay(RelayProcess(app=app, dsn=database), signals=False)
 
 
 def test_without_the_system_nothing_of_it_is_there(database: str) -> None:

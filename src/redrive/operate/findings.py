@@ -25,12 +25,24 @@ class Finding:
 def findings(status: Status) -> list[Finding]:
     """Everything that needs a person, the most urgent first."""
     return [
+        *_blind(status),
         *_unhandled(status),
         *_paused(status),
         *_overdue(status),
         *_stale(status),
         *_parked(status),
     ]
+
+
+def _blind(status: Status) -> Iterator[Finding]:
+    """An empty list that only this login sees as empty must not pass for good news."""
+    if status.sees_no_tenant:
+        yield Finding(
+            code="no_tenant",
+            subject="this login",
+            detail="may see one tenant at a time and has chosen none, so nothing is shown",
+            next="ALTER ROLE … SET redrive.tenant = 'NAME' (or '*'), or options='-c redrive.tenant=NAME' in the DSN",
+        )
 
 
 def _unhandled(status: Status) -> Iterator[Finding]:
@@ -89,7 +101,7 @@ def _waiting(backlog: Backlog, reason: str, number: int) -> Finding:
     return Finding(
         code=reason,
         subject=backlog.destination,
-        detail=f"{number:,} {reason} {_messages(number)} wait for a person",
+        detail=f"{number:,} {reason} {_messages(number)} {'waits' if number == 1 else 'wait'} for a person",
         next=f"redrive {reason} list --destination {quote(backlog.destination)}",
     )
 

@@ -67,9 +67,6 @@ class Settings(BaseSettings):
     lease_seconds: float = _number(
         60.0, 5, 3600, "s", "How long a claim lasts without renewal; messages of a crashed relay wait this long."
     )
-    timeout_seconds: float = _number(
-        30.0, 0.01, 3000, "s", "How long one dispatch may take where the destination does not say."
-    )
     record_timeout_seconds: float = _number(10.0, 0.1, 600, "s", "How long one `record` may take.")
     concurrency: int = _count(100, 1, 10_000, "dispatches", "Dispatches at a time in one relay process.")
     claim_max: int = _count(500, 1, 5000, "messages", "Most messages that one claim takes.")

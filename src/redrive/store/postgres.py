@@ -274,8 +274,8 @@ class PostgresStore:
     async def ranges(self) -> Sequence[tuple[datetime, datetime]]:
         return [(row[0], row[1]) for row in await self.rows("SELECT * FROM redrive.ranges_1()", [])]
 
-    async def retire(self, starts_at: datetime) -> str:
-        return str(await self._value("SELECT redrive.retire_1(%s)", [starts_at]))
+    async def retire(self, starts_at: datetime, *, now: datetime | None = None) -> str:
+        return str(await self._value("SELECT redrive.retire_1(%s, %s)", [starts_at, now]))
 
     async def now(self) -> datetime:
         moment: datetime = await self._value("SELECT clock_timestamp()", [])
@@ -458,18 +458,22 @@ def _settled(total: int, lost: Sequence[Any]) -> Settled:
 
 
 async def _run(record: Record, conn: AsyncConnection[Any], outcome: Outcome) -> None:
-    """User code inside our transaction. What a retry can mend stays as it is; the rest is the record's own failure."""
+    """User code inside our transaction. Deadlock, serialisation, a lost connection are run again (ruling 16)."""
     try:
         await record(conn, outcome.attempt, outcome.settlement)
         if conn.info.transaction_status is not psycopg.pq.TransactionStatus.INTRANS:
             raise RuntimeError("record left the transaction aborted or ended it; it must do neither.")
-    except _TRANSIENT:
-        raise
     except BaseException as error:  # a record may raise SystemExit too; it must not take the relay along
-        task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        if _is_ours_to_retry(error, conn):
             raise
         raise RecordFailed(redact.error_type(error)) from error
+
+
+def _is_ours_to_retry(error: BaseException, conn: AsyncConnection[Any]) -> bool:
+    if isinstance(error, asyncio.CancelledError):
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
+    return conn.closed or isinstance(error, psycopg.errors.SerializationFailure | psycopg.errors.DeadlockDetected)
 
 
 def _require_actor_and_reason(actor: str, reason: str) -> None:

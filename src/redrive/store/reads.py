@@ -63,6 +63,7 @@ async def status(store: PostgresStore, *, now: datetime | None = None) -> Status
             relays=[RelayState(**row) for row in await ask("relays", **moment, limit=models.RELAYS_MAX)],
             duties=[DutyState(**row) for row in await ask("duties", **moment, limit=models.DUTIES_MAX)],
             late_answers=clock["late_answers"],
+            sees_no_tenant=clock["sees_no_tenant"],
         )
 
 

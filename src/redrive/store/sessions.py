@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 CONNECT_SECONDS = 5
@@ -32,7 +33,12 @@ class Sessions:
 
     def __init__(self, dsn: str, *, limit: int, application_name: str) -> None:
         self._dsn = dsn
-        self._options = {**KEEPALIVE, "application_name": application_name, "options": "-c timezone=UTC"}
+        given = conninfo_to_dict(dsn).get("options") or ""
+        self._options = {
+            **KEEPALIVE,
+            "application_name": application_name,
+            "options": f"{given} -c timezone=UTC".strip(),
+        }
         self._places = asyncio.Semaphore(limit)
         self._idle: list[AsyncConnection[Any]] = []
         self._closed = False

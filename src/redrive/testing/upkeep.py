@@ -157,11 +157,12 @@ class Upkeep(Tables):
     async def ranges(self) -> Sequence[tuple[datetime, datetime]]:
         return list(self._ranges)
 
-    async def retire(self, starts_at: datetime) -> str:
+    async def retire(self, starts_at: datetime, *, now: datetime | None = None) -> str:
         found = next((r for r in self._ranges if r[0] == starts_at), None)
         if found is None:
             return "none"
-        if self.oldest_transaction_at is not None and self.oldest_transaction_at <= found[1]:
+        moment = now or self.time
+        if min(self.oldest_transaction_at or moment, moment) <= found[1]:
             return "young"
         low, high = map(milliseconds, found)
         ids = [id for id in self._messages if low <= id.int >> 80 < high]

@@ -42,9 +42,7 @@ def command() -> None:
 system = redrive.System(
     name="parcels",
     migrations=files(__name__) / "sql",
-    destinations=[
-        redrive.Destination(name="parcels.ship", transport=FunctionTransport(ship, threads=1), record=note)
-    ],
+    destinations=[redrive.Destination(name="parcels.ship", transport=FunctionTransport(ship, threads=1), record=note)],
     duties=[redrive.Duty(name="parcels.count", every_seconds=60, run_once=count)],
     cli=command,
 )

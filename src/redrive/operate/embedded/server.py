@@ -50,6 +50,7 @@ class Server:
     pid: int
     port: int | None  # TCP port on 127.0.0.1; None: unix socket only
     socket_dir: Path
+    socket_port: int  # names the socket file
     major: int
     joined: bool  # it was running already
     _users: IO[str] | None = field(repr=False, default=None)
@@ -64,7 +65,7 @@ class Server:
         name = quote(database, safe="")
         if self.port is None:
             host = quote(str(self.socket_dir), safe="")
-            return f"postgresql://{SUPERUSER}@/{name}?host={host}&port={SOCKET_PORT}"
+            return f"postgresql://{SUPERUSER}@/{name}?host={host}&port={self.socket_port}"
         password = data.read_password(self.data_dir)
         secret = f":{quote(password, safe='')}" if password else ""
         return f"postgresql://{SUPERUSER}{secret}@127.0.0.1:{self.port}/{name}"
@@ -155,6 +156,7 @@ def _joined(place: Path, running: Postmaster, *, port: int | None) -> Server:
         pid=running.pid,
         port=listens_on if port is not None else None,
         socket_dir=running.socket_dir,
+        socket_port=running.port,
         major=data.major_of(place),
         joined=True,
         _users=join_users(place),
@@ -182,6 +184,7 @@ def _started(
         pid=pid,
         port=chosen,
         socket_dir=socket_dir,
+        socket_port=SOCKET_PORT if chosen is None else chosen,
         major=binaries.major,
         joined=False,
         _users=join_users(place),

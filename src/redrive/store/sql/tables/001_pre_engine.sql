@@ -117,7 +117,7 @@ CREATE TABLE redrive.lane_wake (
     due_at      timestamptz NOT NULL,
     lane        bigint      NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
-        autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0);
+        autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = false);
 CREATE INDEX lane_wake_due ON redrive.lane_wake (destination, level, due_at, lane);
 
 -- Work that waits. Thin and small whatever the history; ordered messages are not in the due index.
@@ -144,7 +144,7 @@ CREATE TABLE redrive.pending (
     policy_version   text,
     kept_answer      json
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
-        autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0);
+        autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = false);
 CREATE INDEX pending_due ON redrive.pending (destination, level, due_at, id) WHERE lane IS NULL AND NOT suspect;
 CREATE INDEX pending_suspect ON redrive.pending (destination, due_at, id) WHERE suspect;
 CREATE UNIQUE INDEX pending_lane ON redrive.pending (lane, sequence) WHERE lane IS NOT NULL;
@@ -179,7 +179,7 @@ CREATE TABLE redrive.lease (
     policy_version   text,
     kept_answer      json
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
-        autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0);
+        autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = false);
 
 -- Messages that wait for a person, whole: dead, held or unrecorded (G-27).
 CREATE TABLE redrive.parked (

@@ -42,10 +42,10 @@ $body$;
 
 -- retire: drop one range of message, body and attempt, if nothing in it is open (ruling 17).
 -- Lock first, look in a new statement, then drop: a message that commits in between is seen. Answers 'retired', 'open'
--- (something in it is pending, leased or parked), 'young' (a transaction is older than the range's end) or 'none' (there
--- is no such range). The idempotency registry is exempt.
-CREATE OR REPLACE FUNCTION redrive.retire_1(p_starts_at timestamptz) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '2s'
+-- (something in it is pending, leased or parked), 'young' (it has not ended, or a transaction is older than its end) or
+-- 'none' (there is no such range). The idempotency registry is exempt.
+CREATE OR REPLACE FUNCTION redrive.retire_1(p_starts_at timestamptz, p_now timestamptz DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '1s'
 AS $body$
 DECLARE
     v_range  partition_range;
@@ -56,7 +56,7 @@ BEGIN
     SELECT * INTO v_range FROM partition_range r WHERE r.starts_at = p_starts_at;
     IF NOT FOUND THEN
         RETURN 'none';
-    ELSIF redrive.oldest_transaction() <= v_range.ends_at THEN
+    ELSIF least(redrive.oldest_transaction(), coalesce(p_now, clock_timestamp())) <= v_range.ends_at THEN
         RETURN 'young';
     END IF;
     v_low := redrive.id_floor(v_range.starts_at);

@@ -1,6 +1,7 @@
 -- settle: outcomes of claims. Each input row either finds its lease (id, attempt), which is deleted and everything
 -- follows from it, or is refused: no lease row, no effect but a late answer kept (G-14).
--- A claim that is gone because this worker has settled it before (a commit whose reply was lost) is 'repeated'.
+-- A claim that is gone because this worker has settled it before with the same answer (a commit whose reply was lost) is
+-- 'repeated'; another answer is evidence, and kept.
 -- Returns the rows that were not settled: (id, attempt, 'refused' | 'repeated').
 -- Locks: lease rows in id order. Relies on: lease's primary key, one probe per input row (never a join of two sets).
 --
@@ -42,6 +43,12 @@ DECLARE
     v_now  timestamptz := coalesce(p_now, clock_timestamp());
     v_held uuid[];
 BEGIN
+    -- A settlement that leads nowhere would lose the message: its lease goes, and nothing comes instead.
+    IF EXISTS (SELECT 1 FROM unnest(p_settlements, p_closed, p_park_reasons) AS s(kind, closed, park_reason)
+                WHERE CASE s.kind WHEN 'close' THEN s.closed IS NULL WHEN 'park' THEN s.park_reason IS NULL
+                                  WHEN 'retry' THEN false WHEN 'advance' THEN false ELSE true END) THEN
+        RAISE EXCEPTION 'A settlement must close, advance, retry or park.' USING ERRCODE = '22023';
+    END IF;
     WITH input AS MATERIALIZED (
         SELECT * FROM unnest(p_ids, p_attempts, p_settlements, p_closed, p_answers, p_codes, p_texts, p_references,
                              p_results, p_latencies, p_spent, p_lookups, p_delays, p_doubts, p_down, p_stages,
@@ -167,7 +174,8 @@ BEGIN
           -- A probe with LIMIT, not EXISTS: that may be planned as one hash over the whole archive.
           LEFT JOIN LATERAL (SELECT true AS found FROM attempt a
                               WHERE a.message_id = i.id AND a.attempt = i.attempt AND a.worker = p_worker
-                                AND a.verb IN ('settle', 'complete') LIMIT 1) before ON true
+                                AND a.verb IN ('settle', 'complete') AND a.answer IS NOT DISTINCT FROM i.answer
+                              LIMIT 1) before ON true
          WHERE p_held IS NULL OR i.id <> ALL (p_held)
     ), kept AS (
         INSERT INTO late_answer (message_id, attempt, worker, at, settlement, answer, code, reference, text)

@@ -54,6 +54,7 @@ GRANT SELECT ON redrive.attempt, redrive.pending, redrive.lease, redrive.parked,
     TO redrive_viewer, redrive_operator, redrive_auditor;
 GRANT SELECT ON redrive.operator_action TO redrive_operator, redrive_auditor;
 GRANT SELECT ON redrive.idempotency TO redrive_auditor;
+GRANT SELECT (tenant, key_hash, message_id) ON redrive.idempotency TO redrive_viewer, redrive_operator;
 
 DO $row_security$
 DECLARE

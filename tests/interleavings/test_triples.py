@@ -1,0 +1,51 @@
+"""Every triple of verbs in three sessions, from pending and from leased (F22).
+
+All triples in serial order, and of their interleavings a sample by a fixed seed; the complete run takes every order
+of the steps and every single rollback.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.interleavings.cases import Case, cases, serial
+from tests.interleavings.driver import run_all
+from tests.interleavings.verbs import CORE
+
+pytestmark = [pytest.mark.req("G-14"), pytest.mark.req("G-24"), pytest.mark.req("G-28")]
+
+STATES = ("pending", "leased", "leased_run_out")
+SAMPLE = 1500
+SEED = 22
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("state", STATES)
+def test_interleavings_of_three_verbs_keep_every_invariant(
+    state: str, database: str, record_property: Callable[[str, object], None]
+) -> None:
+    tally = run_all(database, _sample(state), session_count=3)
+    print(f"{state}: {tally}")
+    record_property("interleavings", tally.cases)
+    assert not tally.failures, tally.report()
+    assert tally.cases >= len(CORE) ** 3 + SAMPLE
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("state", STATES)
+def test_every_interleaving_of_three_verbs_keeps_every_invariant(state: str, database: str) -> None:
+    tally = run_all(database, cases(state, CORE, 3), session_count=3)
+    print(f"{state}, complete: {tally}")
+    assert not tally.failures, tally.report()
+
+
+def _sample(state: str) -> Iterator[Case]:
+    for verbs in itertools.product(CORE, repeat=3):
+        yield Case(state, verbs, (True, True, True), serial(3))
+    beside = [case for case in cases(state, CORE, 3) if case.order != serial(3)]
+    yield from random.Random(SEED).sample(beside, SAMPLE)

@@ -1,0 +1,115 @@
+"""The verbs and the states that the interleavings are made of.
+
+A verb is one SQL call on the one message of a case. Time is a number of seconds that grows with every verb issued,
+by far more than the lease of a claim, so that a claim made in a case has run out for the reap that follows it; only
+`leased` begins with a lease that outlives the case, and `renew` makes one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+OWNER: Final = UUID("00000000-0000-4000-8000-00000000000a")
+STEP_SECONDS: Final = 100
+LEASE_SECONDS: Final = 30
+RENEWED_SECONDS: Final = 6000
+
+CORE: Final = (
+    "claim",
+    "deliver",
+    "retry",
+    "retry_in_doubt",
+    "park",
+    "reap",
+    "requeue",
+    "cancel",
+    "hand_back",
+    "renew",
+)
+# What else can do something in a state; the complete run tries all of them everywhere.
+EXTRAS: Final[dict[str, tuple[str, ...]]] = {
+    "pending": (),
+    "pending_future": (),
+    "pending_expired": ("expire",),
+    "suspect": (),
+    "leased": ("reap_owner", "discard"),
+    "leased_run_out": ("discard",),
+    "dead": ("discard",),
+    "held": ("confirm", "deny", "discard"),
+    "unrecorded": ("repair", "discard"),
+    "closed": (),
+}
+STATES: Final = tuple(EXTRAS)
+ALL_VERBS: Final = (*CORE, "expire", "confirm", "deny", "repair", "discard", "reap_owner")
+
+# These look past a row that somebody else has locked; they never wait for anybody.
+SKIPPING: Final = frozenset({"claim", "reap", "reap_owner", "renew", "expire"})
+SETTLING: Final = frozenset({"deliver", "retry", "retry_in_doubt", "park"})
+
+# Out of parked by a person's decision: it may be attempted again whatever was said before.
+REVIVING: Final = frozenset({"requeue", "deny", "confirm", "repair"})
+
+
+@dataclass
+class Holder:
+    """Who settles, hands back and renews: the last claim that is known to be committed."""
+
+    worker: UUID
+    attempt: int
+
+
+@dataclass
+class Call:
+    """One verb as it was issued, and by when."""
+
+    verb: str
+    worker: UUID
+    attempt: int
+    sql: str
+
+
+def worker_of(session: int) -> UUID:
+    return UUID(int=OWNER.int + 1 + session)
+
+
+def holder_of(state: str) -> Holder:
+    """Nobody has ever claimed a message that is simply pending: attempt 0 is refused for good."""
+    return Holder(OWNER, 0 if state.startswith("pending") else 1)
+
+
+def call(verb: str, *, message: UUID, session: int, holder: Holder, now: str) -> Call:
+    """The statement of a verb. The session's own worker claims; the holder settles."""
+    worker = worker_of(session) if verb == "claim" else holder.worker
+    values = {
+        "id": f"'{message}'::uuid",
+        "worker": f"'{worker}'::uuid",
+        "attempt": str(holder.attempt),
+        "now": f"{now}",
+        "act": "'ann', 'looked into it'",
+    }
+    return Call(verb, worker, holder.attempt, _STATEMENTS[verb].format(**values))
+
+
+_STATEMENTS: Final[dict[str, str]] = {
+    "claim": f"SELECT interleaving.claim({{worker}}, {LEASE_SECONDS}, {{now}})",
+    "deliver": "SELECT interleaving.deliver({worker}, {id}, {attempt}, {now})",
+    "retry": "SELECT interleaving.settle({worker}, {id}, {attempt}, 'retry', {now})",
+    "retry_in_doubt": "SELECT interleaving.settle({worker}, {id}, {attempt}, 'retry_in_doubt', {now})",
+    "park": "SELECT interleaving.settle({worker}, {id}, {attempt}, 'dead', {now})",
+    "reap": "SELECT redrive.reap_1(10, NULL, {now})",
+    "reap_owner": f"SELECT redrive.reap_1(10, '{OWNER}', {{now}})",
+    "requeue": "SELECT redrive.requeue_1({id}, {act}, NULL, {now})",
+    "cancel": "SELECT redrive.cancel_1({id}, NULL, NULL, {now})",
+    "hand_back": "SELECT attempt FROM redrive.hand_back_1({worker}, ARRAY[{id}], ARRAY[{attempt}], {now})",
+    "renew": (
+        "SELECT attempt FROM redrive.renew_1"
+        f"({{worker}}, ARRAY[{{id}}], ARRAY[{{attempt}}], {RENEWED_SECONDS}, {{now}})"
+    ),
+    "expire": "SELECT redrive.expire_1(10, {now})",
+    "confirm": "SELECT redrive.confirm_1({id}, {act}, 'reference', {now})",
+    "deny": "SELECT redrive.deny_1({id}, {act}, {now})",
+    "repair": "SELECT redrive.repair_1({id}, {act}, {now})",
+    "discard": "SELECT redrive.discard_1({id}, {act}, {now})",
+}
