@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,3 +25,16 @@ def test_files_that_are_named_exist(page: Path) -> None:
     named = re.findall(r"`([a-z_/]+/[a-z_0-9]+\.(?:py|sql))`", page.read_text(encoding="utf-8"))
     homes = [ROOT, ROOT / "src" / "redrive", ROOT / "src" / "redrive" / "store" / "sql"]
     assert [name for name in named if not any((home / name).exists() for home in homes)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_tests_that_are_named_exist(page: Path) -> None:
+    """A guarantee names the test that fails without it; the name must not outlive the test."""
+    named = set(re.findall(r"\b(test_[a-z_0-9]{12,})\b(?!\.py)", page.read_text(encoding="utf-8")))
+    assert sorted(named - _tests()) == []
+
+
+@cache
+def _tests() -> frozenset[str]:
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    return frozenset(name for text in sources for name in re.findall(r"def (test_\w+)\(", text))

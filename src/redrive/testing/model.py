@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from redrive.answers import label
 from redrive.message import Attempt, Fence, MessageId, WorkerId
 from redrive.ports import Claimed, Outcome, Reaped, Record, RecordFailed, Room, Settled, TransientFailure
 from redrive.testing import transitions
@@ -165,7 +166,7 @@ class ModelStore(Desk):
             move = moves.pop(fence, None)
             if move is not None:
                 self._move(fence.id, move)
-            elif self._has_settled(worker, fence):
+            elif self._has_settled(worker, outcome):
                 repeated.append(fence)
             else:
                 refused.append(fence)
@@ -176,9 +177,11 @@ class ModelStore(Desk):
         lease = self._held(outcome.attempt.fence)
         return None if lease is None else transitions.settled(lease, outcome, now)
 
-    def _has_settled(self, worker: WorkerId, fence: Fence) -> bool:
-        rows = self._archive.get(fence.id, ())
-        return any(r.attempt == fence.attempt and r.worker == worker and r.verb == "settle" for r in rows)
+    def _has_settled(self, worker: WorkerId, outcome: Outcome) -> bool:
+        """This very answer, by this very worker: a commit whose reply was lost."""
+        given = outcome.settlement.answer
+        said = (outcome.attempt.number, worker, "settle", None if given is None else label(given))
+        return any((r.attempt, r.worker, r.verb, r.answer) == said for r in self._archive.get(outcome.attempt.id, ()))
 
     async def hand_back(
         self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None

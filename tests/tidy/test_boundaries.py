@@ -1,0 +1,90 @@
+"""Every call that leaves the process has a step around it: a boundary that a crash can fall on has a failpoint.
+
+Found in the source itself, so that a new call without one fails here and not in production.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from redrive import events
+from redrive.ports import Store
+from redrive.prove import faults
+from redrive.prove.strikes import RECIPES
+
+ROOT = Path(events.__file__).parent
+SOURCES = sorted([*(ROOT / "relay").glob("*.py"), *(ROOT / "recover").glob("*.py")])
+VERBS = {name for name, member in inspect.getmembers(Store) if inspect.iscoroutinefunction(member)}
+# A question about the clock changes nothing, and nothing is decided between it and what follows.
+READ_ONLY = {"now"}
+
+
+def calls_without_step(tree: ast.AST, *, inside: bool = False) -> Iterator[tuple[int, str]]:
+    """Calls of `store.verb(…)` or `self._store.verb(…)` that no `with ….step(…)` surrounds."""
+    for node in ast.iter_child_nodes(tree):
+        stepped = inside or (isinstance(node, ast.With | ast.AsyncWith) and any(map(is_step, node.items)))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            stepped = False
+        verb = store_verb(node)
+        if verb and not stepped:
+            yield node.lineno, verb  # type: ignore[attr-defined]  # a call has a line
+        yield from calls_without_step(node, inside=stepped)
+
+
+def is_step(item: ast.withitem) -> bool:
+    call = item.context_expr
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "step"
+
+
+def store_verb(node: ast.AST) -> str | None:
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return None
+    owner = ast.unparse(node.func.value)
+    named = owner in {"store", "self._store"} and node.func.attr in VERBS - READ_ONLY
+    return node.func.attr if named else None
+
+
+def strings_given_to(tree: ast.AST, function: str) -> set[str]:
+    """First arguments, where they are plain strings, of every call of a function or method of that name."""
+    return {
+        node.args[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and node.args
+        and isinstance(node.args[0], ast.Constant)
+        and isinstance(node.args[0].value, str)
+        and ast.unparse(node.func).rpartition(".")[2] == function
+    }
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
+def test_every_call_of_the_store_is_a_step(path: Path) -> None:
+    assert list(calls_without_step(ast.parse(path.read_text("utf-8")))) == []
+
+
+def test_a_call_without_a_step_would_be_found() -> None:
+    bare = "async def f(self):\n with self._events.step('claim'):\n  pass\n await self._store.claim(w)\n"
+    hidden = "with events.step('x'):\n async def f(store):\n  await store.reap(limit=1)\n"
+    good = "async def f(store):\n with events.step('reap') as added:\n  await again(lambda: store.reap(limit=1))\n"
+    assert list(calls_without_step(ast.parse(bare))) == [(4, "claim")]
+    assert list(calls_without_step(ast.parse(hidden))) == [(3, "reap")]
+    assert list(calls_without_step(ast.parse(good))) == []
+
+
+def test_every_step_of_the_list_is_taken_somewhere_and_no_other() -> None:
+    taken = {name for path in SOURCES for name in strings_given_to(ast.parse(path.read_text("utf-8")), "step")}
+    inner = strings_given_to(ast.parse((ROOT / "store/postgres.py").read_text("utf-8")), "on_step")
+    assert taken | inner == set(events.STEPS)
+    assert inner - taken == set(events.INNER_STEPS)
+
+
+def test_there_is_a_failpoint_for_every_boundary() -> None:
+    assert {f"{step}.start" for step in events.STEPS} <= set(faults.failpoints())
+    assert {f"{step}.stop" for step in set(events.STEPS) - events.INNER_STEPS} <= set(faults.failpoints())
+    assert set(faults.failpoints()) <= events.NAMES
+    assert set(RECIPES) <= set(events.STEPS)
