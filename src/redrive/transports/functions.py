@@ -62,7 +62,9 @@ class FunctionTransport:
     async def _in_thread(self, function: Handler, attempt: Attempt) -> Any:
         running = self._threads.submit(_run, function, attempt)
         try:
-            return await asyncio.wrap_future(running)
+            answer = await asyncio.wrap_future(running)
+            # A `def` around an `async def`, as many decorators make them: only now can we see it.
+            return await answer if inspect.isawaitable(answer) else answer
         except asyncio.CancelledError:
             if running.cancelled():
                 raise NotBegun from None

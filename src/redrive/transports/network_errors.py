@@ -44,7 +44,7 @@ _BY_TYPE: Final[dict[str, tuple[str, str]]] = {
     "aiohttp.client_exceptions.ClientOSError": (READ, "CONNECTION_LOST"),
     "aiohttp.client_exceptions.ClientPayloadError": (READ, "CONNECTION_LOST"),
     "requests.exceptions.ConnectTimeout": (CONNECT, "CONNECT_TIMEOUT"),
-    "requests.exceptions.SSLError": (CONNECT, "TLS_REFUSED"),
+    "requests.exceptions.SSLError": (READ, "TLS_FAILED"),  # in the middle too; a refused certificate is inside it
     "requests.exceptions.ReadTimeout": (READ, "TIMEOUT"),
     "requests.exceptions.ChunkedEncodingError": (READ, "CONNECTION_LOST"),
     "requests.exceptions.ConnectionError": (READ, "CONNECTION_LOST"),
@@ -75,9 +75,14 @@ _CONNECT_ERRNOS: Final = frozenset(
     }
 )
 _READ_ERRNOS: Final = frozenset({errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT})
-# Requests wraps the error that says in which phase it happened.
+# What is inside says in which phase it happened, if it is known; else the wrapper's own entry counts.
 _WRAPPERS: Final = frozenset(
-    {"requests.exceptions.ConnectionError", "urllib.error.URLError", "urllib3.exceptions.MaxRetryError"}
+    {
+        "requests.exceptions.ConnectionError",
+        "urllib.error.URLError",
+        "urllib3.exceptions.MaxRetryError",
+        "urllib3.exceptions.SSLError",
+    }
 )
 _STATUS: Final[dict[str, Callable[[Any], tuple[int, Any]]]] = {
     "httpx.HTTPStatusError": lambda e: (e.response.status_code, e.response.headers),
@@ -94,11 +99,13 @@ def classify(error: BaseException) -> Answer | None:
     names = [_qualified(kind) for kind in type(error).__mro__]
     status = next((_STATUS[name] for name in names if name in _STATUS), None)
     if status is not None:
-        return _from_status(*status(error))
-    if any(name in _WRAPPERS for name in names):
-        inner = _wrapped(error)
-        if inner is not None:
-            return classify(inner)
+        return _received(error, status)
+    inner = _wrapped(error) if any(name in _WRAPPERS for name in names) else None
+    found = classify(inner) if inner is not None else None
+    return found or _by_itself(error, names)
+
+
+def _by_itself(error: BaseException, names: list[str]) -> Answer | None:
     phase, code = next((_BY_TYPE[name] for name in names if name in _BY_TYPE), (None, ""))
     if phase is None and isinstance(error, OSError):
         phase, code = _from_errno(error.errno)
@@ -107,6 +114,14 @@ def classify(error: BaseException) -> Answer | None:
 
 def _from_phase(phase: str, code: str) -> Answer:
     return Retryable(code, destination_down=True) if phase == CONNECT else Unknown(code)
+
+
+def _received(error: BaseException, status: Callable[[Any], tuple[int, Any]]) -> Answer | None:
+    """A library lets one be raised without a response too: that says nothing."""
+    try:
+        return _from_status(*status(error))
+    except AttributeError:
+        return None
 
 
 def _from_status(status: int, headers: Any) -> Answer:

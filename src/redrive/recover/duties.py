@@ -1,0 +1,97 @@
+"""The one loop that all duties share: due, elected, run, noted (G-17).
+
+Every relay runs this loop; the database lets one of them begin a duty at a time. A duty that raises is noted and tried
+again when it is next due; it never takes the relay down. The engine's own duties are declared here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+
+from redrive import redact
+from redrive.app import Duty
+from redrive.events import Events
+from redrive.message import WorkerId
+from redrive.ports import Clock, Store, TransientFailure
+from redrive.recover.expire import expire
+from redrive.recover.reap import reap
+from redrive.recover.retire import make_partitions, retire
+
+EXPIRE_EVERY_SECONDS = 5.0
+HOUR_SECONDS = 3600.0
+FORGET_RELAYS_AFTER_SECONDS = 86_400.0
+UNREACHABLE_SECONDS_MAX = 5.0  # a database that was away is asked again soon, however rare the duty
+
+
+def engine_duties(
+    *,
+    reap_every_seconds: float,
+    partition_days: float,
+    partitions_ahead: int,
+    retention_days: float | None,
+    events: Events | None = None,
+) -> list[Duty]:
+    """What keeps the engine itself in order. retention_days: None = nothing is ever retired."""
+    events = events or Events()
+    making = partial(make_partitions, days=partition_days, ahead=partitions_ahead, events=events)
+    forgetting = partial(_forget_relays, events=events)
+    duties = [
+        Duty(name="reap", every_seconds=reap_every_seconds, run_once=partial(reap, events=events)),
+        Duty(name="expire", every_seconds=EXPIRE_EVERY_SECONDS, run_once=partial(expire, events=events)),
+        Duty(name="partitions", every_seconds=HOUR_SECONDS, run_once=making),
+        Duty(name="forget_relays", every_seconds=HOUR_SECONDS, run_once=forgetting),
+    ]
+    if retention_days is not None:
+        retiring = partial(_retire, days=retention_days, events=events)
+        duties.append(Duty(name="retire", every_seconds=HOUR_SECONDS, run_once=retiring))
+    return duties
+
+
+async def run_duties(store: Store, duties: Iterable[Duty], *, worker: WorkerId, clock: Clock, events: Events) -> None:
+    """Until cancelled."""
+    await asyncio.gather(*(_run_duty(store, duty, worker=worker, clock=clock, events=events) for duty in duties))
+
+
+async def _run_duty(store: Store, duty: Duty, *, worker: WorkerId, clock: Clock, events: Events) -> None:
+    while True:
+        pause_seconds = duty.every_seconds
+        try:
+            await run_if_due(store, duty, worker=worker, events=events)
+        except TransientFailure:
+            events.emit("relay.unreachable", during="duty", tries=0)
+            pause_seconds = min(pause_seconds, UNREACHABLE_SECONDS_MAX)
+        await clock.sleep(pause_seconds)
+
+
+async def run_if_due(store: Store, duty: Duty, *, worker: WorkerId, events: Events) -> bool:
+    """Run the duty once if it is due and nobody else is at it. True when it ran."""
+    with events.step("begin_duty", duty=duty.name) as added:
+        added["begun"] = begun = await store.begin_duty(duty.name, worker, every_seconds=duty.every_seconds)
+    if not begun:
+        return False
+    result = "failed"
+    try:
+        with events.step("duty", duty=duty.name) as added:
+            result = redact.storable(await duty.run_once(store), limit=200)
+            added["result"] = result
+    except TransientFailure:
+        raise
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        events.emit("duty.failed", duty=duty.name, error=redact.error_type(error))
+        result = f"failed: {redact.error_type(error)}"
+    finally:
+        with events.step("end_duty", duty=duty.name):
+            await store.end_duty(duty.name, worker, result=result)
+    return True
+
+
+async def _forget_relays(store: Store, *, events: Events) -> int:
+    with events.step("forget_relays"):
+        return await store.forget_relays(after_seconds=FORGET_RELAYS_AFTER_SECONDS)
+
+
+async def _retire(store: Store, *, days: float, events: Events) -> str:
+    retired = await retire(store, retention_days=days, now=await store.now(), events=events)
+    return ", ".join(f"{count} {result}" for result, count in sorted(retired.items())) or "none"

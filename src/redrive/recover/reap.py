@@ -1,0 +1,21 @@
+"""reap: claims whose worker is gone come back pending, in doubt, each a suspect (G-14, G-18). SQL: verbs/reap.sql."""
+
+from __future__ import annotations
+
+from redrive.events import Events
+from redrive.ports import Reaped, Store
+
+BATCH = 500
+
+
+async def reap(store: Store, *, batch: int = BATCH, events: Events | None = None) -> Reaped:
+    """All of them, a batch at a time: one batch is one short transaction."""
+    events = events or Events()
+    requeued = 0
+    while True:
+        with events.step("reap") as added:
+            reaped = await store.reap(limit=batch)
+            added["requeued"] = reaped.requeued
+        requeued += reaped.requeued
+        if reaped.requeued < batch:
+            return Reaped(requeued)

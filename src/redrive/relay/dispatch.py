@@ -1,0 +1,306 @@
+"""One attempt, from its opening to its settlement, with no transaction open.
+
+Ask first when in doubt, validate, send, and turn whatever came of it into one of the five settlements. Decisions are
+`policy`'s; here is the order of the steps and what an exception in each of them means. Nothing escapes: any exception a
+handler can raise ends as an answer (I42, I43). Called by the loop's slots, and by the process that runs suspects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, Final
+
+from redrive import answers, policy, redact
+from redrive.answers import (
+    UNCLASSIFIED,
+    Absent,
+    Advance,
+    Answer,
+    CannotTell,
+    Delivered,
+    Found,
+    LookupAnswer,
+    Retryable,
+    Terminal,
+    Unknown,
+)
+from redrive.app import Destination
+from redrive.events import Events
+from redrive.message import Attempt, ParkReason
+from redrive.policy import Opening, Settlement, SettlementKind
+from redrive.ports import Clock, NotBegun, Outcome
+from redrive.produce import bounds
+
+DELIVERED: Final = Delivered()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The exception behind an answer, for the dead letter: its type and where it happened, nothing of its text."""
+
+    error: BaseException
+
+
+class Dispatcher:
+    """Runs attempts of one destination."""
+
+    def __init__(self, destination: Destination, *, clock: Clock, random: Random, events: Events) -> None:
+        self.destination = destination
+        self._rules = destination.rules
+        self._rules_version = destination.rules.version
+        self._clock = clock
+        self._random = random
+        self._events = events
+        self._send = destination.transport.send
+        self._validate = getattr(destination.transport, "validate", None)
+        self._lookup = getattr(destination.transport, "lookup", None)
+        self._classify = getattr(destination.transport, "classify", lambda _: None)
+
+    async def dispatch(
+        self, attempt: Attempt, *, claimed_at: float, may_send: Callable[[], bool] = lambda: True
+    ) -> Outcome:
+        """The outcome of one attempt. `claimed_at`: when we got the claim, on our own monotonic clock.
+
+        `may_send` is asked right before the first byte; false means that the claim may be lost: it is handed back.
+        """
+        began = self._clock.monotonic()
+        if _begins_with_send(attempt):
+            answer, failure = await self._validate_and_send(attempt, may_send)
+            return self._decide(attempt, answer, failure, began, claimed_at)
+        return await self._dispatch_in_doubt(attempt, began, claimed_at, may_send)
+
+    async def _dispatch_in_doubt(
+        self, attempt: Attempt, began: float, claimed_at: float, may_send: Callable[[], bool]
+    ) -> Outcome:
+        """Not the plain case: something has happened to this message before, so the first step is a decision."""
+        opening = policy.opening(attempt, self._rules, now=self._now(attempt, claimed_at))
+        if isinstance(opening, Settlement):
+            return self._outcome(attempt, opening, began, None)
+        answer: Answer | Settlement | None = None
+        failure: Failure | None = None
+        if opening is Opening.RECORD:
+            answer = _kept_answer(attempt)
+        elif opening is Opening.LOOK_UP:
+            attempt, answer = await self._ask(attempt, claimed_at)
+        if answer is None:
+            answer, failure = await self._validate_and_send(attempt, may_send)
+        if isinstance(answer, Settlement):
+            return self._outcome(attempt, answer, began, None)
+        return self._decide(attempt, answer, failure, began, claimed_at)
+
+    def _decide(
+        self, attempt: Attempt, answer: Answer, failure: Failure | None, began: float, claimed_at: float
+    ) -> Outcome:
+        if isinstance(answer, Delivered):
+            return self._outcome(attempt, policy.close_as_delivered(attempt, answer), began, None)
+        now = self._now(attempt, claimed_at)
+        try:
+            settlement = policy.decide(attempt, answer, self._rules, now=now, random=self._random)
+            return self._outcome(attempt, settlement, began, failure)
+        except Exception as error:  # an answer whose fields are not what they should be: a bug of the handler
+            bug = Unknown(UNCLASSIFIED, bug=True)
+            settlement = policy.decide(attempt, bug, self._rules, now=now, random=self._random)
+            return self._outcome(attempt, settlement, began, Failure(error))
+
+    def cut_off(self, attempt: Attempt, code: str, *, claimed_at: float, began: float) -> Outcome:
+        """An attempt that was ended from outside (timeout, stop): nobody can tell what became of it."""
+        return self._decide(attempt, Unknown(code), None, began, claimed_at)
+
+    async def _ask(self, attempt: Attempt, claimed_at: float) -> tuple[Attempt, Answer | Settlement | None]:
+        """Look it up. None: it is not there, the doubt is gone, send."""
+        found = await self._look_up(attempt)
+        if isinstance(found, Found):
+            return attempt, Delivered(found.reference, found.result)
+        if isinstance(found, CannotTell):
+            return attempt, Unknown(found.code, found.text, from_lookup=True)
+        instead = policy.after_absent(attempt, self._rules, now=self._now(attempt, claimed_at))
+        return (attempt, instead) if instead is not None else (replace(attempt, in_doubt_since=None, lookups=0), None)
+
+    async def _look_up(self, attempt: Attempt) -> LookupAnswer:
+        """Whatever goes wrong with a lookup means that it could not tell."""
+        assert self._lookup is not None
+        with self._events.step("lookup", id=attempt.id, destination=attempt.destination):
+            try:
+                async with asyncio.timeout(self.destination.timeout_seconds):
+                    found = await self._lookup(attempt)
+            except LookupAnswer as raised:
+                found = raised
+            except TimeoutError:
+                return CannotTell("LOOKUP_TIMEOUT")
+            except BaseException as error:  # as with a send, SystemExit too
+                if _is_cut_off(error):
+                    raise
+                return CannotTell("LOOKUP_FAILED", redact.error_type(error))
+        known = isinstance(found, Found | Absent | CannotTell) and _unkeepable(found) is None
+        return found if known else CannotTell("LOOKUP_ANSWER_INVALID", type(found).__name__)
+
+    async def _validate_and_send(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
+        if self._validate is not None:
+            refused = await self._refused(attempt)
+            if refused is not None:
+                return refused
+        if self._events.wants_step("send"):
+            with self._events.step("send", id=attempt.id, destination=attempt.destination, attempt=attempt.number):
+                return await self._send_in_time(attempt, may_send)
+        return await self._send_in_time(attempt, may_send)
+
+    async def _send_in_time(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
+        """I18: a process that slept through its lease, or whose lookup took that long, does not send any more."""
+        if not may_send():
+            raise NotBegun
+        return await self._send_classified(attempt)
+
+    async def _refused(self, attempt: Attempt) -> tuple[Answer, Failure | None] | None:
+        """Before the first byte: whatever `validate` raises cannot have had an effect."""
+        with self._events.step("validate", id=attempt.id, destination=attempt.destination):
+            try:
+                async with asyncio.timeout(self.destination.timeout_seconds):
+                    await self._validate(attempt)  # type: ignore[misc]  # asked for None by the caller
+            except (Terminal, Retryable) as answer:
+                return answer, None
+            except TimeoutError:
+                return Retryable("VALIDATE_TIMEOUT"), None
+            except BaseException as error:
+                if _is_cut_off(error):
+                    raise
+                return Terminal(UNCLASSIFIED, bug=True), Failure(error)
+        return None
+
+    async def _send_classified(self, attempt: Attempt) -> tuple[Answer, Failure | None]:
+        try:
+            answer = await self._send(attempt)
+        except Answer as raised:
+            answer = raised
+        except (asyncio.CancelledError, NotBegun):
+            raise
+        except BaseException as error:  # a handler may raise SystemExit too; it must not take its neighbours along
+            return self._classified(error), Failure(error)
+        if answer is None:
+            return DELIVERED, None
+        problem = _problem_with(answer)
+        return (_as_sent(answer), None) if problem is None else (Unknown(UNCLASSIFIED, bug=True), Failure(problem))
+
+    def _now(self, attempt: Attempt, claimed_at: float) -> datetime:
+        """The database's time as far as we know it: when it gave us the claim, plus what has passed here (ruling 6)."""
+        return attempt.claimed_at + timedelta(seconds=self._clock.monotonic() - claimed_at)
+
+    def _classified(self, error: BaseException) -> Answer:
+        """The user's own table may have a bug too: then nobody has classified it."""
+        try:
+            answer = self._classify(error)
+        except Exception:
+            answer = None
+        return Unknown(UNCLASSIFIED, bug=True) if answer is None or _problem_with(answer) else _as_sent(answer)
+
+    def _outcome(self, attempt: Attempt, settlement: Settlement, began: float, failure: Failure | None) -> Outcome:
+        latency_ms = int(1000 * (self._clock.monotonic() - began))
+        if settlement.kind is SettlementKind.CLOSE:
+            return Outcome(
+                attempt=attempt,
+                settlement=settlement,
+                latency_ms=latency_ms,
+                policy_version=self._rules_version,
+            )
+        return Outcome(
+            attempt=attempt,
+            settlement=settlement,
+            latency_ms=latency_ms,
+            text=_text(settlement.answer, failure),
+            stack=redact.stack(failure.error) if failure else None,
+            context=_context(attempt, settlement, failure, self._rules_version),
+            policy_version=self._rules_version,
+        )
+
+
+def _begins_with_send(attempt: Attempt) -> bool:
+    """Nearly every attempt. What `policy.opening` would say, without asking."""
+    return attempt.in_doubt_since is None and attempt.kept_answer is None and attempt.crashes == 0
+
+
+def _kept_answer(attempt: Attempt) -> Answer | Settlement:
+    """What was answered before; one that this version cannot read is left as it is, and never sent again."""
+    assert attempt.kept_answer is not None
+    try:
+        return answers.from_json(attempt.kept_answer)
+    except (KeyError, TypeError):
+        return Settlement(
+            kind=SettlementKind.PARK,
+            park_reason=ParkReason.UNRECORDED,
+            error_class="KEPT_ANSWER_INVALID",
+            spent=attempt.spent,
+            lookups=attempt.lookups,
+            in_doubt=attempt.in_doubt,
+            halts=True,
+        )
+
+
+def _is_cut_off(error: BaseException) -> bool:
+    """Ended from outside, or never begun. The user's code may raise CancelledError by itself: that is its failure."""
+    if isinstance(error, NotBegun):
+        return True
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def _as_sent(answer: Answer) -> Answer:
+    """That nothing was sent only a lookup can say, and it is not what was called."""
+    return replace(answer, from_lookup=False, wait_seconds=None) if isinstance(answer, Unknown) else answer
+
+
+def _problem_with(answer: object) -> BaseException | None:
+    """A handler that returns something else than an answer, or an answer that cannot be kept, has a bug."""
+    if not isinstance(answer, Answer):
+        return TypeError("The handler returned something that is not an answer.")
+    return _unkeepable(answer)
+
+
+def _unkeepable(answer: Answer | LookupAnswer) -> BaseException | None:
+    result = getattr(answer, "result", None)
+    try:
+        if isinstance(answer, Advance):
+            bounds.name("stage", answer.stage)
+            if answer.destination is not None:
+                bounds.name("destination", answer.destination)
+        if result is not None:
+            json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        return error
+    return None
+
+
+def _text(answer: Answer | None, failure: Failure | None) -> str | None:
+    given = getattr(answer, "text", "")
+    if given:
+        return redact.text(given)
+    return redact.error_type(failure.error) if failure else None
+
+
+def _context(attempt: Attempt, settlement: Settlement, failure: Failure | None, rules_version: str) -> dict[str, Any]:
+    if settlement.kind is not SettlementKind.PARK:
+        return {}
+    return redact.context(
+        {
+            "message_id": attempt.id,
+            "attempt": attempt.number,
+            "spent": settlement.spent,
+            "lookups": settlement.lookups,
+            "crashes": attempt.crashes,
+            "stage": attempt.stage,
+            "version": attempt.version,
+            "token": attempt.token,
+            "in_doubt": settlement.in_doubt,
+            "exhausted": settlement.exhausted,
+            "upstream_code": getattr(settlement.answer, "code", None),
+            "error_type": redact.error_type(failure.error) if failure else None,
+            "content_type": attempt.content_type,
+            "body_bytes": len(attempt.body),
+            "body_sha256": hashlib.sha256(attempt.body).hexdigest(),
+            "policy_version": rules_version,
+        }
+    )

@@ -1,0 +1,93 @@
+"""What one relay has in hand: claims that wait for a slot, and slots that run.
+
+A slot is a task that works off its destination's queue until nothing is left, so that a message costs no task of its
+own. Deadlines are kept by one timekeeper for all slots (`Hand.overdue`), so that a message costs no timer either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+
+from redrive.app import Destination
+from redrive.message import Attempt, Fence
+from redrive.relay.bugs import BugBreaker
+from redrive.relay.dispatch import Dispatcher
+from redrive.relay.room import Demand
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """One attempt in hand. claimed_at, lease_until: our monotonic clock; the latter moves with every renewal.
+
+    lost: the database says that it is not ours any more.
+    """
+
+    attempt: Attempt
+    claimed_at: float
+    lease_until: float
+    lost: bool = False
+
+    @property
+    def fence(self) -> Fence:
+        return self.attempt.fence
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """One running task. began, deadline: when its present dispatch began and must be over; None between two.
+
+    cut: why it was cancelled. abandoned: its handler ignored the cancellation; whatever it still says is refused.
+    """
+
+    task: asyncio.Task[None] | None = None
+    claim: Claim | None = None
+    began: float = 0.0
+    deadline: float | None = None
+    cut: str | None = None
+    abandoned: bool = False
+
+
+@dataclass(eq=False)
+class Hand:
+    """One destination in one relay."""
+
+    destination: Destination
+    dispatcher: Dispatcher
+    demand: Demand
+    waiting: deque[Claim] = field(default_factory=deque)
+    slots: set[Slot] = field(default_factory=set)
+    bugs: BugBreaker = field(default_factory=BugBreaker)
+    paused: bool = False
+    pausing: bool = False  # by us: the database does not know yet
+
+    @property
+    def running(self) -> int:
+        return sum(slot.claim is not None for slot in self.slots)
+
+    def has_free_slot(self) -> bool:
+        return bool(self.waiting) and len(self.slots) < self.destination.concurrency
+
+    def measure(self) -> Demand:
+        """The demand as it is now; nothing is asked for while paused."""
+        self.demand.waiting = len(self.waiting)
+        self.demand.running = self.destination.concurrency if self.paused else self.running
+        return self.demand
+
+    def overdue(self, now: float) -> list[Slot]:
+        return [slot for slot in self.slots if slot.deadline is not None and slot.deadline < now]
+
+    def claims(self) -> list[Claim]:
+        return [*self.waiting, *(slot.claim for slot in self.slots if slot.claim is not None)]
+
+    def deadline_seconds(self, claim: Claim) -> float:
+        """For the whole dispatch: a timeout for the send, and one each for a lookup and a validation before it."""
+        steps = 1 + claim.attempt.in_doubt + (getattr(self.destination.transport, "validate", None) is not None)
+        return self.destination.timeout_seconds * steps
+
+    def take_waiting(self) -> list[Claim]:
+        """All that has not begun, to be handed back."""
+        taken = list(self.waiting)
+        self.waiting.clear()
+        return taken

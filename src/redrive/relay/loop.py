@@ -1,0 +1,548 @@
+"""One relay process: the path of a message from claim to settlement.
+
+    claim      rooms -> store.claim -> what waits in hand       (`_claiming`)
+    dispatch   a slot takes from hand, sends, has an outcome    (`_working`)
+    settle     outcomes -> store, in bulk or one by one         (`settle.Settler`)
+
+Beside that path: leases are renewed, the relay says that it lives, deadlines are kept. Whatever of this fails ends the
+relay. A stop claims nothing more, hands back what has not begun, lets the rest finish, and cuts off what does not
+(G-09). With `suspects_only` the same loop runs messages that came back from a crash: one at a time, alone, until none
+is left (G-18).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from random import Random
+from typing import Any, TypeVar
+from uuid import UUID
+
+from redrive.answers import Advance, Delivered
+from redrive.app import Destination
+from redrive.events import Events
+from redrive.message import Fence, MessageId, WorkerId
+from redrive.ports import Claimed, Clock, NotBegun, Outcome, RelayInfo, Room, Store, TransientFailure
+from redrive.relay import bugs
+from redrive.relay.dispatch import Dispatcher
+from redrive.relay.hand import Claim, Hand, Slot
+from redrive.relay.limits import RENEWALS_PER_LEASE, RelayLimits
+from redrive.relay.room import Demand, looked_everywhere, note_quiet, rooms
+from redrive.relay.settle import Settler
+from redrive.relay.wake import Wake
+
+TIMEKEEPER_SECONDS = 0.05
+ABANDON_SECONDS = 5.0  # a handler that ignores its cancellation for this long is left to itself
+UNREACHABLE_SECONDS = 0.5
+STOP_SECONDS_MIN = 1.0  # even a stop that waits for nothing writes what it knows
+YIELD_EVERY = 32  # messages that one slot runs before it lets others have the event loop
+UNSETTLED_MAX = 4000
+
+Result = TypeVar("Result")
+
+
+class Relay:
+    """Runs until `stop()` is called (or, with `suspects_only`, until no suspect is left)."""
+
+    def __init__(
+        self,
+        store: Store,
+        destinations: Mapping[str, Destination],
+        *,
+        info: RelayInfo,
+        limits: RelayLimits,
+        clock: Clock,
+        random: Random,
+        events: Events,
+    ) -> None:
+        self._store = store
+        self._info = info
+        self._worker: WorkerId = info.worker
+        self._limits = limits
+        self._clock = clock
+        self._events = events
+        self._hands = {
+            name: Hand(
+                destination,
+                Dispatcher(destination, clock=clock, random=random, events=events),
+                Demand(name, destination.concurrency),
+            )
+            for name, destination in destinations.items()
+        }
+        self._held: dict[MessageId, Claim] = {}
+        self._settler = Settler(
+            store,
+            self._worker,
+            clock=clock,
+            events=events,
+            record_timeout_seconds=limits.record_seconds,
+            on_settled=self._let_go,
+        )
+        self._wake = Wake(limits.poll_seconds)
+        self._changed = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._slots_used = 0
+        self._short: set[Hand] = set()  # what waits while all slots of the process are in use
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        self._failed = asyncio.Event()
+
+    async def run(self) -> None:
+        """The whole life of a relay process."""
+        if not await self._registered():
+            return
+        self._events.emit("relay.started", worker=self._worker, destinations=list(self._hands))
+        beside = [
+            asyncio.create_task(work)
+            for work in (
+                self._settler.run(),
+                self._renewing(),
+                self._timekeeping(),
+                self._beating(),
+                self._watching(),
+            )
+        ]
+        claiming = asyncio.create_task(self._claiming())
+        try:
+            await asyncio.wait([claiming, *beside], return_when=asyncio.FIRST_COMPLETED)
+            await self._finish(claiming)
+            for task in (claiming, *beside):
+                if task.done():
+                    task.result()  # whatever ended early, other than by a stop, is a failure of the relay
+        finally:
+            self._stopping.set()
+            await _end([claiming, *beside])
+            for task in tuple(self._tasks):
+                task.cancel()  # its outcome would be written by nobody
+        self._events.emit("relay.stopped", worker=self._worker)
+
+    def stop(self) -> None:
+        """Claim nothing more; `run` returns when what runs has ended or was cut off."""
+        if not self._stopping.is_set():
+            self._events.emit("relay.stopping", worker=self._worker)
+            self._stopping.set()
+            self._changed.set()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Work whose failure is the relay's: a claim that nobody looks after must not be renewed for ever."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = self._failure or task.exception()
+            self._failed.set()
+
+    async def _watching(self) -> None:
+        await self._failed.wait()
+        assert self._failure is not None
+        raise self._failure
+
+    async def _registered(self) -> bool:
+        """False when it was stopped before the database could be reached."""
+        while not self._stopping.is_set():
+            try:
+                await self._register()
+                return True
+            except TransientFailure:
+                self._events.emit("relay.unreachable", during="verb", tries=0)
+                self._changed.clear()
+                await self._until_changed(UNREACHABLE_SECONDS)
+        return False
+
+    async def _register(self) -> None:
+        with self._events.step("register", worker=self._worker):
+            await self._store.register(self._info)
+
+    async def _deregister(self) -> None:
+        with self._events.step("deregister", worker=self._worker):
+            await self._store.deregister(self._worker)
+
+    # claim
+
+    async def _claiming(self) -> None:
+        while not self._stopping.is_set():
+            asked = self._ask()
+            if not asked:
+                await self._until_changed(self._limits.poll_seconds)
+                continue
+            claimed = await self._claim(asked)
+            if claimed is None:
+                await self._until_changed(UNREACHABLE_SECONDS)
+            elif claimed.attempts or claimed.expired:
+                self._wake.found_something()
+            elif self._info.suspects_only:
+                return
+            elif all(looked_everywhere(self._hands[room.destination].demand) for room in asked):
+                self._events.emit("relay.idle", worker=self._worker)
+                await self._until_changed(self._wake.pause_seconds())
+
+    def _ask(self) -> list[Room]:
+        self._changed.clear()
+        if len(self._settler) > UNSETTLED_MAX or (self._info.suspects_only and self._held):
+            return []
+        demands = [hand.measure() for hand in self._hands.values() if not hand.paused]
+        return rooms(demands, claim_max=self._limits.claim_max, horizon_seconds=self._limits.horizon_seconds)
+
+    async def _claim(self, asked: Sequence[Room]) -> Claimed | None:
+        sent_at = self._clock.monotonic()
+        try:
+            claimed = await self._claim_from_store(asked)
+        except TransientFailure:
+            self._events.emit("relay.unreachable", during="claim", tries=0)
+            return None
+        self._take_in_hand(claimed, asked, sent_at)
+        for hand in self._hands.values():
+            if hand.paused and hand.waiting:  # paused while the claim was on its way
+                await self._hand_back(hand.take_waiting())
+        return claimed
+
+    async def _claim_from_store(self, asked: Sequence[Room]) -> Claimed:
+        lease_seconds = self._limits.lease_seconds
+        if self._info.suspects_only:
+            with self._events.step("claim_suspect", worker=self._worker) as added:
+                claimed = await self._store.claim_suspect(self._worker, list(self._hands), lease_seconds=lease_seconds)
+                added["count"] = len(claimed.attempts)
+        else:
+            with self._events.step("claim", worker=self._worker) as added:
+                claimed = await self._store.claim(self._worker, asked, lease_seconds=lease_seconds)
+                added["count"] = len(claimed.attempts)
+        return claimed
+
+    def _take_in_hand(self, claimed: Claimed, asked: Sequence[Room], sent_at: float) -> None:
+        received_at = self._clock.monotonic()
+        taken: dict[str, int] = {}
+        for attempt in claimed.attempts:
+            # The lease began after we asked: counted from then it is never over before we think so.
+            claim = Claim(attempt, received_at, sent_at + self._limits.lease_seconds)
+            attempt.completion.worker = self._worker
+            attempt.completion.rules = self._hands[attempt.destination].destination.rules
+            self._held[attempt.id] = claim
+            self._hands[attempt.destination].waiting.append(claim)
+            taken[attempt.destination] = taken.get(attempt.destination, 0) + 1
+        self._note_levels(claimed, asked)
+        for name in taken:
+            self._fill_slots(self._hands[name])
+
+    def _note_levels(self, claimed: Claimed, asked: Sequence[Room]) -> None:
+        levels: dict[str, dict[int, int]] = {}
+        for attempt in claimed.attempts:
+            counts = levels.setdefault(attempt.destination, {})
+            counts[attempt.level] = counts.get(attempt.level, 0) + 1
+        asked_of: dict[str, list[Room]] = {}
+        for room in asked:
+            asked_of.setdefault(room.destination, []).append(room)
+        for name, here in asked_of.items():
+            note_quiet(self._hands[name].demand, here, levels.get(name, {}))
+
+    # dispatch
+
+    def _fill_slots(self, hand: Hand) -> None:
+        """Start as many slots as there is work and permission for; a running slot goes on by itself."""
+        if self._stopping.is_set() or hand.paused:
+            return
+        wanted = min(hand.destination.concurrency, len(hand.slots) + len(hand.waiting))
+        for _ in range(wanted - len(hand.slots)):
+            if self._slots_used >= self._limits.concurrency:
+                self._short.add(hand)
+                return
+            self._slots_used += 1
+            slot = Slot()
+            hand.slots.add(slot)
+            slot.task = self._start(self._working(hand, slot))
+        self._short.discard(hand)
+
+    async def _working(self, hand: Hand, slot: Slot) -> None:
+        """Take from hand and dispatch, until nothing waits, or another destination is owed the slot."""
+        done = 0
+        try:
+            while hand.waiting and not self._stopping.is_set() and not hand.paused and not slot.abandoned:
+                claim = hand.waiting.popleft()
+                if self._lease_is_short(claim):
+                    await self._hand_back([claim])
+                    continue
+                await self._dispatch(hand, slot, claim)
+                done += 1
+                if self._short and self._owes_slot(hand):
+                    return
+                if done % YIELD_EVERY == 0:
+                    await asyncio.sleep(0)
+        finally:
+            if not slot.abandoned:
+                self._free(hand, slot)
+
+    async def _dispatch(self, hand: Hand, slot: Slot, claim: Claim) -> None:
+        began = self._clock.monotonic()
+        slot.claim = claim
+        slot.began = began
+        slot.cut = None
+        slot.deadline = began + hand.deadline_seconds(claim)
+        try:
+            outcome: Outcome | None = await self._dispatch_with_event(hand, claim)
+        except asyncio.CancelledError:
+            outcome = self._cut_off(hand, slot, claim)
+        except NotBegun:
+            outcome = None
+        except Exception:  # of a subscriber, or our own: the claim must not stay in hand for ever
+            outcome = self._interrupted(hand, slot, claim)
+        slot.deadline = None
+        slot.claim = None
+        _forget_cancellation(slot)
+        if slot.abandoned:
+            attempt = claim.attempt
+            self._events.emit("message.refused", id=attempt.id, destination=attempt.destination, attempt=attempt.number)
+            return
+        hand.demand.saw_latency(self._clock.monotonic() - began)
+        if outcome is None:
+            await self._hand_back([claim])
+        elif claim.attempt.completion.attempted:
+            await self._after_complete(hand, slot, claim, outcome)
+        else:
+            self._finished(hand, outcome)
+
+    async def _dispatch_with_event(self, hand: Hand, claim: Claim) -> Outcome:
+        if not self._events.wants_step("dispatch"):
+            return await self._dispatch_claim(hand, claim)
+        attempt = claim.attempt
+        with self._events.step("dispatch", id=attempt.id, destination=attempt.destination, attempt=attempt.number):
+            return await self._dispatch_claim(hand, claim)
+
+    def _dispatch_claim(self, hand: Hand, claim: Claim) -> Awaitable[Outcome]:
+        return hand.dispatcher.dispatch(
+            claim.attempt, claimed_at=claim.claimed_at, may_send=lambda: not self._lease_is_short(claim)
+        )
+
+    def _cut_off(self, hand: Hand, slot: Slot, claim: Claim) -> Outcome:
+        """The send was cancelled: by us, with a reason, or by the handler itself. Either way nobody can tell."""
+        return self._unknown(hand, slot, claim, slot.cut or "CANCELLED")
+
+    def _interrupted(self, hand: Hand, slot: Slot, claim: Claim) -> Outcome | None:
+        """An answer that is kept already stays kept: such a claim is handed back, and never sent."""
+        return None if claim.attempt.kept_answer is not None else self._unknown(hand, slot, claim, "INTERRUPTED")
+
+    def _unknown(self, hand: Hand, slot: Slot, claim: Claim, code: str) -> Outcome:
+        return hand.dispatcher.cut_off(claim.attempt, code, claimed_at=claim.claimed_at, began=slot.began)
+
+    async def _after_complete(self, hand: Hand, slot: Slot, claim: Claim, outcome: Outcome) -> None:
+        """The handler settled in its own transaction: lease gone, done; lease still there, it was rolled back."""
+        with self._events.step("is_leased", id=claim.attempt.id):
+            leased = await self._until_reached(lambda: self._store.is_leased(claim.fence))
+        if leased:
+            self._finished(hand, self._unknown(hand, slot, claim, "COMPLETE_ROLLED_BACK"))
+            return
+        self._let_go([claim.fence])
+        if isinstance(outcome.settlement.answer, Delivered):
+            hand.bugs.saw_success()
+
+    def _finished(self, hand: Hand, outcome: Outcome, *, may_run_on: bool = False) -> None:
+        """may_run_on: the handler does not know that it is over, and may still call `complete`."""
+        completing = outcome.attempt.completion.attempted
+        self._settler.add(outcome, None if completing else hand.destination.record, apart=completing or may_run_on)
+        answer = outcome.settlement.answer
+        if getattr(answer, "bug", False):
+            if hand.bugs.saw_bug(outcome.attempt.id):
+                hand.paused = hand.pausing = True  # at once: no slot takes another one
+                _ = self._start(self._pause_for_bugs(hand))
+        elif isinstance(answer, Delivered | Advance):
+            hand.bugs.saw_success()
+
+    async def _pause_for_bugs(self, hand: Hand) -> None:
+        """This process has stopped the line; now for everybody."""
+        name = hand.destination.name
+        actor = f"relay {self._info.name}"
+        with self._events.step("pause", destination=name):
+            await self._until_reached(lambda: self._store.pause(name, actor=actor, reason=bugs.REASON))
+        self._events.emit("destination.paused", destination=name, reason=bugs.REASON)
+        hand.bugs.saw_success()
+        hand.pausing = False
+        await self._hand_back(hand.take_waiting())
+
+    def _lease_is_short(self, claim: Claim) -> bool:
+        """I18: nothing is sent on a lease that may run out meanwhile; normally a renewal has come long before."""
+        return (
+            claim.lost or claim.lease_until - self._clock.monotonic() < self._limits.lease_seconds / RENEWALS_PER_LEASE
+        )
+
+    def _free(self, hand: Hand, slot: Slot) -> None:
+        if slot in hand.slots:
+            hand.slots.discard(slot)
+            self._slots_used -= 1
+            self._changed.set()
+            self._give_slot_to_others()
+
+    def _give_slot_to_others(self) -> None:
+        """To whoever waits with the fewest; one that has all it can use is taken off the list."""
+        for hand in sorted(self._short, key=lambda hand: len(hand.slots)):
+            if not hand.has_free_slot():
+                self._short.discard(hand)
+            elif self._slots_used < self._limits.concurrency:
+                self._fill_slots(hand)
+
+    def _owes_slot(self, hand: Hand) -> bool:
+        """All slots are in use, and another destination waits with fewer than this one: nobody starves."""
+        return any(other.has_free_slot() and len(other.slots) + 1 < len(hand.slots) for other in self._short)
+
+    # beside the path
+
+    def _let_go(self, fences: Sequence[Fence]) -> None:
+        for fence in fences:
+            held = self._held.get(fence.id)
+            if held is not None and held.fence == fence:  # not a later claim of the same message
+                del self._held[fence.id]
+        self._changed.set()
+
+    async def _hand_back(self, claims: Sequence[Claim]) -> None:
+        if not claims:
+            return
+        fences = [claim.fence for claim in claims]
+        with self._events.step("hand_back", count=len(fences)):
+            await self._until_reached(lambda: self._store.hand_back(self._worker, fences))
+        self._let_go(fences)
+
+    async def _renewing(self) -> None:
+        while True:
+            await self._clock.sleep(self._limits.renew_every_seconds / 2)
+            with suppress(TransientFailure):
+                await self._renew()
+
+    async def _renew(self) -> None:
+        now = self._clock.monotonic()
+        enough = now + 2 * self._limits.renew_every_seconds
+        due = [claim for claim in self._held.values() if claim.lease_until < enough and not claim.lost]
+        if not due:
+            return
+        fences = [claim.fence for claim in due]
+        with self._events.step("renew", count=len(fences)) as added:
+            kept = set(await self._store.renew(self._worker, fences, lease_seconds=self._limits.lease_seconds))
+            added["lost"] = len(fences) - len(kept)
+        for claim in due:
+            if claim.fence in kept:
+                claim.lease_until = now + self._limits.lease_seconds
+            elif self._held.get(claim.attempt.id) is claim:
+                self._lost(claim)
+
+    def _lost(self, claim: Claim) -> None:
+        """Somebody reaped it. What waits is dropped; what runs goes on, and its outcome will be refused and kept."""
+        hand = self._hands[claim.attempt.destination]
+        claim.lost = True
+        if claim in hand.waiting:
+            hand.waiting.remove(claim)
+            self._let_go([claim.fence])
+        self._events.emit("message.lease_lost", id=claim.attempt.id, destination=hand.destination.name)
+
+    async def _timekeeping(self) -> None:
+        while True:
+            await self._clock.sleep(TIMEKEEPER_SECONDS)
+            now = self._clock.monotonic()
+            for hand in self._hands.values():
+                for slot in hand.overdue(now):
+                    self._end_overdue(hand, slot, now)
+
+    def _end_overdue(self, hand: Hand, slot: Slot, now: float) -> None:
+        """Cancel once; a handler that swallows that is abandoned: settled as Unknown, its slot given to another."""
+        assert slot.task is not None
+        if slot.cut is None:
+            slot.cut = "TIMEOUT"
+            slot.deadline = now + ABANDON_SECONDS
+            slot.task.cancel()
+            return
+        self._abandon(hand, slot)
+
+    def _abandon(self, hand: Hand, slot: Slot) -> None:
+        slot.abandoned = True
+        slot.deadline = None
+        if slot.claim is not None:
+            self._finished(hand, self._cut_off(hand, slot, slot.claim), may_run_on=True)
+        self._free(hand, slot)
+
+    async def _beating(self) -> None:
+        while True:
+            await self._clock.sleep(self._limits.heartbeat_seconds)
+            with suppress(TransientFailure):
+                await self._beat()
+
+    async def _beat(self) -> None:
+        with self._events.step("heartbeat", worker=self._worker):
+            states = await self._store.heartbeat(self._worker)
+        if not states and not self._stopping.is_set():  # else the row is gone because we took our leave
+            await self._register()
+        for state in states:
+            hand = self._hands.get(state.name)
+            if hand is not None and hand.paused != state.paused and not hand.pausing:
+                await self._set_paused(hand, paused=state.paused)
+
+    async def _set_paused(self, hand: Hand, *, paused: bool) -> None:
+        hand.paused = paused
+        name = "destination.paused" if paused else "destination.resumed"
+        self._events.emit(name, destination=hand.destination.name)
+        if paused:
+            await self._hand_back(hand.take_waiting())
+        self._fill_slots(hand)
+        self._changed.set()
+
+    # stop
+
+    async def _finish(self, claiming: asyncio.Task[None]) -> None:
+        """Claim nothing more, hand back what has not begun, let the rest end, write every outcome."""
+        self._stopping.set()
+        await asyncio.wait([claiming], timeout=max(self._limits.stop_seconds, STOP_SECONDS_MIN))
+        deadline = self._clock.monotonic() + self._limits.stop_seconds
+        await self._within(deadline, self._hand_back([c for hand in self._hands.values() for c in hand.take_waiting()]))
+        await self._wait_for_slots(deadline)
+        await self._within(deadline, self._settler.flushed())
+        await self._within(deadline, self._deregister())
+
+    async def _wait_for_slots(self, deadline: float) -> None:
+        tasks = [slot.task for hand in self._hands.values() for slot in hand.slots if slot.task is not None]
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=max(deadline - self._clock.monotonic(), 0))
+        for hand in self._hands.values():
+            for slot in list(hand.slots):
+                if slot.task is not None and slot.task in late:
+                    slot.cut = "CUT_OFF"
+                    slot.task.cancel()
+        if late:
+            _, deaf = await asyncio.wait(late, timeout=ABANDON_SECONDS)
+            for hand in self._hands.values():
+                for slot in [slot for slot in hand.slots if slot.task in deaf]:
+                    self._abandon(hand, slot)
+
+    async def _within(self, deadline: float, work: Awaitable[Any]) -> None:
+        """A stop must end, even while the database is away; what is left is healed by the reaper."""
+        seconds = max(deadline - self._clock.monotonic(), STOP_SECONDS_MIN)
+        with suppress(TimeoutError, TransientFailure):
+            await asyncio.wait_for(work, seconds)
+
+    async def _until_changed(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+
+    async def _until_reached(self, call: Callable[[], Awaitable[Result]]) -> Result:
+        while True:
+            try:
+                return await call()
+            except TransientFailure:
+                self._events.emit("relay.unreachable", during="verb", tries=0)
+                await self._clock.sleep(UNREACHABLE_SECONDS)
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _forget_cancellation(slot: Slot) -> None:
+    if slot.cut is not None and slot.task is not None:
+        slot.task.uncancel()
+
+
+def new_worker(random: Random) -> WorkerId:
+    """A worker id nobody else has."""
+    return WorkerId(UUID(bytes=random.randbytes(16), version=4))

@@ -1,0 +1,113 @@
+"""How many messages of which destination and level to ask for (ruling 19). Pure.
+
+A destination gets its free slots plus what it will work off within the horizon at the latency seen so far, so that
+nothing waits long in one process while another is idle. The room is split 6:3:1 over the three priority levels, so that
+none starves; a level that had too little last time is asked for little, and what it leaves goes to the others. Room for
+fewer messages than there are levels goes round instead: the levels take turns, by the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from redrive.message import LEVELS
+from redrive.ports import Room
+
+SHARES: Final = {0: 6, 1: 3, 2: 1}
+QUIET_SHARE: Final = 0.02  # of its usual share, for a level that had too little the last time
+QUIET_TURN: Final = 0.1  # the same where levels take turns: each turn is a look of its own
+
+
+@dataclass
+class Demand:
+    """One destination in one relay: what it can do, what it has in hand, what it has seen.
+
+    latency_seconds: moving average of one dispatch; None before the first. quiet: levels that had too little last time.
+    credit: how much of a turn each level has saved up.
+    """
+
+    destination: str
+    concurrency: int
+    waiting: int = 0
+    running: int = 0
+    latency_seconds: float | None = None
+    quiet: set[int] = field(default_factory=set)
+    credit: dict[int, float] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0.0))
+
+    def target(self, *, claim_max: int, horizon_seconds: float) -> int:
+        """How many to have in hand: all slots busy, and enough behind them for the horizon."""
+        if self.latency_seconds is None:
+            return min(self.concurrency, claim_max)
+        ahead = self.concurrency * horizon_seconds / max(self.latency_seconds, 1e-6)
+        return min(self.concurrency + int(min(ahead, claim_max)), claim_max)
+
+    def room(self, *, claim_max: int, horizon_seconds: float) -> int:
+        """0 unless slots would stand idle or half of the target is free: small claims cost as much as large ones."""
+        target = self.target(claim_max=claim_max, horizon_seconds=horizon_seconds)
+        free = target - self.waiting - self.running
+        idle_slots = self.waiting == 0 and self.running < self.concurrency
+        return max(free, 0) if idle_slots or 2 * free >= target else 0
+
+    def saw_latency(self, seconds: float) -> None:
+        previous = self.latency_seconds
+        self.latency_seconds = seconds if previous is None else 0.9 * previous + 0.1 * seconds
+
+
+def rooms(demands: Sequence[Demand], *, claim_max: int, horizon_seconds: float) -> list[Room]:
+    """What to ask for in one claim: every destination that has room, split over the levels."""
+    asked: list[Room] = []
+    for demand in demands:
+        room = demand.room(claim_max=claim_max, horizon_seconds=horizon_seconds)
+        if room:
+            asked += _split(demand, room)
+    return asked
+
+
+def _split(demand: Demand, room: int) -> list[Room]:
+    if len(demand.quiet) == len(LEVELS):
+        demand.quiet.clear()  # nothing anywhere: this look starts afresh
+    shares = _shares(demand, room) if room >= len(LEVELS) else _turns(demand, room)
+    return [Room(demand.destination, level, share) for level, share in shares.items()]
+
+
+def _shares(demand: Demand, room: int) -> dict[int, int]:
+    """At least one for every level; the busiest gets what is left."""
+    weights = _weights(demand, QUIET_SHARE)
+    shares = {level: max(int(room * weights[level]), 1) for level in LEVELS}
+    busiest = max(LEVELS, key=lambda level: weights[level])
+    shares[busiest] = room - sum(share for level, share in shares.items() if level != busiest)
+    return shares
+
+
+def _turns(demand: Demand, room: int) -> dict[int, int]:
+    """Never more than the room: the levels whose turn it is, by a weighted round robin."""
+    weights = _weights(demand, QUIET_TURN)
+    turns: dict[int, int] = {}
+    for _ in range(room):
+        for level in LEVELS:
+            demand.credit[level] += weights[level]
+        level = max(LEVELS, key=lambda level: demand.credit[level])
+        demand.credit[level] -= 1
+        turns[level] = turns.get(level, 0) + 1
+    return turns
+
+
+def _weights(demand: Demand, quiet_share: float) -> dict[int, float]:
+    """Of each level, together 1."""
+    weights = {level: SHARES[level] * (quiet_share if level in demand.quiet else 1) for level in LEVELS}
+    total = sum(weights.values())
+    return {level: weight / total for level, weight in weights.items()}
+
+
+def note_quiet(demand: Demand, asked: Sequence[Room], taken: Mapping[int, int]) -> None:
+    """Remember which of the levels that were asked had less than that."""
+    looked_at = {room.level for room in asked}
+    short = {room.level for room in asked if taken.get(room.level, 0) < room.room}
+    demand.quiet = demand.quiet - looked_at | short
+
+
+def looked_everywhere(demand: Demand) -> bool:
+    """Whether the looks so far have covered every level, and none had enough."""
+    return len(demand.quiet) == len(LEVELS)

@@ -1,0 +1,319 @@
+"""A relay as a process: store, loop, duties, suspects, signals. Behind `redrive relay`, `redrive up` and the demo.
+
+Here, at the edge, the real clock and real randomness come in; everything below takes them as arguments. SIGTERM and
+SIGINT stop gracefully; a second one ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING, Any, NoReturn
+from uuid import UUID
+
+import redrive
+from redrive.app import App, Destination
+from redrive.errors import SettingsError
+from redrive.events import Events
+from redrive.message import WorkerId
+from redrive.ports import RelayInfo, TransientFailure
+from redrive.recover.duties import engine_duties, run_duties
+from redrive.relay.limits import RelayLimits
+from redrive.relay.loop import UNREACHABLE_SECONDS, Relay, new_worker
+from redrive.relay.suspects import Suspects
+from redrive.store.migration_files import MigrationSet
+from redrive.store.postgres import PostgresStore
+from redrive.store.reach import require_schema
+
+if TYPE_CHECKING:
+    from redrive.relay.suspects import RunAlone
+
+# Claim, settle, hand back, renew and heartbeat at once, and eight records beside them.
+CONNECTIONS = 14
+CHILD_END_SECONDS = 5.0  # on top of its graceful stop
+CHILD_NOT_STARTED = 127  # as a shell says it
+STORE_SECONDS = 30.0  # for one verb; a `record` may take its own time inside one
+
+
+class SystemClock:
+    """The real clock."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelayProcess:
+    """What a relay process is made of.
+
+    app_spec: `module:name` of the app, so that suspects can be run in a child process; None = they run in this one.
+    only: handle just these destinations. name: shown in `status`. alone_module: what `python -m` runs as that child.
+    """
+
+    app: App
+    dsn: str
+    limits: RelayLimits = field(default_factory=RelayLimits)
+    app_spec: str | None = None
+    only: Sequence[str] = ()
+    name: str = ""
+    partition_days: float = 7.0
+    partitions_ahead: int = 4
+    retention_days: float | None = None
+    alone_module: str = "redrive.relay.alone"
+
+
+async def run_relay(process: RelayProcess, *, events: Events | None = None, signals: bool = True) -> None:
+    """Until SIGTERM, SIGINT or cancellation; a cancellation stops gracefully too.
+
+    Raises SchemaError on a database of another version, NotFound for a destination that the app does not have.
+    """
+    events = events or Events()
+    clock, random = SystemClock(), SystemRandom()
+    destinations = _destinations(process)
+    worker = new_worker(random)
+    async with _store(process, f"redrive relay {process.name}".strip()) as store:
+        await _require_schema(process, store, events=events)
+        relay = _relay(process, store, destinations, worker, random=random, events=events)
+        run_alone = child(process) if process.app_spec else in_this_process(process, store, destinations, events=events)
+        suspects = Suspects(store, list(destinations), run_alone, clock=clock, random=random, events=events)
+        duties = [*_engine_duties(process, events), *process.app.duties.values()]
+        alone = asyncio.create_task(suspects.run())
+        upkeep = asyncio.create_task(run_duties(store, duties, worker=worker, clock=clock, events=events))
+        running = asyncio.create_task(relay.run())
+
+        def stop() -> None:
+            relay.stop()
+            if not alone.cancelling():  # once: its child stops gracefully too, and a second time would kill it
+                alone.cancel()
+
+        if signals:
+            _stop_on_signals(stop, [running, alone])
+        try:
+            await _until_ended(stop, running, [alone, upkeep])
+        finally:
+            stop()
+            await _end([upkeep])
+            await asyncio.gather(alone, return_exceptions=True)
+
+
+async def run_suspects(process: RelayProcess, worker: WorkerId, *, events: Events | None = None) -> None:
+    """In the child: run suspects one at a time under this worker id, until none is left."""
+    events = events or Events()
+    destinations = _destinations(process)
+    async with _store(process, "redrive suspects") as store:
+        relay = _relay(process, store, destinations, worker, random=SystemRandom(), events=events, suspects_only=True)
+        running = asyncio.create_task(relay.run())
+        _stop_on_signals(relay.stop, [running])
+        await running
+
+
+def run_to_exit(main: Coroutine[Any, Any, None]) -> NoReturn:
+    """Run until it returns, then end the process, whatever handlers are still stuck in a thread or ignore their
+    cancellation: they were settled as Unknown, and nothing of them may keep the process from ending."""
+    code = 0
+    try:
+        asyncio.new_event_loop().run_until_complete(main)
+    except BaseException:  # cancelled by a second signal too: the process ends all the same
+        traceback.print_exc()
+        code = 1
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def child(process: RelayProcess) -> RunAlone:
+    """Suspects in a process of their own (`python -m redrive.relay.alone`)."""
+
+    async def run_alone(worker: WorkerId) -> int:
+        settings = {
+            "app": process.app_spec,
+            "only": list(process.only),
+            "limits": asdict(process.limits),
+            "worker": str(worker),
+        }
+        try:
+            started = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                process.alone_module,
+                stdin=asyncio.subprocess.PIPE,
+                env=_child_environment(process.dsn),
+            )
+        except OSError:  # no memory, no process left: later
+            return CHILD_NOT_STARTED
+        try:
+            await started.communicate(json_bytes(settings))
+            return started.returncode or 0
+        finally:
+            if started.returncode is None:
+                await _end_child(started, seconds=process.limits.stop_seconds + CHILD_END_SECONDS)
+
+    return run_alone
+
+
+def in_this_process(
+    process: RelayProcess, store: PostgresStore, destinations: Mapping[str, Destination], *, events: Events
+) -> RunAlone:
+    """Suspects one at a time, but here: for an app that cannot be imported by name."""
+
+    async def run_alone(worker: WorkerId) -> int:
+        relay = _relay(process, store, destinations, worker, random=SystemRandom(), events=events, suspects_only=True)
+        running = asyncio.create_task(relay.run())
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            relay.stop()  # as a child does it: a stop is no crash
+            await running
+            raise
+        return 0
+
+    return run_alone
+
+
+def _store(process: RelayProcess, name: str) -> PostgresStore:
+    seconds = max(STORE_SECONDS, process.limits.record_timeout_seconds + 5)
+    return PostgresStore(process.dsn, connections=CONNECTIONS, name=name, timeout_seconds=seconds)
+
+
+async def _require_schema(process: RelayProcess, store: PostgresStore, *, events: Events) -> None:
+    """The engine's and that of every system in the app; a database that is away is waited for."""
+    sets = [MigrationSet(s.name, s.migrations) for s in process.app.systems.values() if s.migrations is not None]
+    while True:
+        try:
+            return await require_schema(store, sets)
+        except TransientFailure:
+            events.emit("relay.unreachable", during="start", tries=0)
+            await asyncio.sleep(UNREACHABLE_SECONDS)
+
+
+def _relay(
+    process: RelayProcess,
+    store: PostgresStore,
+    destinations: Mapping[str, Destination],
+    worker: WorkerId,
+    *,
+    random: Random,
+    events: Events,
+    suspects_only: bool = False,
+) -> Relay:
+    info = RelayInfo(
+        worker=worker,
+        name=process.name or f"{socket.gethostname()}:{os.getpid()}",
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        version=redrive.__version__,
+        destinations=sorted(destinations),
+        records=[name for name, destination in destinations.items() if destination.record is not None],
+        policies={name: destination.rules.version for name, destination in destinations.items()},
+        suspects_only=suspects_only,
+    )
+    return Relay(
+        store,
+        destinations,
+        info=info,
+        limits=process.limits,
+        clock=SystemClock(),
+        random=random,
+        events=events,
+    )
+
+
+def _destinations(process: RelayProcess) -> dict[str, Destination]:
+    destinations = process.app.only(process.only)
+    if not destinations:
+        raise SettingsError("The app declares no destination, so a relay would have nothing to do.")
+    return destinations
+
+
+def _engine_duties(process: RelayProcess, events: Events) -> list[redrive.app.Duty]:
+    return engine_duties(
+        reap_every_seconds=process.limits.reap_every_seconds,
+        partition_days=process.partition_days,
+        partitions_ahead=process.partitions_ahead,
+        retention_days=process.retention_days,
+        events=events,
+    )
+
+
+def _stop_on_signals(stop: Callable[[], None], tasks: Sequence[asyncio.Task[None]]) -> None:
+    """The first signal stops, the second ends."""
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        for task in tasks:
+            task.cancel()
+
+    def first(number: signal.Signals) -> None:
+        stop()
+        loop.add_signal_handler(number, end)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, first, number)
+
+
+async def _until_ended(
+    stop: Callable[[], None], running: asyncio.Task[None], beside: Sequence[asyncio.Task[None]]
+) -> None:
+    """Work beside the path that fails stops the relay, loudly: without a reaper or suspects it would only seem well."""
+    try:
+        await asyncio.wait([running, *beside], return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        stop()
+    else:
+        if not running.done():
+            stop()
+    with suppress(asyncio.CancelledError):
+        await running
+    for task in beside:
+        if task.done() and not task.cancelled():
+            task.result()
+
+
+async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _end_child(child: asyncio.subprocess.Process, *, seconds: float) -> None:
+    """Ask it to stop; a child that does not is killed, and the lease that it leaves is reaped."""
+    with suppress(ProcessLookupError):
+        os.kill(child.pid, signal.SIGTERM)  # terminate() may take the exit status away from whoever waits for it
+    try:
+        async with asyncio.timeout(seconds):
+            await child.wait()
+    except TimeoutError:
+        pass
+    finally:
+        if child.returncode is None:
+            os.kill(child.pid, signal.SIGKILL)
+    await child.wait()
+
+
+def _child_environment(dsn: str) -> dict[str, str]:
+    """The DSN travels in the environment, not on the command line, where everybody could read its password."""
+    return {**os.environ, "REDRIVE_DSN": dsn}
+
+
+def json_bytes(value: object) -> bytes:
+    import json
+
+    return json.dumps(value).encode()
+
+
+def worker_from(text: str) -> WorkerId:
+    return WorkerId(UUID(text))
