@@ -1,0 +1,83 @@
+"""The app that the relays of a proof run: one destination for each way of dealing with doubt.
+
+Every handler talks to the observer and keeps nothing. `bug` destinations raise on everything while `REDRIVE_PROVE_BUG`
+is set: a bad deploy, which the next one without it mends.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import psycopg
+
+from redrive import completion
+from redrive.answers import Answer
+from redrive.app import App
+from redrive.message import Attempt
+from redrive.policy import Backoff, Policy, Settlement
+from redrive.prove import client, terms
+
+BUG_VARIABLE = "REDRIVE_PROVE_BUG"
+
+_QUICK = Backoff(initial_seconds=0.05, multiplier=2, max_seconds=0.5, jitter="full")
+_DECLARED: dict[str, Any] = {
+    "policy": Policy(
+        attempts=terms.DEFAULT.attempts_max,
+        backoff=_QUICK,
+        lookups=terms.DEFAULT.lookups_max,
+        lookup_backoff=_QUICK,
+        crashes=terms.DEFAULT.crashes_max,
+    ),
+    "timeout_seconds": terms.DEFAULT.timeout_seconds,
+    "concurrency": 8,
+}
+_ASKED: dict[str, Any] = {
+    **_DECLARED,
+    "lookup": client.lookup,
+    "lookup_after_seconds": terms.DEFAULT.lookup_after_seconds,
+}
+
+app = App()
+
+
+async def _validate(message: Attempt) -> None:
+    """Every payload of the proof is a JSON object."""
+    assert isinstance(message.payload, dict)
+
+
+async def _record(conn: Any, attempt: Attempt, settlement: Settlement) -> None:
+    await conn.execute(
+        "INSERT INTO redrive_prove.recorded (message_id, attempt, kind) VALUES (%s, %s, %s)",
+        [attempt.id, attempt.number, settlement.kind.value],
+    )
+
+
+async def _complete(message: Attempt) -> Answer:
+    """Send, then settle in a transaction of our own."""
+    answer = await client.send(message)
+    async with await psycopg.AsyncConnection.connect(os.environ["REDRIVE_DSN"]) as conn:
+        await conn.execute(
+            "INSERT INTO redrive_prove.completed (message_id, attempt) VALUES (%s, %s)", [message.id, message.number]
+        )
+        await completion.acomplete(conn, message, answer)
+    return answer
+
+
+async def _raise_while_badly_deployed(message: Attempt) -> Answer:
+    if os.environ.get(BUG_VARIABLE):
+        raise ZeroDivisionError
+    return await client.send(message)
+
+
+for name in (terms.LOOKUP, *terms.struck("lookup")):
+    app.destination(name, validate=_validate, **_ASKED)(client.send)
+for name in (terms.RECORD, *terms.struck("record")):
+    app.destination(name, record=_record, **_ASKED)(client.send)
+for name in (terms.COMPLETE, *terms.struck("complete")):
+    app.destination(name, **_ASKED)(_complete)
+for name in (terms.RESEND, *terms.struck("resend")):
+    app.destination(name, in_doubt="resend", **_DECLARED)(client.send)
+for name in terms.struck("bug"):
+    app.destination(name, in_doubt="resend", **_DECLARED)(_raise_while_badly_deployed)
+app.destination(terms.HOLD, in_doubt="hold", **_DECLARED)(client.send)

@@ -1,0 +1,259 @@
+"""Faults of every kind, at once, against relays at work; each kind in a thread of its own, drawn from one seed.
+
+`Campaign.run` returns when all faults are injected. What it kills it starts again; what ends without being asked to is
+a violation. Nothing here judges messages: that is the checker's.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from redrive.prove import faults, terms
+from redrive.prove.faults import Act
+from redrive.prove.processes import Process
+from redrive.prove.producer import Order
+from redrive.prove.script import Script
+from redrive.prove.stage import Stage
+from redrive.prove.strikes import Strikes
+
+STEADY: Final = 3
+PRODUCERS: Final = 2
+PRODUCER_PAUSE_SECONDS: Final = 0.05
+KILLED: Final = -signal.SIGKILL
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much of everything. kinds: fault to how often. strikes: how often each step boundary, by act."""
+
+    seed: int
+    kinds: Mapping[str, int]
+    strikes: Sequence[tuple[str, Act]]
+
+    @classmethod
+    def of(cls, *, seed: int, scale: float, own_server: bool) -> Plan:
+        chance = random.Random(seed)
+        kinds = {kind: max(1, round(count * scale)) for kind, count in AT_SCALE_1.items()}
+        if not own_server:
+            kinds.pop("PostgreSQL stopped at once and started")
+        points = faults.failpoints()
+        strikes: list[tuple[str, Act]] = [(point, "kill") for point in points for _ in range(max(1, round(3 * scale)))]
+        strikes += [(point, "stop") for point in ZOMBIES for _ in range(max(2, round(5 * scale)))]
+        chance.shuffle(strikes)
+        return cls(seed=seed, kinds=kinds, strikes=strikes)
+
+
+AT_SCALE_1: Final[Mapping[str, int]] = {
+    "relay killed at random": 50,
+    "relay frozen beyond its lease": 10,
+    "PostgreSQL stopped at once and started": 10,
+    "backend terminated": 30,
+    "reply of PostgreSQL lost": 50,
+    "producer killed": 10,
+    "destination killed": 5,
+}
+# Frozen here, a process wakes up as a zombie: with an outcome that must be refused, or about to send.
+ZOMBIES: Final = ("send.stop", "settle.start", "send.start")
+
+
+@dataclass
+class Tally:
+    """What was injected, and what went wrong with a process that nobody touched."""
+
+    faults: Counter[str] = field(default_factory=Counter)
+    points: Counter[str] = field(default_factory=Counter)
+    complaints: list[str] = field(default_factory=list)
+
+
+class Campaign:
+    """One run of a plan on a stage. `restart`: stops PostgreSQL at once and starts it; `cut`: loses one reply."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        plan: Plan,
+        *,
+        cut: Callable[[], bool],
+        restart: Callable[[], None] | None,
+        progress: Progress,
+    ) -> None:
+        self._stage = stage
+        self._plan = plan
+        self._cut = cut
+        self._restart = restart
+        self._progress = progress
+        self._strikes = Strikes(stage)
+        self._script = Script(seed=plan.seed)
+        self._steady: list[Process] = []
+        self._busy = [threading.Lock() for _ in range(STEADY)]
+        self._producers: list[Process] = []
+        self._runs = 0
+        self._tallying = threading.Lock()
+        self.tally = Tally(points=Counter(dict.fromkeys(faults.failpoints(), 0)))
+
+    def run(self) -> None:
+        """All faults, and all messages."""
+        self._observer = self._stage.observe(self._script)
+        self._steady = [self._start_steady(number) for number in range(STEADY)]
+        self._producers = [self._start_producer(number) for number in range(PRODUCERS)]
+        with ThreadPoolExecutor(terms.STRIKES_AT_ONCE + len(self._plan.kinds)) as pool:
+            jobs = [pool.submit(self._inject, kind, count) for kind, count in self._plan.kinds.items()]
+            jobs += [pool.submit(self._strike, event, act) for event, act in self._plan.strikes]
+            _wait_for_all(jobs, self._stage)
+
+    def finish(self, *, seconds: float) -> float:
+        """No more faults, no more messages: how long it took until everything had ended by itself, or `seconds`."""
+        began = time.monotonic()
+        for producer in self._producers:
+            producer.end()
+        last = [self._stage.relay(f"last-{number}") for number in range(2)]
+        self._stage.wait(self._stage.is_quiet, seconds=seconds)
+        took = time.monotonic() - began
+        for relay in (*self._steady, *last):
+            self._stop(relay)
+        return took
+
+    def _stop(self, relay: Process) -> None:
+        relay.signal(signal.SIGTERM)
+        self._stage.wait(lambda: relay.code is not None, seconds=20.0)
+        if relay.code != 0:
+            self._complain(relay)
+
+    # what runs all the time
+
+    def _start_steady(self, number: int) -> Process:
+        return self._stage.relay(f"steady-{number}", only=terms.DESTINATIONS)
+
+    def _start_producer(self, number: int) -> Process:
+        """It goes on until it is killed; started again it has a name of its own, and so other keys."""
+        self._runs += 1
+        order = Order(
+            name=f"producer-{number}-{self._runs}",
+            count=sys.maxsize,
+            destinations=list(terms.DESTINATIONS),
+            seed=self._plan.seed,
+            pause_seconds=PRODUCER_PAUSE_SECONDS,
+        )
+        return self._stage.produce(order)
+
+    def _complain(self, relay: Process) -> None:
+        said = relay.said.read_text("utf-8", "replace").strip().splitlines()
+        with self._tallying:
+            self.tally.complaints.append(
+                f"Relay {relay.name} (pid {relay.pid}) ended with {relay.code}: {said[-1] if said else 'no word'}"
+            )
+
+    # faults
+
+    def _strike(self, event: str, act: Act) -> None:
+        met = self._strikes.strike(event, act=act)
+        with self._tallying:
+            kind = "relay killed at a step boundary" if act == "kill" else "relay frozen at a step boundary"
+            self.tally.faults[kind] += met
+            if act == "kill":
+                self.tally.points[event] += met
+            self._progress("step boundaries", sum(self.tally.points.values()), len(self._plan.strikes))
+
+    def _inject(self, kind: str, count: int) -> None:
+        chance = random.Random(f"{self._plan.seed}/{kind}")
+        inject = self._kinds()[kind]
+        for done in range(1, count + 1):
+            self._pause(chance.uniform(*PAUSES.get(kind, PAUSE)))
+            happened = inject(chance)
+            with self._tallying:
+                self.tally.faults[kind] += happened
+            self._progress(kind, done, count)
+
+    def _kinds(self) -> dict[str, Callable[[random.Random], bool]]:
+        return {
+            "relay killed at random": self._kill_relay,
+            "relay frozen beyond its lease": self._freeze_relay,
+            "PostgreSQL stopped at once and started": self._restart_server,
+            "backend terminated": self._terminate_backend,
+            "reply of PostgreSQL lost": lambda _: self._cut(),
+            "producer killed": self._kill_producer,
+            "destination killed": self._kill_observer,
+        }
+
+    def _pause(self, seconds: float) -> None:
+        self._stage.wait(lambda: False, seconds=seconds)
+
+    def _kill_relay(self, chance: random.Random) -> bool:
+        number = chance.randrange(STEADY)
+        with self._busy[number]:
+            relay = self._steady[number]
+            relay.signal(signal.SIGKILL)
+            if relay.wait(10.0) != KILLED:
+                self._complain(relay)
+            self._steady[number] = self._start_steady(number)
+        return True
+
+    def _freeze_relay(self, chance: random.Random) -> bool:
+        number = chance.randrange(STEADY)
+        with self._busy[number]:
+            relay = self._steady[number]
+            relay.signal(signal.SIGSTOP)
+            try:
+                self._pause(chance.uniform(1.2, 2.5) * self._stage.terms.lease_seconds)
+            finally:
+                relay.signal(signal.SIGCONT)
+        return True
+
+    def _restart_server(self, _: random.Random) -> bool:
+        assert self._restart is not None
+        self._restart()
+        return True
+
+    def _terminate_backend(self, _: random.Random) -> bool:
+        terminated = self._stage.value(
+            "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name LIKE 'redrive%%' ORDER BY random() LIMIT 1) one"
+        )
+        return bool(terminated)
+
+    def _kill_producer(self, chance: random.Random) -> bool:
+        number = chance.randrange(PRODUCERS)
+        producer = self._producers[number]
+        alive = producer.code is None
+        producer.signal(signal.SIGKILL)
+        producer.wait(10.0)
+        self._producers[number] = self._start_producer(number)
+        return alive
+
+    def _kill_observer(self, _: random.Random) -> bool:
+        self._observer.signal(signal.SIGKILL)
+        self._observer.wait(10.0)
+        self._observer = self._stage.observe(self._script)
+        return True
+
+
+PAUSE: Final = (0.3, 1.5)
+PAUSES: Final[Mapping[str, tuple[float, float]]] = {
+    "PostgreSQL stopped at once and started": (3.0, 8.0),
+    "relay frozen beyond its lease": (1.0, 3.0),
+    "destination killed": (3.0, 8.0),
+    "producer killed": (2.0, 5.0),
+}
+
+
+def _wait_for_all(jobs: Sequence[Future[Any]], stage: Stage) -> None:
+    """The first failure ends the rest at once."""
+    try:
+        for job in jobs:
+            job.result()
+    except BaseException:
+        for job in jobs:
+            job.cancel()
+        stage.end()
+        raise

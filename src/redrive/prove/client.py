@@ -1,0 +1,77 @@
+"""How the handlers of the proof reach the observer: one connection, one line out, one line in.
+
+What goes wrong on the wire is raised as Python raises it, so that the engine's own table of network errors judges it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+from typing import Any
+
+from redrive.answers import Absent, Answer, CannotTell, Delivered, Found, LookupAnswer, Retryable, Terminal, Unknown
+from redrive.message import Attempt
+
+SOCKET_VARIABLE = "REDRIVE_PROVE_OBSERVER"
+
+
+async def send(message: Attempt) -> Answer:
+    """The handler of every destination of the proof."""
+    reply = await _call("send", message)
+    match reply.get("answer"):
+        case "done":
+            return Delivered(reference=reply["reference"])
+        case "refused":
+            return Terminal("REFUSED")
+        case "busy":
+            return Retryable("BUSY", retry_after=reply["retry_after"])
+        case _:
+            return Unknown("GARBAGE")
+
+
+async def lookup(message: Attempt) -> LookupAnswer:
+    reply = await _call("lookup", message)
+    match reply.get("answer"):
+        case "found":
+            return Found(reference=reply["reference"])
+        case "absent":
+            return Absent()
+        case _:
+            return CannotTell()
+
+
+async def _call(call: str, message: Attempt) -> dict[str, Any]:
+    reader, writer = await _connect()
+    try:
+        writer.write(_request(call, message))
+        line = await reader.readline()
+    finally:
+        writer.close()
+    if not line.endswith(b"\n"):
+        raise ConnectionResetError
+    try:
+        reply = json.loads(line)
+    except ValueError:
+        return {}
+    return reply if isinstance(reply, dict) else {}
+
+
+async def _connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    try:
+        return await asyncio.open_unix_connection(os.environ[SOCKET_VARIABLE])
+    except FileNotFoundError:  # it is being restarted: to a client of a Unix socket that is a refused connection
+        raise ConnectionRefusedError from None
+
+
+def _request(call: str, message: Attempt) -> bytes:
+    values = {
+        "call": call,
+        "destination": message.destination,
+        "id": str(message.id),
+        "attempt": message.number,
+        "token": message.token,
+        "body": base64.b64encode(message.body).decode("ascii"),
+    }
+    return json.dumps(values).encode() + b"\n"

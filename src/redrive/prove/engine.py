@@ -1,0 +1,180 @@
+"""`redrive prove engine`: the engine's guarantees, run here and now, with real processes and real faults.
+
+A server and a directory of its own (or, with a DSN, a database of its own on that server), relays, producers, an
+observer; then faults until the plan is done, quiescence, and the checker's verdict. Everything that was made is taken
+away again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psycopg
+from psycopg import conninfo, sql
+
+from redrive.operate import embedded
+from redrive.prove import report
+from redrive.prove.campaign import Campaign, Plan, Progress
+from redrive.prove.proxy import Proxy
+from redrive.prove.report import Report
+from redrive.prove.stage import Stage
+from redrive.store import migrate
+
+# lease + reap + the time for which a killed reaper keeps its duty, then lookups and retries of what was in doubt.
+DUTY_KEPT_SECONDS: Final = 10.0
+RETRIES_SECONDS: Final = 20.0
+
+
+@dataclass(frozen=True)
+class Database:
+    """dsn: a migrated database of its own. restart: stops its server and starts it; None where it is not ours."""
+
+    dsn: str
+    server: str
+    restart: Callable[[], None] | None
+
+
+def prove(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> Report:
+    """Run it; the report says what was found."""
+    began = time.monotonic()
+    with _place() as place, _database(place, dsn) as database, _wire(place, database.dsn, seed) as wire:
+        with Stage(place, database.dsn, wire=wire.dsn) as stage:
+            stage.prepare()
+            plan = Plan.of(seed=seed, scale=scale, own_server=database.restart is not None)
+            campaign = Campaign(stage, plan, cut=wire.lose_reply, restart=database.restart, progress=progress)
+            campaign.run()
+            return _judged(stage, campaign, database, seed=seed, scale=scale, began=began)
+
+
+def _judged(stage: Stage, campaign: Campaign, database: Database, *, seed: int, scale: float, began: float) -> Report:
+    quiet_seconds_max = stage.terms.lease_seconds + stage.terms.reap_every_seconds + DUTY_KEPT_SECONDS + RETRIES_SECONDS
+    quiet_seconds = campaign.finish(seconds=quiet_seconds_max)
+    evidence = stage.evidence()
+    verdict = stage.verdict()
+    unmet = [f"[step boundaries] {name} was never met." for name, count in campaign.tally.points.items() if not count]
+    ended = [f"[processes] {complaint}" for complaint in campaign.tally.complaints]
+    return Report(
+        seed=seed,
+        scale=scale,
+        commit=report.commit(),
+        server=database.server,
+        terms=stage.terms.printed(),
+        seconds=time.monotonic() - began,
+        quiet_seconds=quiet_seconds,
+        quiet_seconds_max=quiet_seconds_max,
+        counts=verdict.counts,
+        faults=dict(campaign.tally.faults),
+        destination_faults=dict(Counter(line["fault"] for line in evidence.lines("request") if line["fault"])),
+        points=dict(campaign.tally.points),
+        violations=[*verdict.sentences, *ended, *unmet],
+    )
+
+
+@contextmanager
+def _place() -> Iterator[Path]:
+    """A directory with a short path that the server's user can pass, whoever that is."""
+    place = Path(tempfile.mkdtemp(prefix="redrive-prove-"))
+    place.chmod(0o711)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _database(place: Path, dsn: str | None) -> Iterator[Database]:
+    if dsn is None:
+        with _own_server(place / "data") as server:
+            name = f"PostgreSQL {server.running.major}, embedded"
+            yield _migrated(server.running.dsn, name, restart=server.restart)
+    else:
+        with _own_database(dsn) as made:
+            yield _migrated(made, "PostgreSQL of --dsn, in a database of its own", restart=None)
+
+
+def _migrated(dsn: str, server: str, *, restart: Callable[[], None] | None) -> Database:
+    migrate.upgrade(dsn)
+    return Database(dsn, server, restart)
+
+
+class _OwnServer:
+    """An embedded server that can be stopped as by a power cut."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self.running = embedded.start(data_dir)
+
+    def restart(self) -> None:
+        """Nothing is written down at the end; the next start recovers."""
+        os.kill(self.running.pid, signal.SIGQUIT)
+        while self.running.running:
+            time.sleep(0.02)
+        self.running.close()
+        self.running = embedded.start(self._data_dir)
+
+
+@contextmanager
+def _own_server(data_dir: Path) -> Iterator[_OwnServer]:
+    server = _OwnServer(data_dir)
+    try:
+        yield server
+    finally:
+        server.running.stop()
+        server.running.close()
+
+
+@contextmanager
+def _own_database(dsn: str) -> Iterator[str]:
+    name = f"redrive_prove_{secrets.token_hex(6)}"
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
+    try:
+        yield conninfo.make_conninfo(dsn, dbname=name)
+    finally:
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            conn.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+class _Wire:
+    """The proxy in a thread of its own."""
+
+    def __init__(self, proxy: Proxy, loop: asyncio.AbstractEventLoop) -> None:
+        self._proxy = proxy
+        self._loop = loop
+        self.dsn = proxy.dsn
+
+    def lose_reply(self) -> bool:
+        async def lose() -> bool:
+            return self._proxy.lose_reply()
+
+        return asyncio.run_coroutine_threadsafe(lose(), self._loop).result()
+
+
+@contextmanager
+def _wire(place: Path, dsn: str, seed: int) -> Iterator[_Wire]:
+    directory = place / "wire"
+    directory.mkdir()
+    proxy = Proxy(directory, dsn, seed=seed)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(proxy.__aenter__(), loop).result()
+    try:
+        yield _Wire(proxy, loop)
+    finally:
+        asyncio.run_coroutine_threadsafe(proxy.__aexit__(None, None, None), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(5.0)

@@ -1,0 +1,78 @@
+"""Logs that outlive a killed writer: one JSON object a line, appended, on disk before anybody acts on it.
+
+Written by processes that are not the engine (observer, producers) and read by the checker. A line that a kill has cut
+in the middle never happened: whoever opens the file again ends it, and a reader leaves it out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+Line = dict[str, Any]
+
+
+class Journal:
+    """One file, opened for appending. `write` returns when the line is on disk; a writer that nobody kills may waive
+    that with `durable=False`."""
+
+    def __init__(self, path: Path, *, durable: bool = True) -> None:
+        self._durable = durable
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        if path.stat().st_size and path.read_bytes()[-1:] != b"\n":
+            os.write(self._file, b"\n")
+
+    def write(self, **values: Any) -> None:
+        os.write(self._file, _encoded(values))
+        if self._durable:
+            os.fsync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class SharedJournal(Journal):
+    """The same for many writers in one event loop: whoever comes while a flush is under way shares the next one."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._lines: list[bytes] = []
+        self._flushed: asyncio.Future[None] | None = None
+        self._flushing = asyncio.Lock()
+
+    async def append(self, **values: Any) -> None:
+        """Keeps the order of the calls; returns when the line is on disk."""
+        self._lines.append(_encoded(values))
+        if self._flushed is None:
+            self._flushed = asyncio.get_running_loop().create_future()
+        mine = self._flushed
+        async with self._flushing:
+            if not mine.done():
+                await self._flush(mine)
+
+    async def _flush(self, flushed: asyncio.Future[None]) -> None:
+        lines, self._lines, self._flushed = self._lines, [], None
+        os.write(self._file, b"".join(lines))
+        await asyncio.to_thread(os.fsync, self._file)
+        flushed.set_result(None)
+
+
+def read(path: Path) -> Iterator[Line]:
+    """Every whole line, in the order in which they were written."""
+    if not path.exists():
+        return
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            yield value
+
+
+def _encoded(values: Line) -> bytes:
+    return json.dumps(values, separators=(",", ":")).encode() + b"\n"

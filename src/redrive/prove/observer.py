@@ -1,0 +1,142 @@
+"""The destination as a process of its own, which writes down every request and every effect before it answers.
+
+    python -m redrive.prove.observer SOCKET LOG   with a script of faults as JSON on standard input
+
+One JSON object a line in, one out, over a Unix socket. Its log is the witness against which the engine is checked: it
+is on disk before an answer leaves, and a restart reads it again. It remembers tokens where it is told to, as a rail
+that can be asked does: a second send of the same token has no second effect and is written down as a repeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from redrive.prove import journal, script
+
+MAX_LINE_BYTES = 1_000_000
+
+
+class Observer:
+    """remembers: destinations that know a token again. A ledger of effects, rebuilt from the log at every start."""
+
+    def __init__(self, log: Path, faults: script.Script, *, remembers: frozenset[str] = frozenset()) -> None:
+        self._requests: Counter[tuple[str, str]] = Counter()
+        self._effects: dict[str, str] = {}
+        self._sending: Counter[str] = Counter()
+        self._count = 0
+        for line in journal.read(log):
+            self._remember(line)
+        self._journal = journal.SharedJournal(log)
+        self._script = faults
+        self._remembers = remembers
+
+    def _remember(self, line: journal.Line) -> None:
+        if line["log"] == "request":
+            self._requests[line["call"], line["id"]] += 1
+        elif line["log"] == "effect":
+            self._effects.setdefault(line["token"], line["reference"])
+            self._count += 1
+
+    async def serve(self, socket: Path) -> asyncio.Server:
+        socket.unlink(missing_ok=True)  # noqa: ASYNC240 - before it serves anybody
+        return await asyncio.start_unix_server(self._connection, socket, limit=MAX_LINE_BYTES)
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
+            while line := await reader.readline():
+                if not await self._request(json.loads(line), reader, writer):
+                    break
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    async def _request(self, asked: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; False when the connection is to be closed on it."""
+        call, message = asked["call"], asked["id"]
+        self._requests[call, message] += 1
+        fault = self._script.fault(call, message, self._requests[call, message])
+        body = base64.b64decode(asked["body"])
+        noted = {name: asked[name] for name in ("call", "destination", "id", "attempt", "token")}
+        await self._journal.append(
+            log="request", **noted, sha256=hashlib.sha256(body).hexdigest(), at=time.time(), fault=fault
+        )
+        if call == "lookup":
+            return await self._lookup(noted, fault, writer)
+        self._sending[asked["token"]] += 1
+        try:
+            return await self._send(noted, fault, reader, writer)
+        finally:
+            self._sending[asked["token"]] -= 1
+
+    async def _send(
+        self, asked: dict[str, Any], fault: str | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        match fault:
+            case "reset":
+                return False
+            case "hang":
+                await reader.read()
+                return False
+            case "refuse":
+                return await self._answer(writer, asked, answer="refused")
+            case "busy":
+                return await self._answer(writer, asked, answer="busy", retry_after=script.RETRY_AFTER_SECONDS)
+            case "slow":
+                await asyncio.sleep(script.SLOW_SECONDS)
+        reference = await self._effect(asked)
+        match fault:
+            case "lost_reply":
+                return False
+            case "garbage":
+                writer.write(b"\xff<html>it may have worked\n")
+                return True
+        return await self._answer(writer, asked, answer="done", reference=reference)
+
+    async def _effect(self, asked: dict[str, Any]) -> str:
+        known = self._effects.get(asked["token"])
+        if known is not None and asked["destination"] in self._remembers:
+            await self._journal.append(log="repeat", **asked, reference=known, at=time.time())
+            return known
+        self._count += 1
+        reference = f"effect-{self._count}"
+        # In the ledger at once: whoever asks while the line is on its way to the disk must not hear "absent".
+        self._effects.setdefault(asked["token"], reference)
+        await self._journal.append(log="effect", **asked, reference=reference, at=time.time())
+        return reference
+
+    async def _lookup(self, asked: dict[str, Any], fault: str | None, writer: asyncio.StreamWriter) -> bool:
+        if fault == "lookup_lost":
+            return False
+        if fault == "cannot_tell" or self._sending[asked["token"]]:
+            return await self._answer(writer, asked, answer="cannot_tell")
+        reference = self._effects.get(asked["token"])
+        if reference is None:
+            return await self._answer(writer, asked, answer="absent")
+        return await self._answer(writer, asked, answer="found", reference=reference)
+
+    async def _answer(self, writer: asyncio.StreamWriter, asked: dict[str, Any], **answer: Any) -> bool:
+        """What we are about to say is written down too; whether it arrives is another matter."""
+        await self._journal.append(log="answer", **asked, **answer, at=time.time())
+        writer.write(json.dumps(answer).encode() + b"\n")
+        return True
+
+
+async def main(socket: Path, log: Path, settings: dict[str, Any]) -> None:
+    faults = script.Script(**settings.get("script", {"send": {}, "lookup": {}}))
+    observer = Observer(log, faults, remembers=frozenset(settings.get("remembers", ())))
+    server = await observer.serve(socket)
+    async with server:
+        await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.stdin.read() or "{}")))

@@ -1,0 +1,136 @@
+"""The processes of a proof: started in sessions of their own, ended by their ids, none left behind.
+
+A relay may leave a child (the one that runs suspects) when it is killed; both are in one process group, which `end`
+ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+END_SECONDS = 10.0
+
+
+class Ended(Exception):
+    """The proof was ended while something was waited for, or about to be started."""
+
+
+class Process:
+    """One Python module that runs as a process; its settings go to standard input, what it says to a file."""
+
+    def __init__(
+        self, name: str, module: str, *arguments: str, settings: object, environment: Mapping[str, str], said: Path
+    ) -> None:
+        self.name = name
+        self.said = said
+        with said.open("ab") as file:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=file,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+        assert self._child.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._child.stdin.write(json.dumps(settings).encode())
+            self._child.stdin.close()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def code(self) -> int | None:
+        """How it ended; None while it runs."""
+        return self._child.poll()
+
+    @property
+    def frozen(self) -> bool:
+        """Whether it was stopped by SIGSTOP."""
+        return state_of(self.pid) == "T"
+
+    def signal(self, number: signal.Signals) -> None:
+        """To this process alone, not to its children."""
+        if self.code is None:
+            os.kill(self.pid, number)
+
+    def wait(self, seconds: float) -> int:
+        """How it ended, within that time."""
+        return self._child.wait(seconds)
+
+    def end(self) -> None:
+        """It and whatever it has started, at once."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._child.wait(END_SECONDS)
+
+
+class Processes:
+    """All processes of one proof. As a context manager it ends what still runs."""
+
+    def __init__(self, place: Path, environment: Mapping[str, str]) -> None:
+        self._place = place
+        self._environment = environment
+        self._started: list[Process] = []
+        self._count = 0
+        self._ended = False
+
+    def start(
+        self,
+        name: str,
+        module: str,
+        *arguments: str,
+        settings: object = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:
+        if self._ended:
+            raise Ended
+        self._count += 1
+        said = self._place / f"{self._count:04}-{name}.out"
+        process = Process(
+            name,
+            module,
+            *arguments,
+            settings=settings,
+            environment={**self._environment, **(environment or {})},
+            said=said,
+        )
+        self._started.append(process)
+        return process
+
+    def said(self) -> Sequence[Path]:
+        """What processes have printed, where they have printed anything: normally nothing."""
+        return [process.said for process in self._started if process.said.stat().st_size]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """All of them, at once; none is started any more."""
+        self._ended = True
+        for process in self._started:
+            process.end()
+
+
+def state_of(pid: int) -> str:
+    """The letter of /proc/pid/stat (R, S, T, Z …), empty when there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        return ""

@@ -1,0 +1,106 @@
+"""A producer process of a proof: business rows and messages in one transaction, written down by its own hand.
+
+    python -m redrive.prove.producer LOG   with its settings as JSON on standard input, the database in REDRIVE_DSN
+
+The intent is on disk before BEGIN and the acknowledgement after COMMIT, so that whatever the process and the database
+do in between, the checker knows what was promised: acknowledged must be there, never intended must not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+import redrive
+from redrive.prove.journal import Journal
+
+TENANT = "proof"
+ROLLBACK_SHARE = 0.08
+DUPLICATE_SHARE = 0.10
+RECONNECT_SECONDS = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What to produce. name: unique per process, part of every key. pause_seconds: between two messages.
+
+    plain: no rollbacks and no duplicates. payload: what every body carries besides its number.
+    """
+
+    name: str
+    count: int
+    destinations: list[str]
+    seed: int = 0
+    pause_seconds: float = 0.0
+    plain: bool = False
+    payload: dict[str, Any] = field(default_factory=dict)
+
+
+def produce(dsn: str, log: Path, order: Order, *, durable: bool = True) -> None:
+    """All of it; a connection that is lost is made again, and what was under way stays unknown."""
+    journal = Journal(log, durable=durable)
+    chance = random.Random(f"{order.seed}/{order.name}")
+    number = 0
+    while number < order.count:
+        with contextlib.suppress(psycopg.OperationalError), psycopg.connect(dsn) as conn:
+            while number < order.count:
+                number += 1  # before anything can fail: what was under way is not tried again
+                _one(conn, journal, order, number - 1, chance)
+                time.sleep(order.pause_seconds)
+        time.sleep(RECONNECT_SECONDS if number < order.count else 0.0)
+    journal.write(log="finished", producer=order.name)
+    journal.close()
+
+
+def _one(conn: psycopg.Connection[Any], journal: Journal, order: Order, number: int, chance: random.Random) -> None:
+    again = number > 0 and not order.plain and chance.random() < DUPLICATE_SHARE
+    number = chance.randrange(number) if again else number
+    rolls_back = not order.plain and chance.random() < ROLLBACK_SHARE
+    key = f"{order.name}/{number}"
+    # From the number alone: the same key always has the same content.
+    destination = order.destinations[number % len(order.destinations)]
+    body = json.dumps({**order.payload, "number": number, "by": order.name}).encode()
+    intent = {
+        "tenant": TENANT,
+        "key": key,
+        "destination": destination,
+        "sha256": hashlib.sha256(body).hexdigest(),
+    }
+    journal.write(log="intent", **intent)
+    receipt = _enqueue(conn, intent, body)
+    if rolls_back:
+        conn.rollback()
+        journal.write(log="rolled_back", **intent)
+    else:
+        conn.commit()
+        journal.write(log="ack", **intent, id=str(receipt.id), existed=receipt.already_existed)
+
+
+def _enqueue(conn: psycopg.Connection[Any], intent: dict[str, str], body: bytes) -> redrive.Receipt:
+    conn.execute(
+        "INSERT INTO redrive_prove.business (tenant, key, destination, sha256) VALUES (%(tenant)s, %(key)s,"
+        " %(destination)s, %(sha256)s) ON CONFLICT DO NOTHING",
+        intent,
+    )
+    return redrive.enqueue(
+        conn,
+        intent["destination"],
+        body,
+        key=intent["key"],
+        tenant=intent["tenant"],
+        content_type="application/json",
+    )
+
+
+if __name__ == "__main__":
+    produce(os.environ["REDRIVE_DSN"], Path(sys.argv[1]), Order(**json.loads(sys.stdin.read())))

@@ -1,0 +1,42 @@
+"""A relay process of a proof: `python -m redrive.prove.relay`, its settings as JSON on standard input.
+
+The same `run_relay` that `redrive relay` runs, with a failpoint if the environment names one. The database is in
+`REDRIVE_DSN`, the observer in `REDRIVE_PROVE_OBSERVER`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from redrive.events import Events
+from redrive.prove import faults
+from redrive.relay.limits import RelayLimits
+from redrive.relay.load import load_app
+from redrive.relay.run import RelayProcess, run_relay, run_to_exit
+
+APP = "redrive.prove.app:app"
+
+
+def main() -> None:
+    settings: dict[str, Any] = json.loads(sys.stdin.buffer.read())
+    spec = settings.get("app", APP)
+    events = Events()
+    faults.install(events)
+    process = RelayProcess(
+        app=load_app(spec),
+        dsn=os.environ["REDRIVE_DSN"],
+        limits=RelayLimits(**settings["limits"]),
+        app_spec=spec,
+        only=settings.get("only", ()),
+        name=settings.get("name", "proof"),
+        retention_days=settings.get("retention_days"),
+        alone_module="redrive.prove.alone",
+    )
+    run_to_exit(run_relay(process, events=events))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""What a proof has shown, for people and for programs: everything that is needed to judge it, and to run it again."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """faults: how many of each kind were injected. points: failpoints and how often each was met.
+
+    violations: sentences with ids; none is what we promise. quiet_seconds: from the last fault until nothing was open.
+    """
+
+    seed: int
+    scale: float
+    commit: str | None
+    server: str
+    terms: Mapping[str, Any]
+    seconds: float
+    quiet_seconds: float
+    quiet_seconds_max: float
+    counts: Mapping[str, int]
+    faults: Mapping[str, int]
+    destination_faults: Mapping[str, int]
+    points: Mapping[str, int]
+    violations: Sequence[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+    @property
+    def injected(self) -> int:
+        """All faults of the engine's own side: those after which something could have been lost."""
+        return sum(self.faults.values())
+
+    @property
+    def bound(self) -> float:
+        """With no violation in n faults the rate is below 3/n, at 95 %."""
+        return 3 / max(self.injected, 1)
+
+    def document(self) -> dict[str, Any]:
+        return {**asdict(self), "ok": self.ok, "injected": self.injected, "bound": self.bound}
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        commit = f", commit {self.commit}" if self.commit else ""
+        yield f"redrive prove engine --seed {self.seed} --scale {self.scale:g}{commit}"
+        yield f"{self.server}, {self.seconds:.0f} s"
+        yield from _table("Messages and requests", self.counts)
+        yield from _table("Faults injected", self.faults)
+        yield from _table("Faults of the destination", self.destination_faults)
+        yield from self._points()
+        yield from self._settings()
+        yield ""
+        yield (
+            f"Quiet {self.quiet_seconds:.1f} s after the last fault and the last message"
+            f" (at most {self.quiet_seconds_max:.0f} s are allowed)."
+        )
+        yield from self._verdict()
+
+    def _points(self) -> Iterator[str]:
+        met = [name for name, count in self.points.items() if count]
+        yield ""
+        times = sum(self.points.values())
+        yield f"Step boundaries at which a relay was killed: {len(met)} of {len(self.points)}, {times} times"
+        for name, count in self.points.items():
+            if not count:
+                yield f"  {name} was never met"
+
+    def _settings(self) -> Iterator[str]:
+        yield ""
+        limits = ", ".join(f"{name} {value:g}" for name, value in self.terms["limits"].items())
+        yield f"Relays: {limits}"
+        budgets = ", ".join(f"{name} {self.terms[name]:g}" for name in _BUDGETS)
+        yield f"Destinations: {budgets}"
+
+    def _verdict(self) -> Iterator[str]:
+        yield ""
+        if self.ok:
+            yield f"No violation in {self.injected} faults: at 95 % confidence fewer than {self.bound:.2%} do harm."
+            return
+        yield f"{len(self.violations)} violations:"
+        for sentence in self.violations:
+            yield f"  {sentence}"
+
+
+_BUDGETS = (
+    "attempts_max",
+    "lookups_max",
+    "crashes_max",
+    "timeout_seconds",
+    "lookup_after_seconds",
+)
+
+
+def _table(title: str, values: Mapping[str, int]) -> Iterator[str]:
+    yield ""
+    yield title
+    width = max((len(f"{value:,}") for value in values.values()), default=1)
+    for name, value in values.items():
+        yield f"  {value:>{width},}  {name}"
+
+
+def commit() -> str | None:
+    """The commit of the code that runs, where it runs from a repository."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"],  # noqa: S607 - whichever git
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None

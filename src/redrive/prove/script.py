@@ -1,0 +1,59 @@
+"""What a destination does wrong, decided from a seed and the message alone, so that a run can be repeated.
+
+Only the first few requests for a message meet a fault; then the destination behaves, so that every campaign ends.
+Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+# Of a hundred first requests. Faults after which nobody can tell: lost_reply, garbage, reset, hang.
+SEND_FAULTS: Final[Mapping[str, float]] = {
+    "lost_reply": 8.0,
+    "garbage": 3.0,
+    "reset": 5.0,
+    "slow": 8.0,
+    "hang": 2.0,
+    "refuse": 2.0,
+    "busy": 6.0,
+}
+LOOKUP_FAULTS: Final[Mapping[str, float]] = {"cannot_tell": 10.0, "lookup_lost": 5.0}
+FAULTY_REQUESTS_MAX: Final = 3
+RETRY_AFTER_SECONDS: Final = 0.2
+SLOW_SECONDS: Final = 0.15
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """seed: another one, another script. send, lookup: faults in per cent; empty = it behaves."""
+
+    seed: int = 0
+    send: Mapping[str, float] = field(default_factory=lambda: dict(SEND_FAULTS))
+    lookup: Mapping[str, float] = field(default_factory=lambda: dict(LOOKUP_FAULTS))
+
+    def fault(self, call: str, message: str, nth: int) -> str | None:
+        """What goes wrong with the nth request of this kind for the message, if anything; nth counts from 1."""
+        if nth > FAULTY_REQUESTS_MAX:
+            return None
+        return _pick(self.send if call == "send" else self.lookup, self._draw(call, message, nth))
+
+    def _draw(self, call: str, message: str, nth: int) -> float:
+        digest = hashlib.sha256(f"{self.seed}/{call}/{message}/{nth}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") / 2**64 * 100.0
+
+
+def _pick(faults: Mapping[str, float], drawn: float) -> str | None:
+    for name, share in faults.items():
+        if drawn < share:
+            return name
+        drawn -= share
+    return None
+
+
+def quiet(seed: int = 0) -> Script:
+    """A destination that does nothing wrong."""
+    return Script(seed=seed, send={}, lookup={})

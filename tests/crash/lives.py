@@ -1,0 +1,77 @@
+"""What the crash tests say often: wait until all is quiet, stop a relay, look at a message's life."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from typing import Any, Final, LiteralString
+
+from redrive.prove import journal
+from redrive.prove.processes import Process
+from redrive.prove.producer import Order
+from redrive.prove.stage import Stage
+from redrive.prove.terms import Terms
+
+# A lease as short as the engine allows it to be sensibly, so that the tests heal fast.
+AGREED: Final = Terms(lease_seconds=1.0, reap_every_seconds=0.2)
+# A reaper that was killed at its duty keeps it for ten seconds; then lease, reap, lookups and retries.
+QUIET_SECONDS: Final = 40.0
+
+
+def wait_quiet(stage: Stage, *, seconds: float = QUIET_SECONDS) -> None:
+    """Nothing is pending or leased any more."""
+    assert stage.wait(stage.is_quiet, seconds=seconds), f"still open after {seconds} s: {stage.counts()}"
+
+
+def wait_count(stage: Stage, name: str, least: int, *, seconds: float = QUIET_SECONDS) -> None:
+    """That many messages are pending, leased, parked or closed."""
+    reached = stage.wait(lambda: stage.counts()[name] >= least, seconds=seconds)
+    assert reached, f"waited for {least} {name}: {stage.counts()}"
+
+
+def stop(relay: Process, *, seconds: float = 20.0) -> int:
+    """Ask it to stop; its exit code."""
+    relay.signal(signal.SIGTERM)
+    return relay.wait(seconds)
+
+
+def enqueue(stage: Stage, name: str, destination: str, *, count: int = 1, **payload: Any) -> None:
+    """Messages with the keys name/0, name/1, …"""
+    stage.enqueue(Order(name=name, count=count, destinations=[destination], plain=True, payload=payload))
+
+
+def key_ids(stage: Stage) -> dict[str, str]:
+    """Key to id, of every message."""
+    return dict(rows(stage, "SELECT key, id::text FROM redrive.message"))
+
+
+def rows(stage: Stage, query: LiteralString, *values: object) -> list[Any]:
+    return stage.rows(query, *values)
+
+
+def pass_time(stage: Stage, seconds: float) -> None:
+    """Let that much real time go by: what is tested is that it does."""
+    over = time.monotonic() + seconds
+    assert stage.wait(lambda: time.monotonic() > over, seconds=seconds + 5)
+
+
+def open_gate(stage: Stage, name: str) -> None:
+    (stage.place / f"gate-{name}").touch()
+
+
+def gate(stage: Stage) -> dict[str, str]:
+    """The environment of a relay whose handlers wait for gates."""
+    return {"REDRIVE_TEST_GATE": str(stage.place / "gate")}
+
+
+def sends(stage: Stage) -> Counter[str]:
+    """How often each message was sent, by the observer's log alone."""
+    return Counter(
+        line["id"] for line in journal.read(stage.log) if line["log"] == "request" and line["call"] == "send"
+    )
+
+
+def said(stage: Stage) -> str:
+    """What processes have printed: tracebacks, where something went wrong."""
+    return "\n".join(path.read_text("utf-8", "replace") for path in stage.processes.said())

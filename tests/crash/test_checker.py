@@ -1,0 +1,213 @@
+"""The checker finds what it is there to find: each rule is broken once, by hand, in an otherwise clean run."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from redrive.prove.checker import RULES, check
+from redrive.prove.evidence import Evidence
+from redrive.prove.terms import HOLD, LOOKUP, RECORD, Terms
+
+TERMS = Terms()
+SHA = hashlib.sha256(b"{}").hexdigest()
+WORKER = "w-1"
+IDS = ("m-a", "m-b", "m-c")
+
+
+def message(id: str, destination: str = LOOKUP) -> dict[str, Any]:
+    return {"id": id, "tenant": "proof", "key": f"key-{id}", "destination": destination, "sha256": SHA}
+
+
+def row(id: str, attempt: int, verb: str = "settle", **changes: Any) -> dict[str, Any]:
+    plain = {
+        "id": id,
+        "attempt": attempt,
+        "verb": verb,
+        "destination": LOOKUP,
+        "stage": "first",
+        "version": 1,
+        "settlement": "close",
+        "answer": "delivered",
+        "closed": None,
+        "code": None,
+        "reference": None,
+        "spent": 0,
+        "in_doubt": False,
+        "worker": WORKER,
+        "claimed_at": 10.0 * attempt,
+        "completed_at": 10.0 * attempt + 5,
+    }
+    return {**plain, **changes}
+
+
+def line(log: str, id: str, attempt: int, call: str = "send", **changes: Any) -> dict[str, Any]:
+    plain = {
+        "log": log,
+        "call": call,
+        "id": id,
+        "attempt": attempt,
+        "token": f"token-{id}",
+        "destination": LOOKUP,
+        "sha256": SHA,
+        "at": 10.0 * attempt + 1,
+    }
+    return {**plain, **changes}
+
+
+def produced(log: str, id: str) -> dict[str, Any]:
+    return {"log": log, **message(id)}
+
+
+def registered(id: str) -> dict[str, Any]:
+    return {"tenant": "proof", "key_hash": hashlib.sha256(f"key-{id}".encode()).hexdigest(), "id": id}
+
+
+def clean() -> Evidence:
+    """Three lives: delivered at once; in doubt, absent, sent again; held after one attempt in doubt."""
+    return Evidence(
+        produced=[
+            *(produced("intent", id) for id in IDS),
+            *(produced("ack", id) for id in IDS),
+            produced("intent", "m-gone"),
+            produced("rolled_back", "m-gone"),
+        ],
+        messages=[message("m-a"), message("m-b"), message("m-c", HOLD)],
+        keys=[registered(id) for id in IDS],
+        business=[{"tenant": "proof", "key": f"key-{id}", "destination": LOOKUP, "sha256": SHA} for id in IDS],
+        recorded=[],
+        completed=[],
+        attempts=[
+            row("m-a", 1, closed="delivered", reference="r-1", spent=1),
+            row("m-b", 1, "reap", settlement=None, answer=None, in_doubt=True, code="LEASE_RAN_OUT"),
+            row("m-b", 2, closed="delivered", reference="r-2", spent=1),
+            row(
+                "m-c", 1, destination=HOLD, settlement="park", answer="unknown", code="TIMEOUT", spent=1, in_doubt=True
+            ),
+        ],
+        parked=[
+            {
+                "id": "m-c",
+                "destination": HOLD,
+                "reason": "held",
+                "error_class": "TIMEOUT",
+                "spent": 1,
+                "lookups": 0,
+                "crashes": 0,
+                "attempt": 1,
+                "in_doubt": True,
+            }
+        ],
+        observed=[
+            line("request", "m-a", 1),
+            line("effect", "m-a", 1, reference="r-1"),
+            line("answer", "m-a", 1, answer="done"),
+            line("request", "m-b", 1),
+            line("request", "m-b", 2, "lookup"),
+            line("answer", "m-b", 2, "lookup", answer="absent"),
+            line("request", "m-b", 2),
+            line("effect", "m-b", 2, reference="r-2"),
+            line("answer", "m-b", 2, answer="done"),
+            line("request", "m-c", 1, destination=HOLD),
+            line("effect", "m-c", 1, destination=HOLD, reference="r-3"),
+        ],
+    )
+
+
+def without(rows: Any, **values: Any) -> list[Any]:
+    return [one for one in rows if any(one.get(name) != value for name, value in values.items())]
+
+
+def broken() -> dict[str, Evidence]:
+    """Rule to a run that breaks it."""
+    run = clean()
+    late = {"id": "m-a", "attempt": 1, "worker": WORKER, "answer": "delivered"}
+    pending = {"id": "m-c", "destination": HOLD, "attempt": 1, "spent": 1, "due_at": "now", "suspect": False}
+    busy = row("m-d", 1, settlement="retry", answer="retryable", code="BUSY", spent=1, completed_at=15.0)
+    return {
+        "no loss": replace(run, messages=without(run.messages, id="m-a")),
+        "no ghost": replace(run, messages=[*run.messages, message("m-gone")]),
+        "atomic with the business row": replace(run, business=without(run.business, key="key-m-a")),
+        "one row per key": replace(run, messages=[*run.messages, {**message("m-a2"), "key": "key-m-a"}]),
+        "conservation": replace(run, pending=[pending]),
+        "closed is closed": replace(run, attempts=[*run.attempts, row("m-a", 2)]),
+        "archive complete": replace(run, attempts=without(run.attempts, id="m-b", attempt=1)),
+        "one live attempt": replace(
+            run, attempts=[*run.attempts[:1], {**run.attempts[1], "completed_at": 24.0}, run.attempts[2]]
+        ),
+        "outcome only by the current attempt": replace(run, late=[late]),
+        "budgets": replace(run, attempts=[{**run.attempts[0], "spent": 2}, *run.attempts[1:]]),
+        "record commits with the outcome": replace(run, recorded=[{"id": "m-a", "attempt": 1}]),
+        "quiescent": replace(run, pending=[pending], parked=[]),
+        "every request archived": replace(run, observed=[*run.observed, line("request", "m-a", 7)]),
+        "intent before effect": replace(run, observed=[{**run.observed[0], "at": 9.0}, *run.observed[1:]]),
+        "no request after the outcome": replace(run, observed=[*run.observed, line("request", "m-a", 1, at=16.0)]),
+        "one token, the same bytes": replace(run, observed=[*run.observed, line("request", "m-b", 2, token="another")]),
+        "lookup before a resend": replace(run, observed=without(run.observed, answer="absent")),
+        "hold never resends": replace(
+            run,
+            attempts=[*run.attempts, row("m-c", 2, destination=HOLD, closed=None, in_doubt=True, spent=1)],
+            observed=[*run.observed, line("request", "m-c", 2, destination=HOLD)],
+        ),
+        "one effect where one can ask": replace(
+            run, observed=[*run.observed, line("effect", "m-a", 1, reference="r-9")]
+        ),
+        "delivered means an effect": replace(run, observed=without(run.observed, log="effect", id="m-a")),
+        "an effect is delivered or in doubt": replace(
+            run, attempts=[*run.attempts[:3], {**run.attempts[3], "in_doubt": False, "answer": "terminal"}]
+        ),
+        "Retry-After honoured": replace(
+            run,
+            messages=[*run.messages, message("m-d")],
+            attempts=[
+                *run.attempts,
+                busy,
+                row("m-d", 2, claimed_at=15.1, closed="delivered", reference="r-4", spent=2),
+            ],
+            observed=[*run.observed, line("answer", "m-d", 1, answer="busy", retry_after=0.2)],
+        ),
+    }
+
+
+def test_a_clean_run_has_no_violation() -> None:
+    verdict = check(clean(), TERMS)
+    assert verdict.sentences == []
+    assert verdict.counts["messages"] == 3
+    assert verdict.counts["effects seen"] == 3
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_each_rule_finds_its_violation_and_names_the_message(rule: str) -> None:
+    evidence = broken()[rule]
+    found = check(evidence, TERMS).violations.get(rule, [])
+    assert found
+    assert any(name in found[0] for name in ("m-a", "b", "c", "d", "m-gone"))
+
+
+def test_a_second_send_is_a_violation_unless_its_process_was_frozen_past_its_lease() -> None:
+    run = clean()
+    repeat = line("repeat", "m-b", 2, reference="r-2")
+    assert check(replace(run, observed=[*run.observed, repeat]), TERMS).violations.keys() == {
+        "one effect where one can ask"
+    }
+    frozen = line("repeat", "m-b", 1, reference="r-2", at=40.0)
+    verdict = check(replace(run, observed=[*run.observed, frozen]), TERMS)
+    assert verdict.sentences == []
+    assert verdict.counts["late sends stopped by their token"] == 1
+
+
+def test_an_answered_attempt_without_its_record_is_a_violation() -> None:
+    run = clean()
+    settled = row("m-a", 1, destination=RECORD, closed="delivered", reference="r-1", spent=1)
+    verdict = check(replace(run, attempts=[settled, *run.attempts[1:]]), TERMS)
+    assert list(verdict.violations) == ["record commits with the outcome"]
+
+
+def test_violations_are_counted_beyond_what_is_shown() -> None:
+    run = clean()
+    many = [line("request", "a", number) for number in range(10, 60)]
+    found = check(replace(run, observed=[*run.observed, *many]), TERMS).violations["every request archived"]
+    assert found[-1] == "… and 30 more."

@@ -1,0 +1,40 @@
+"""A relay is killed at every step boundary there is; others heal it, and nothing is lost, doubled or taken back."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from redrive.prove import faults
+from redrive.prove.producer import Order
+from redrive.prove.script import Script
+from redrive.prove.stage import Stage
+from redrive.prove.strikes import Strikes
+from redrive.prove.terms import DESTINATIONS
+from tests.crash.lives import said, stop, wait_quiet
+
+STRIKES_AT_ONCE = 4
+POINTS = faults.failpoints()
+
+
+@pytest.mark.req("G-06")
+@pytest.mark.req("G-14")
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("half", [0, 1])
+def test_a_kill_at_any_step_boundary_heals_and_nothing_is_lost(stage: Stage, half: int) -> None:
+    points = POINTS[half::2]
+    stage.observe(Script(seed=half))
+    stage.produce(Order(name="flow", count=400, destinations=list(DESTINATIONS), pause_seconds=0.01))
+    steady = stage.relay("steady", only=DESTINATIONS)
+    strikes = Strikes(stage)
+    with ThreadPoolExecutor(STRIKES_AT_ONCE) as pool:
+        met = dict(zip(points, pool.map(strikes.strike, points), strict=True))
+    last = stage.relay("last")
+    wait_quiet(stage)
+    codes = [stop(steady), stop(last)]
+
+    assert [point for point in points if not met[point]] == []
+    assert stage.verdict().sentences == [], said(stage)
+    assert codes == [0, 0]
+    assert stage.counts()["leased"] == 0

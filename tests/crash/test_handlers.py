@@ -1,0 +1,42 @@
+"""Handlers may do what they like: none takes the relay down, keeps its claim, or keeps the relay from ending."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.prove.stage import Stage
+from tests.crash.apps import RUDE
+from tests.crash.lives import enqueue, key_ids, rows, said, stop, wait_quiet
+
+APP = "tests.crash.apps:rude"
+POLITE = 50
+EXPECTED = {
+    "raise_cancelled": "CANCELLED",
+    "return_bad_retry_after": "BUSY",  # nonsense is ignored
+    "hang": "TIMEOUT",
+    "swallow_cancellation": "TIMEOUT",
+    "block_a_thread": "TIMEOUT",
+    "return_bad_code": "NOT_A_CODE",
+    "lookup": "LOOKUP_FAILED",
+}
+
+
+@pytest.mark.req("G-10")
+@pytest.mark.req("G-18")
+def test_no_handler_takes_the_relay_down_or_keeps_it_from_ending(stage: Stage) -> None:
+    stage.observe()
+    kinds = [handler.__name__ for handler in RUDE] + ["validate", "lookup"]
+    for kind in kinds:
+        enqueue(stage, kind, kind)
+    enqueue(stage, "polite", "polite", count=POLITE)
+    relay = stage.relay(app=APP)
+    wait_quiet(stage)
+
+    ids = key_ids(stage)
+    parked = dict(rows(stage, "SELECT id::text, error_class FROM redrive.parked"))
+    found = {kind: parked.get(ids[f"{kind}/0"]) for kind in kinds}
+    assert found == {kind: EXPECTED.get(kind, "UNCLASSIFIED") for kind in kinds}
+    assert stage.counts()["closed"] == POLITE
+    assert stage.value("SELECT count(*) FROM redrive.attempt WHERE verb = 'reap'") == 0
+    assert relay.code is None, said(stage)
+    assert stop(relay) == 0, said(stage)

@@ -1,0 +1,46 @@
+"""PostgreSQL goes away while work is in flight, for longer than a lease: nothing of it becomes a crash."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from redrive.prove.stage import Stage
+from redrive.store import migrate
+from tests.conftest import CrashServer
+from tests.crash.lives import AGREED, enqueue, gate, open_gate, pass_time, rows, sends, stop, wait_count, wait_quiet
+from tests.support.scratch import scratch
+
+APP = "tests.crash.apps:gated"
+MESSAGES = 20
+
+
+@pytest.mark.req("G-14")
+def test_an_outage_longer_than_a_lease_turns_no_live_work_into_crashes(crash_server: CrashServer) -> None:
+    server = crash_server()
+    migrate.upgrade(server.dsn)
+    with scratch("redrive-stage-") as place, Stage(place, server.dsn, agreed=AGREED) as stage:
+        stage.prepare()
+        stage.observe()
+        enqueue(stage, "early", "gated", count=MESSAGES, gate="early")
+        enqueue(stage, "late", "gated", count=MESSAGES, gate="late")
+        relays = [stage.relay(f"relay-{n}", app=APP, environment=gate(stage)) for n in range(2)]
+        wait_count(stage, "leased", 2 * MESSAGES)
+
+        os.kill(server.pid, signal.SIGQUIT)
+        assert stage.wait(lambda: not server.running, seconds=20)
+        open_gate(stage, "early")  # these are sent and answered while nobody can write it down
+        assert stage.wait(lambda: len(sends(stage)) == MESSAGES, seconds=20)
+        pass_time(stage, 2 * AGREED.lease_seconds)
+        crash_server(server.data_dir)
+        open_gate(stage, "late")
+        wait_quiet(stage)
+
+        assert [stop(relay) for relay in relays] == [0, 0]
+        assert rows(
+            stage, "SELECT verb, closed, attempt, spent, count(*) FROM redrive.attempt GROUP BY 1, 2, 3, 4"
+        ) == [("settle", "delivered", 1, 1, 2 * MESSAGES)]
+        assert set(sends(stage).values()) == {1}
+        assert stage.verdict().sentences == []

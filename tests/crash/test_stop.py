@@ -1,0 +1,87 @@
+"""SIGTERM: nothing new is claimed, what runs is finished or cut off, nothing stays owned, the process ends with 0."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from redrive.prove.script import Script
+from redrive.prove.stage import Stage
+from tests.crash.lives import (
+    enqueue,
+    gate,
+    key_ids,
+    open_gate,
+    rows,
+    said,
+    sends,
+    stop,
+    wait_count,
+    wait_quiet,
+)
+
+GATED = "tests.crash.apps:gated"
+# Between the reading of the clock and the arrival of the signal a claim may still be under way.
+UNDER_WAY_SECONDS = 0.5
+
+
+@pytest.mark.req("G-09")
+def test_sigterm_under_load_claims_nothing_more_and_leaves_nothing_owned(stage: Stage) -> None:
+    stage.observe(Script(send={"slow": 100}))
+    enqueue(stage, "load", "prove-resend", count=400)
+    relay = stage.relay(only=["prove-resend"])
+    wait_count(stage, "closed", 20)
+
+    signalled_at = stage.value("SELECT extract(epoch FROM clock_timestamp())::float8")
+    assert stop(relay) == 0, said(stage)
+
+    last_claim = stage.value("SELECT extract(epoch FROM max(claimed_at))::float8 FROM redrive.attempt")
+    assert last_claim <= signalled_at + UNDER_WAY_SECONDS
+    counts = stage.counts()
+    assert counts["leased"] == 0
+    assert counts["pending"] > 0
+    assert stage.value("SELECT count(*) FROM redrive.relay") == 0
+    assert stage.value("SELECT count(*) FROM redrive.attempt WHERE verb = 'hand_back' AND spent > 0") == 0
+    assert stage.value("SELECT count(*) FROM redrive.attempt WHERE verb = 'reap'") == 0
+    assert max(sends(stage).values()) == 1
+
+
+@pytest.mark.req("G-09")
+@pytest.mark.req("G-13")
+def test_what_sigterm_cuts_off_is_unknown_and_is_attempted_again(stage: Stage) -> None:
+    stage.observe()
+    enqueue(stage, "stuck", "gated", count=3, gate="shut")
+    relay = stage.relay(app=GATED, limits={"stop_seconds": 0.5}, environment=gate(stage))
+    wait_count(stage, "leased", 3)
+
+    assert stop(relay) == 0, said(stage)
+
+    assert stage.counts()["leased"] == 0
+    assert rows(stage, "SELECT verb, answer, code, in_doubt, count(*) FROM redrive.attempt GROUP BY 1, 2, 3, 4") == [
+        ("settle", "unknown", "CUT_OFF", True, 3)
+    ]
+    open_gate(stage, "shut")
+    again = stage.relay(app=GATED, environment=gate(stage))
+    wait_quiet(stage)
+    assert stop(again) == 0
+    assert stage.counts()["closed"] == 3
+
+
+@pytest.mark.req("G-09")
+@pytest.mark.req("G-18")
+def test_sigterm_stops_the_child_that_runs_suspects_and_is_no_crash(stage: Stage) -> None:
+    stage.observe()
+    enqueue(stage, "suspect", "gated", gate="shut")
+    killed = stage.relay(app=GATED, environment=gate(stage))
+    wait_count(stage, "leased", 1)
+    killed.signal(signal.SIGKILL)
+    relay = stage.relay(app=GATED, limits={"stop_seconds": 0.5}, environment=gate(stage))
+    alone = "SELECT count(*) FROM redrive.lease WHERE alone"
+    assert stage.wait(lambda: stage.value(alone) == 1, seconds=30)
+
+    assert stop(relay) == 0, said(stage)
+
+    assert stage.counts()["leased"] == 0
+    assert rows(stage, "SELECT id::text, crashes FROM redrive.pending") == [(key_ids(stage)["suspect/0"], 0)]
+    assert stage.value("SELECT code FROM redrive.attempt WHERE attempt = 2") == "CUT_OFF"
