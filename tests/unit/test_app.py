@@ -166,7 +166,7 @@ def test_a_word_that_is_not_one_of_the_choices_is_refused(option: str, value: st
         ("token_ttl_seconds", inf),
     ],
 )
-def test_spans_out_of_bounds_are_refused(option: str, value: float) -> None:
+def test_spans_out_of_bounds_are_refused(option: str, value: Any) -> None:
     with pytest.raises(InvalidValue, match=f"{option} of 'mail' is {value}; it must be"):
         declare(**{option: value})
 

@@ -45,7 +45,7 @@ async def make() -> AsyncIterator[Made]:
 
 
 def returned(value: Any) -> Callable[[Attempt], Any]:
-    return lambda given: value
+    return lambda _: value
 
 
 async def test_async_def_runs_on_the_event_loop(make: Made) -> None:

@@ -47,7 +47,7 @@ def test_bounds_are_accepted_and_their_neighbours_refused(name: str) -> None:
 
 
 def test_a_heartbeat_must_come_before_the_lease_is_over() -> None:
-    assert RelayLimits(lease_seconds=5, heartbeat_seconds=4.999)
+    assert RelayLimits(lease_seconds=5, heartbeat_seconds=4.999).heartbeat_seconds == 4.999
     with pytest.raises(SettingsError, match=r"heartbeat_seconds \(5\) must be less than lease_seconds \(5\)"):
         RelayLimits(lease_seconds=5, heartbeat_seconds=5)
 

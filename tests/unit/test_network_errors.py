@@ -109,10 +109,9 @@ def test_an_error_after_the_first_byte_is_unknown(qualified: str) -> None:
         (ConnectionResetError(), Unknown("CONNECTION_LOST")),
         (BrokenPipeError(), Unknown("CONNECTION_LOST")),
         (TimeoutError(), Unknown("TIMEOUT")),
-        (asyncio.TimeoutError(), Unknown("TIMEOUT")),
         (socket.gaierror(socket.EAI_NONAME, "no"), down("NAME_NOT_RESOLVED")),
         (ssl.SSLCertVerificationError(), down("TLS_REFUSED")),
-        (http.client.RemoteDisconnected(), Unknown("CONNECTION_LOST")),
+        (http.client.RemoteDisconnected(""), Unknown("CONNECTION_LOST")),
         (http.client.IncompleteRead(b""), Unknown("CONNECTION_LOST")),
         (asyncio.IncompleteReadError(b"", 1), Unknown("CONNECTION_LOST")),
         (smtplib.SMTPConnectError(421, "no"), down("CONNECTION_REFUSED")),
@@ -197,7 +196,7 @@ def max_retries(reason: object) -> BaseException:
 
 def test_requests_is_judged_by_what_it_wraps() -> None:
     refused = raised("urllib3.exceptions.NewConnectionError")
-    lost = raised("urllib3.exceptions.ProtocolError", "aborted", http.client.RemoteDisconnected())
+    lost = raised("urllib3.exceptions.ProtocolError", "aborted", http.client.RemoteDisconnected(""))
     assert classify(requests_error("ConnectionError", max_retries(refused))) == down("CONNECTION_REFUSED")
     assert classify(requests_error("ConnectionError", lost)) == Unknown("CONNECTION_LOST")
 

@@ -1,0 +1,143 @@
+"""Duties: once at a time over all relays, noted, and no failing one is another's affair (G-17)."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+
+from redrive.app import App, Duty
+from redrive.message import Attempt
+from redrive.ports import Store, TransientFailure
+from redrive.recover.duties import run_duties, run_if_due
+from redrive.relay.loop import new_worker
+from redrive.store.postgres import PostgresStore
+from redrive.testing import ManualClock, ModelStore
+from tests.relay.harness import Seen, processing
+from tests.support import messages as m
+
+pytestmark = pytest.mark.req("G-17")
+
+
+async def test_among_several_loops_one_runs_a_duty_at_a_time(store: PostgresStore) -> None:
+    inside = 0
+    runs: list[int] = []
+
+    async def work(given: Store) -> str:
+        nonlocal inside
+        inside += 1
+        runs.append(inside)
+        await asyncio.sleep(0)
+        inside -= 1
+        return "swept"
+
+    duty = Duty(name="sweep", every_seconds=3600, run_once=work)
+    seen = Seen()
+    workers = [new_worker(Random()) for _ in range(8)]
+    ran = await asyncio.gather(*(run_if_due(store, duty, worker=worker, events=seen.events) for worker in workers))
+    assert ran.count(True) == 1
+    assert runs == [1]
+    rows = await store.rows("SELECT name, result, holder FROM redrive.duty", [])
+    assert [tuple(row) for row in rows] == [("sweep", "swept", None)]
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("data"), SystemExit(1), KeyboardInterrupt()], ids=repr)
+async def test_a_failing_duty_is_noted_and_stops_neither_itself_nor_another(error: BaseException) -> None:
+    store, clock, seen = ModelStore(), ManualClock(), Seen()
+    well: list[int] = []
+
+    async def fail(given: Store) -> str:
+        raise error
+
+    async def work(given: Store) -> int:
+        well.append(1)
+        return len(well)
+
+    duties = [
+        Duty(name="bad", every_seconds=10, run_once=fail),
+        Duty(name="good", every_seconds=10, run_once=work),
+    ]
+    running = asyncio.create_task(run_duties(store, duties, worker=m.WORKER, clock=clock, events=seen.events))
+    for turn in range(1, 4):
+        await seen.that(lambda: clock.sleepers == 2, what="both to wait for their next turn")
+        assert len(well) == turn
+        assert len(seen.of("duty.failed", duty="bad")) == turn
+        store.advance(10)
+        clock.advance(10)
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
+    assert seen.of("duty.failed")[0]["error"] == type(error).__name__
+    assert "data" not in repr(seen.all)
+
+
+async def test_a_rare_duty_does_not_wait_for_its_next_turn_because_the_database_was_away() -> None:
+    class Away(ModelStore):
+        away = True
+
+        async def begin_duty(self, *arguments: object, **options: object) -> bool:
+            if self.away:
+                raise TransientFailure
+            return await super().begin_duty(*arguments, **options)  # type: ignore[arg-type]  # handed on as they are
+
+    store, clock, seen = Away(), ManualClock(), Seen()
+    runs: list[int] = []
+
+    async def work(given: Store) -> None:
+        runs.append(1)
+
+    duty = Duty(name="partitions", every_seconds=3600, run_once=work)
+    running = asyncio.create_task(run_duties(store, [duty], worker=m.WORKER, clock=clock, events=seen.events))
+    await seen.until("relay.unreachable", during="duty")
+    await seen.that(lambda: clock.next_wake == 5.0, what="it to wait five seconds, not an hour")
+    store.away = False
+    clock.advance(5)
+    await seen.that(lambda: clock.next_wake == 3605.0, what="it to wait for its next turn")
+    assert runs == [1]
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_a_process_runs_the_engines_duties_and_the_apps_and_says_what_they_did(
+    database: str, store: PostgresStore, app: App
+) -> None:
+    @app.destination("shop")
+    async def handle(attempt: Attempt) -> None: ...
+
+    @app.duty("greet", every_seconds=3600)
+    async def greet(given: Store) -> str:
+        return "hello"
+
+    @app.duty("broken", every_seconds=3600)
+    async def broken(given: Store) -> str:
+        raise RuntimeError("not today")
+
+    async with processing(database, app) as seen:
+        names = ("reap", "expire", "partitions", "forget_relays", "greet", "broken")
+        for name in names:
+            await seen.until("end_duty.stop", duty=name)
+        assert not any(told for told in seen.of("relay.stopping"))
+    rows = await store.rows("SELECT name, result FROM redrive.duty", [])
+    results = {row[0]: row[1] for row in rows}
+    assert set(results) == set(names)
+    assert (results["greet"], results["broken"]) == ("hello", "failed: RuntimeError")
+
+
+async def test_two_processes_share_the_duties(database: str, store: PostgresStore, app: App) -> None:
+    runs: list[int] = []
+
+    @app.destination("shop")
+    async def handle(attempt: Attempt) -> None: ...
+
+    @app.duty("count", every_seconds=3600)
+    async def count(given: Store) -> None:
+        runs.append(1)
+
+    async with processing(database, app) as one, processing(database, app) as two:
+        for seen in (one, two):
+            await seen.until("begin_duty.stop", duty="count")
+            await seen.until("relay.started")
+        workers = await store.rows("SELECT count(*) FROM redrive.relay", [])
+        assert int(workers[0][0]) == 2
+    assert runs == [1]

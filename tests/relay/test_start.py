@@ -1,0 +1,128 @@
+"""Starting: refused with a clear word where it cannot work, registered where it can, and seen by everybody (G-29)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+
+from redrive.app import App
+from redrive.errors import NotFound, SchemaError, SettingsError
+from redrive.message import Attempt
+from redrive.relay.limits import RelayLimits
+from redrive.relay.run import RelayProcess, _store, run_relay
+from redrive.store import reads
+from redrive.store.postgres import PostgresStore
+from redrive.system import System
+from tests.relay.harness import QUICK, SECONDS_MAX, Seen, enqueue, processing
+from tests.systems import parcels
+
+
+def declare(app: App, *names: str) -> App:
+    for name in names:
+
+        @app.destination(name)
+        async def handle(attempt: Attempt) -> None: ...
+
+    return app
+
+
+async def start(dsn: str, app: App, *only: str) -> None:
+    """Must refuse; a relay that runs is the failure."""
+    process = RelayProcess(app=app, dsn=dsn, only=only, limits=RelayLimits(**QUICK))
+    async with asyncio.timeout(SECONDS_MAX):
+        await run_relay(process, signals=False)
+
+
+@pytest.mark.req("G-19")
+async def test_a_database_without_the_schema_is_refused(empty_database: str, app: App) -> None:
+    with pytest.raises(SchemaError, match=r"^The schema is absent\. .* Next: redrive db upgrade$"):
+        await start(empty_database, declare(app, "shop"))
+
+
+@pytest.mark.req("G-19")
+@pytest.mark.parametrize(
+    ("change", "state"),
+    [
+        ("DELETE FROM redrive.schema_version WHERE number_or_file = '003'", "behind"),
+        ("UPDATE redrive.schema_version SET checksum = 'other' WHERE number_or_file = '001'", "changed"),
+        ("DELETE FROM redrive.schema_version WHERE number_or_file LIKE 'claim%'", "behind"),
+    ],
+)
+async def test_a_database_of_another_version_is_refused(database: str, app: App, change: str, state: str) -> None:
+    with psycopg.connect(database) as conn:
+        assert conn.execute(change.encode()).rowcount > 0
+    with pytest.raises(SchemaError, match=f"The schema is {state}"):
+        await start(database, declare(app, "shop"))
+
+
+@pytest.mark.req("G-19")
+async def test_a_system_whose_tables_are_not_there_is_refused(database: str, app: App) -> None:
+    app.include(System(name="parcels", migrations=parcels.system.migrations))
+    with pytest.raises(SchemaError, match="parcels"):
+        await start(database, declare(app, "shop"))
+
+
+@pytest.mark.req("G-19")
+async def test_a_destination_that_the_app_does_not_have_is_refused(database: str, app: App) -> None:
+    with pytest.raises(NotFound, match="'erp' is not declared in this app; it has: mail, shop"):
+        await start(database, declare(app, "shop", "mail"), "erp")
+
+
+@pytest.mark.req("G-19")
+async def test_an_app_without_a_destination_is_refused(database: str, app: App) -> None:
+    with pytest.raises(SettingsError, match="declares no destination"):
+        await start(database, app)
+
+
+async def test_a_login_with_the_role_of_a_relay_and_no_other_is_enough(
+    database: str, store: PostgresStore, app: App
+) -> None:
+    await enqueue(store, 3)
+    name = psycopg.conninfo.conninfo_to_dict(database)["dbname"]
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute(f'ALTER DATABASE "{name}" SET role = redrive_relay'.encode())  # every session from now on
+    async with processing(database, declare(app, "shop")) as seen:
+        await seen.until("message.delivered", count=3)
+        await seen.until("end_duty.stop", duty="partitions")
+        assert seen.of("duty.failed") == []
+
+
+@pytest.mark.req("G-29")
+async def test_what_no_live_relay_handles_is_shown(database: str, store: PostgresStore, app: App) -> None:
+    await enqueue(store, 2, destination="nobody")
+    assert (await reads.status(store)).unhandled == ["nobody"]
+    async with processing(database, declare(app, "shop")) as seen:
+        await seen.until("relay.started")
+        status = await reads.status(store)
+        assert status.unhandled == ["nobody"]
+        (relay,) = [relay for relay in status.relays if relay.live]
+        assert (relay.name, list(relay.destinations)) == ("test", ["shop"])
+    assert (await reads.status(store)).relays == []
+
+
+@pytest.mark.req("G-29")
+async def test_a_relay_whose_row_is_gone_registers_again(database: str, store: PostgresStore, app: App) -> None:
+    async with processing(database, declare(app, "shop")) as seen:
+        await seen.until("relay.started")
+        await store.rows("DELETE FROM redrive.relay RETURNING 1", [])
+        await seen.until("register.stop", count=2)
+        assert len((await reads.status(store)).relays) == 1
+
+
+async def test_a_database_that_is_away_at_the_start_is_waited_for(app: App) -> None:
+    seen = Seen()
+    process = RelayProcess(app=declare(app, "shop"), dsn="host=127.0.0.1 port=1 dbname=x", limits=RelayLimits(**QUICK))
+    task = asyncio.create_task(run_relay(process, events=seen.events, signals=False))
+    await seen.until("relay.unreachable", count=2, during="start")
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize(("record_timeout_seconds", "expected"), [(10, 30), (600, 605)])
+def test_a_record_has_the_time_that_was_set_for_it(app: App, record_timeout_seconds: float, expected: float) -> None:
+    """The store's own limit for a verb must not end it before."""
+    limits = RelayLimits(record_timeout_seconds=record_timeout_seconds)
+    assert _store(RelayProcess(app=app, dsn="", limits=limits), "x")._timeout_seconds == expected

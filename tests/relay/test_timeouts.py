@@ -1,0 +1,133 @@
+"""A send that takes too long is cut off; what became of it nobody can tell (G-09, G-13)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from redrive.answers import Delivered
+from redrive.app import App
+from redrive.message import Attempt
+from redrive.policy import Backoff, Policy
+from redrive.relay import loop
+from redrive.store.postgres import PostgresStore
+from tests.relay.harness import SECONDS_MAX, enqueue, history, relaying, states
+
+pytestmark = [pytest.mark.req("G-09"), pytest.mark.req("G-13")]
+
+LATER = Policy(backoff=Backoff(initial_seconds=3600, max_seconds=3600, jitter="none"))
+
+
+async def test_a_send_past_its_time_is_unknown_and_in_doubt(store: PostgresStore, app: App) -> None:
+    cancelled: list[bool] = []
+
+    @app.destination("shop", timeout_seconds=0.05, policy=LATER)
+    async def handle(attempt: Attempt) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.append(True)
+
+    (id,) = await enqueue(store)
+    async with relaying(store, app) as relay:
+        await relay.seen.until("message.retried", code="TIMEOUT", in_doubt=True)
+        (told,) = relay.seen.of("message.retried")
+        assert 40 <= told["latency_ms"] < 5000
+    assert cancelled == [True]
+    assert await history(store, id) == [("settle", "retry", "TIMEOUT")]
+    ((in_doubt, spent),) = await store.rows("SELECT in_doubt_since IS NOT NULL, spent FROM redrive.pending", [])
+    assert (in_doubt, spent) == (True, 1)
+
+
+async def test_a_handler_that_cancels_itself_is_unknown_too(store: PostgresStore, app: App) -> None:
+    @app.destination("shop", policy=LATER)
+    async def handle(attempt: Attempt) -> None:
+        raise asyncio.CancelledError
+
+    await enqueue(store, 3)
+    async with relaying(store, app) as relay:
+        await relay.seen.until("message.retried", count=3, code="CANCELLED", in_doubt=True)
+
+
+async def test_a_handler_that_ignores_its_cancellation_is_abandoned_and_its_late_word_refused(
+    store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its slot serves others meanwhile, and what it says in the end changes nothing."""
+    monkeypatch.setattr(loop, "ABANDON_SECONDS", 0.1)
+    release = asyncio.Event()
+    deaf_id: list[object] = []
+
+    @app.destination("shop", concurrency=1, timeout_seconds=0.1, policy=LATER)
+    async def handle(attempt: Attempt) -> Delivered:
+        if attempt.payload.get("deaf"):
+            deaf_id.append(attempt.id)
+            while not release.is_set():
+                try:
+                    await release.wait()
+                except asyncio.CancelledError:
+                    continue
+        return Delivered("late")
+
+    (deaf,) = await enqueue(store, body=b'{"deaf":true}')
+    async with relaying(store, app) as relay:
+        await relay.seen.that(lambda: bool(deaf_id), what="the deaf one to run")
+        (other,) = await enqueue(store)
+        await relay.seen.until("message.retried", id=deaf, code="TIMEOUT", in_doubt=True)
+        await relay.seen.until("message.delivered", id=other)
+        release.set()
+        await relay.seen.until("message.refused", id=deaf)
+    assert await history(store, deaf) == [("settle", "retry", "TIMEOUT")]
+    assert await states(store) == {"pending": 1, "delivered": 1}
+
+
+async def test_a_thread_that_runs_on_costs_its_own_destination_a_thread_and_nobody_an_attempt(
+    store: PostgresStore, app: App
+) -> None:
+    """The pool is full with what timed out: what has not begun is handed back unspent, other destinations go on."""
+    release = threading.Event()
+    begun: list[object] = []
+
+    @app.destination("slow", concurrency=1, timeout_seconds=0.1, policy=LATER)
+    def handle(attempt: Attempt) -> None:
+        begun.append(attempt.id)
+        if len(begun) == 1:
+            release.wait(SECONDS_MAX)
+
+    @app.destination("shop")
+    async def other(attempt: Attempt) -> None: ...
+
+    first, second = await enqueue(store, 2, destination="slow")
+    async with relaying(store, app) as relay:
+        await relay.seen.until("message.retried", code="TIMEOUT", in_doubt=True)
+        await relay.seen.until("hand_back.stop", count=2)
+        await enqueue(store, 5)
+        await relay.seen.until("message.delivered", count=5, destination="shop")
+        assert len(begun) == 1
+        release.set()
+        await relay.seen.until("message.delivered", destination="slow")
+    left = {first, second} - {begun[0]}
+    rows = [entry for id in left for entry in await store.history(id)]
+    assert {row.spent for row in rows if row.verb == "hand_back"} == {0}
+    assert rows[-1].closed == "delivered"
+
+
+async def test_a_lookup_and_a_validation_have_a_time_of_their_own(store: PostgresStore, app: App) -> None:
+    """Each takes most of the timeout: together they may take longer than one."""
+    clock = asyncio.get_running_loop().time
+    took: list[float] = []
+
+    async def validate(attempt: Attempt) -> None:
+        took.append(clock())
+        await asyncio.sleep(0.25)
+
+    @app.destination("shop", timeout_seconds=0.3, validate=validate)
+    async def handle(attempt: Attempt) -> None:
+        await asyncio.sleep(0.2)
+        took.append(clock())
+
+    await enqueue(store)
+    async with relaying(store, app) as relay:
+        await relay.seen.until("message.delivered")
+    assert took[1] - took[0] > 0.3
