@@ -26,7 +26,10 @@ from xml.etree import ElementTree as ET
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = "2"
 PG15_BIN = Path("/usr/lib/postgresql/15/bin")
-PG15_PACKAGE = "postgresql-15"
+# Debian's package to the program that it brings: what --full uses beyond the wheels.
+PACKAGES = {"postgresql-15": PG15_BIN / "postgres", "pgbouncer": Path("/usr/sbin/pgbouncer")}
+PROOF_SCALE = "0.05"
+PROVE = [sys.executable, "-m", "redrive", "prove", "engine", "--seed", "1"]
 NO_TESTS = 5  # pytest's exit code when nothing was collected
 
 
@@ -115,11 +118,12 @@ def timed(report: Report, name: str, action: Callable[[], Step]) -> Step:
 def run_tests(report: Report, options: argparse.Namespace, arguments: list[str]) -> None:
     """The whole suite on PostgreSQL 18 and, with --full, the marked part of it on 15."""
     asked = [flag for flag in ("--full", "--soak") if getattr(options, flag[2:])]
+    missing = ensure_packages() if options.full else None
     timed(report, "tests on 18", lambda: pytest_on(report, None, [*asked, *arguments]))
     if not options.full:
         report.steps.append(Step("tests on 15", ok=True, note="not asked for (./test --full)"))
         return
-    missing = ensure_pg15()
+    timed(report, "proof", partial(run_program, [*PROVE, "--scale", PROOF_SCALE]))
     if missing:
         # As root it could have been installed, so this is a failure; otherwise the summary says it loudly.
         report.steps.append(Step("tests on 15", ok=os.geteuid() != 0, note=f"SKIPPED: {missing}"))
@@ -128,14 +132,16 @@ def run_tests(report: Report, options: argparse.Namespace, arguments: list[str])
     timed(report, "tests on 15", lambda: pytest_on(report, PG15_BIN, [*asked, "-m", "pg15", *arguments]))
 
 
-def ensure_pg15() -> str | None:
-    """Install PostgreSQL 15 if it is missing and we may; the reason why it is not there, if so."""
-    if (PG15_BIN / "postgres").exists():
+def ensure_packages() -> str | None:
+    """Install what is missing of Debian's, if we may; the reason why something is not there, if so."""
+    wanted = [name for name, program in PACKAGES.items() if not program.exists()]
+    if not wanted:
         return None
+    named = " and ".join(wanted)
     if os.geteuid() != 0:
-        return f"{PG15_PACKAGE} is not installed and only root can install it"
+        return f"{named} not installed, and only root can install it"
     if shutil.which("apt-get") is None:
-        return f"{PG15_PACKAGE} is not installed and there is no apt-get to install it"
+        return f"{named} not installed, and there is no apt-get to install it"
     # No cluster and no service of its own: only the programs are wanted.
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     Path("/etc/postgresql-common").mkdir(exist_ok=True)
@@ -144,10 +150,11 @@ def ensure_pg15() -> str | None:
         conf.write_text("create_main_cluster = false\n", "ascii")
     for command in (
         ["apt-get", "update"],
-        ["apt-get", "install", "-y", "--no-install-recommends", PG15_PACKAGE],
+        ["apt-get", "install", "-y", "--no-install-recommends", *wanted],
     ):
         subprocess.run(command, env=environment, check=False, stdout=subprocess.DEVNULL)
-    return None if (PG15_BIN / "postgres").exists() else f"apt-get could not install {PG15_PACKAGE}"
+    failed = [name for name in wanted if not PACKAGES[name].exists()]
+    return f"apt-get could not install {' and '.join(failed)}" if failed else None
 
 
 def pytest_on(report: Report, binaries: Path | None, arguments: list[str]) -> Step:
@@ -157,7 +164,7 @@ def pytest_on(report: Report, binaries: Path | None, arguments: list[str]) -> St
         environment["REDRIVE_PG_BIN"] = str(binaries)
     with tempfile.TemporaryDirectory(prefix="redrive-run-") as name, server(Path(name), environment) as dsn:
         results = Path(name) / "results.xml"
-        command = [sys.executable, "-m", "pytest", "-n", WORKERS, f"--junitxml={results}", *arguments]
+        command = [sys.executable, "-m", "pytest", "-rs", "-n", WORKERS, f"--junitxml={results}", *arguments]
         done = subprocess.run(command, env={**environment, "REDRIVE_TEST_DSN": dsn}, check=False)
         counts = count(results)
     report.passed += counts["passed"]

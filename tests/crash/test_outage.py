@@ -34,7 +34,12 @@ def test_an_outage_longer_than_a_lease_turns_no_live_work_into_crashes(crash_ser
         open_gate(stage, "early")  # these are sent and answered while nobody can write it down
         assert stage.wait(lambda: len(sends(stage)) == MESSAGES, seconds=20)
         pass_time(stage, 2 * AGREED.lease_seconds)
+        for relay in relays:
+            relay.signal(signal.SIGSTOP)  # so that a reaper comes before anybody can renew
         crash_server(server.data_dir)
+        assert stage.value("SELECT redrive.reap_1(1000)") == 0
+        for relay in relays:
+            relay.signal(signal.SIGCONT)
         open_gate(stage, "late")
         wait_quiet(stage)
 

@@ -48,6 +48,9 @@ def test_one_crashing_payload_parks_itself_and_its_neighbours_are_delivered_unsp
     assert rows(stage, "SELECT id::text, reason, error_class, crashes FROM redrive.parked") == [
         (crasher, "dead", "CRASHED", 3)
     ]
+    # Once among its neighbours, which counts for nobody, and three times alone.
+    died = rows(stage, "SELECT code FROM redrive.attempt WHERE message_id = %s AND verb = 'reap' ORDER BY 1", crasher)
+    assert died == [("LEASE_RAN_OUT",), ("WORKER_DIED",), ("WORKER_DIED",), ("WORKER_DIED",)]
     delivered = rows(stage, "SELECT spent, count(*) FROM redrive.attempt WHERE closed = 'delivered' GROUP BY spent")
     assert delivered == [(1, NEIGHBOURS)]
     assert crasher not in sends(stage)

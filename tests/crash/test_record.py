@@ -73,6 +73,19 @@ def test_a_failed_record_parks_its_message_with_the_answer_and_repair_never_send
     assert rows(stage, "SELECT DISTINCT closed FROM redrive.attempt WHERE closed IS NOT NULL") == [("delivered",)]
 
 
+@pytest.mark.req("G-14")
+@pytest.mark.req("G-27")
+def test_a_record_is_cut_off_before_its_claim_can_be_lost(stage: Stage) -> None:
+    stage.observe()
+    enqueue(stage, "endless", "book", record="timeout")
+    relay = stage.relay(app=APP, limits={"record_timeout_seconds": 60.0}, environment=gate(stage))
+    wait_count(stage, "parked", 1, seconds=15)
+
+    assert stop(relay) == 0
+    assert rows(stage, "SELECT reason, error_class FROM redrive.parked") == [("unrecorded", "RECORD_TIMEOUT")]
+    assert list(sends(stage).values()) == [1]
+
+
 @pytest.mark.req("G-27")
 def test_a_record_that_deadlocks_is_run_again_and_nothing_is_sent_twice(stage: Stage) -> None:
     stage.observe()

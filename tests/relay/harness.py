@@ -22,7 +22,7 @@ from redrive.relay.loop import Relay, new_worker
 from redrive.relay.run import RelayProcess, SystemClock, run_relay
 from redrive.store.postgres import PostgresStore
 
-SECONDS_MAX: Final = 8.0
+SECONDS_MAX: Final = 20.0
 QUICK: Final[Mapping[str, Any]] = {
     "lease_seconds": 10.0,
     "heartbeat_seconds": 0.1,

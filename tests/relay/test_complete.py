@@ -140,7 +140,7 @@ async def test_a_transaction_that_stays_open_holds_up_no_other_settlement(
     """It completed, timed out, and has not committed yet: its own row is locked, and that is nobody else's business."""
     completed, commit = threading.Event(), threading.Event()
 
-    @app.destination("slow", timeout_seconds=0.2, policy=LATER)
+    @app.destination("slow", timeout_seconds=1.5, policy=LATER)
     def slow(attempt: Attempt) -> None:
         with psycopg.connect(database) as conn:
             redrive.complete(conn, attempt)
@@ -152,8 +152,8 @@ async def test_a_transaction_that_stays_open_holds_up_no_other_settlement(
 
     (id,) = await enqueue(ledger, destination="slow")
     async with relaying(ledger, app) as relay:
+        await relay.seen.that(completed.is_set, what="it to have completed")
         await relay.seen.until("settle.start")
-        assert completed.is_set()
         for count in (1, 2):
             await enqueue(ledger, 3)
             await relay.seen.until("message.delivered", count=3 * count, destination="shop")

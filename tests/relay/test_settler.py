@@ -236,15 +236,30 @@ async def test_everything_is_written_before_it_says_so() -> None:
         assert len(rig.over) == 2
 
 
-async def test_what_may_have_to_wait_for_its_own_handler_waits_apart() -> None:
+async def test_what_may_have_to_wait_for_its_own_handler_waits_apart_and_not_in_crowds() -> None:
+    """Each of them may hold a connection for as long as its handler likes; the others need some too."""
+    release = asyncio.Event()
+
+    class Locked(At):
+        async def settle(
+            self, worker: WorkerId, outcomes: Sequence[Outcome], *, now: datetime | None = None
+        ) -> Settled:
+            if outcomes[0].text == "locked":
+                self.tries += 1
+                await release.wait()
+            return await super().settle(worker, outcomes, now=now)
+
     async with settling() as rig:
-        rig.store.open.clear()
-        rig.settler.add(outcome(1), None, apart=True)
-        await rig.seen.until("settle.start")
-        rig.store.open.set()
-        rig.settler.add(outcome(2), None)
+        rig.settler._store = rig.store = Locked()
+        for number in range(20):
+            rig.settler.add(outcome(number, text="locked"), None, apart=True)
+        await rig.seen.until("settle.start", count=2)
+        rig.settler.add(outcome(100), None)
+        await rig.seen.until("message.delivered", id=attempt(100).id)
+        assert len(rig.seen.of("settle.start")) == 3
+        release.set()
         await rig.flushed()
-        assert [[o.attempt.id for o in batch] for batch in rig.store.written] == [[attempt(1).id], [attempt(2).id]]
+        assert len(rig.over) == 21
 
 
 async def test_a_settlement_without_an_answer_is_not_recorded() -> None:

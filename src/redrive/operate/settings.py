@@ -69,7 +69,7 @@ class Settings(BaseSettings):
     )
     record_timeout_seconds: float = _number(10.0, 0.1, 600, "s", "How long one `record` may take.")
     concurrency: int = _count(100, 1, 10_000, "dispatches", "Dispatches at a time in one relay process.")
-    claim_max: int = _count(500, 1, 5000, "messages", "Most messages that one claim takes.")
+    claim_max: int = _count(1000, 1, 5000, "messages", "Most messages in hand per destination.")
     poll_seconds: float = _number(0.25, 0.05, 60, "s", "Longest pause between two looks for work while there is none.")
     stop_seconds: float = _number(
         20.0, 0, 3600, "s", "How long a graceful stop waits for what runs. 0: cut it off at once."

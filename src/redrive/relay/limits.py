@@ -30,7 +30,7 @@ class RelayLimits:
     lease_seconds: float = 60.0
     reap_every_seconds: float = 15.0
     concurrency: int = 100
-    claim_max: int = 500
+    claim_max: int = 1000
     poll_seconds: float = 0.25
     horizon_seconds: float = 0.5
     record_timeout_seconds: float = 10.0

@@ -36,7 +36,7 @@ TIMEKEEPER_SECONDS = 0.05
 ABANDON_SECONDS = 5.0  # a handler that ignores its cancellation for this long is left to itself
 UNREACHABLE_SECONDS = 0.5
 STOP_SECONDS_MIN = 1.0  # even a stop that waits for nothing writes what it knows
-YIELD_EVERY = 32  # messages that one slot runs before it lets others have the event loop
+YIELD_EVERY = 8  # messages that one slot runs before it lets others have the event loop
 UNSETTLED_MAX = 4000
 
 Result = TypeVar("Result")
@@ -270,6 +270,8 @@ class Relay:
                 if self._short and self._owes_slot(hand):
                     return
                 if done % YIELD_EVERY == 0:
+                    if 2 * len(hand.waiting) <= self._limits.claim_max:
+                        self._changed.set()  # the next claim can be on its way while this one is worked off
                     await asyncio.sleep(0)
         finally:
             if not slot.abandoned:
@@ -291,7 +293,7 @@ class Relay:
             outcome = self._interrupted(hand, slot, claim)
         slot.deadline = None
         slot.claim = None
-        _forget_cancellation(slot)
+        was_cut = _forget_cancellation(slot)
         if slot.abandoned:
             attempt = claim.attempt
             self._events.emit("message.refused", id=attempt.id, destination=attempt.destination, attempt=attempt.number)
@@ -302,7 +304,7 @@ class Relay:
         elif claim.attempt.completion.attempted:
             await self._after_complete(hand, slot, claim, outcome)
         else:
-            self._finished(hand, outcome)
+            self._finished(hand, outcome, may_run_on=was_cut)
 
     async def _dispatch_with_event(self, hand: Hand, claim: Claim) -> Outcome:
         if not self._events.wants_step("dispatch"):
@@ -339,7 +341,7 @@ class Relay:
             hand.bugs.saw_success()
 
     def _finished(self, hand: Hand, outcome: Outcome, *, may_run_on: bool = False) -> None:
-        """may_run_on: the handler does not know that it is over, and may still call `complete`."""
+        """may_run_on: the handler (a thread, say) does not know that it is over, and may still call `complete`."""
         completing = outcome.attempt.completion.attempted
         self._settler.add(outcome, None if completing else hand.destination.record, apart=completing or may_run_on)
         answer = outcome.settlement.answer
@@ -391,7 +393,7 @@ class Relay:
     def _let_go(self, fences: Sequence[Fence]) -> None:
         for fence in fences:
             held = self._held.get(fence.id)
-            if held is not None and held.fence == fence:  # not a later claim of the same message
+            if held is not None and held.attempt.number == fence.attempt:  # not a later claim of the same message
                 del self._held[fence.id]
         self._changed.set()
 
@@ -538,9 +540,12 @@ async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _forget_cancellation(slot: Slot) -> None:
-    if slot.cut is not None and slot.task is not None:
-        slot.task.uncancel()
+def _forget_cancellation(slot: Slot) -> bool:
+    """True when there was one."""
+    if slot.cut is None or slot.task is None:
+        return False
+    slot.task.uncancel()
+    return True
 
 
 def new_worker(random: Random) -> WorkerId:

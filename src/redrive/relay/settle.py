@@ -23,6 +23,7 @@ from redrive.ports import Clock, Outcome, Record, RecordFailed, Settled, Store, 
 
 BATCH_MAX = 1000
 RECORDS_AT_ONCE = 8
+APART_AT_ONCE = 2  # each may wait for a lock, and the others need connections too
 RECORD_TRIES_MAX = 10
 AGAIN_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0)
 REFUSED_IN_A_ROW = 10  # then it is not what they contain: the relay stops
@@ -56,6 +57,7 @@ class Settler:
         self._failure: BaseException | None = None
         self._refused_in_a_row = 0
         self._places = asyncio.Semaphore(RECORDS_AT_ONCE)
+        self._places_apart = asyncio.Semaphore(APART_AT_ONCE)
 
     def __len__(self) -> int:
         return len(self._bulk) + self._writing + len(self._singles)
@@ -69,7 +71,7 @@ class Settler:
         if record is not None and outcome.settlement.answer is not None:
             self._start(self._settle_with_record(outcome, record))
         elif apart:
-            self._start(self._settle_bulk([outcome]))
+            self._start(self._settle_apart(outcome))
         else:
             self._bulk.append(outcome)
             self._arrived.set()
@@ -123,6 +125,10 @@ class Settler:
                 self._on_settled([batch[0].attempt.fence])
                 return
         self._done(batch, settled)
+
+    async def _settle_apart(self, outcome: Outcome) -> None:
+        async with self._places_apart:
+            await self._settle_bulk([outcome])
 
     async def _write(self, batch: Sequence[Outcome]) -> Settled:
         with self._events.step("settle", count=len(batch)) as added:
@@ -188,10 +194,12 @@ class Settler:
 
     def _done(self, batch: Sequence[Outcome], settled: Settled) -> None:
         self._refused_in_a_row = 0
-        refused = set(settled.refused)
-        for outcome in batch:
-            self._tell(outcome, refused=outcome.attempt.fence in refused)
-        self._on_settled([outcome.attempt.fence for outcome in batch])
+        fences = [outcome.attempt.fence for outcome in batch]
+        if any(map(self._events.wants, _FACTS)):
+            refused = set(settled.refused)
+            for outcome, fence in zip(batch, fences, strict=True):
+                self._tell(outcome, refused=fence in refused)
+        self._on_settled(fences)
 
     def _tell(self, outcome: Outcome, *, refused: bool) -> None:
         name = "message.refused" if refused else _FACT[outcome.settlement.kind]
@@ -246,6 +254,14 @@ class _Tries:
         self._step = step
 
 
+_FACTS = (
+    "message.delivered",
+    "message.closed",
+    "message.advanced",
+    "message.retried",
+    "message.parked",
+    "message.refused",
+)
 _FACT = {
     SettlementKind.CLOSE: "message.closed",
     SettlementKind.ADVANCE: "message.advanced",

@@ -20,7 +20,7 @@ from psycopg import AsyncConnection
 
 from redrive import answers, redact
 from redrive.errors import ActRefused, InvalidValue, NotFound
-from redrive.message import Attempt, CancelAnswer, Closed, Fence, HistoryEntry, MessageId, WorkerId
+from redrive.message import Attempt, CancelAnswer, Closed, Completion, Fence, HistoryEntry, MessageId, WorkerId
 from redrive.policy import SettlementKind
 from redrive.ports import (
     Claimed,
@@ -317,38 +317,25 @@ def _claimed(rows: Sequence[Any], lease_seconds: float, *, alone: bool) -> Claim
     return Claimed(attempts, expired=len(rows) - len(attempts))
 
 
+# The columns of the type redrive.claimed, in its order, as the fields of an attempt.
+_CLAIMED = (
+    *("id", "number", "destination", "tenant", "kind", "key", "body", "content_type", "stage", "version", "spent"),
+    *("lookups", "crashes", "claimed_at", "created_at", "headers", "order_by", "sequence", "in_doubt_since"),
+    *("down_since", "first_failed_at", "expired", "cancel_requested", "kept_answer", "earlier", "level"),
+)
+
+
 def _attempt(row: Sequence[Any], lease_seconds: float, alone: bool) -> Attempt:
-    """A row of the type redrive.claimed, in its order of columns."""
-    return Attempt(
-        id=row[0],
-        number=row[1],
-        destination=row[2],
-        tenant=row[3],
-        kind=row[4],
-        key=row[5],
-        body=row[6],
-        content_type=row[7],
-        stage=row[8],
-        version=row[9],
-        spent=row[10],
-        lookups=row[11],
-        crashes=row[12],
-        alone=alone,
-        claimed_at=row[13],
-        created_at=row[14],
-        lease_seconds=lease_seconds,
-        headers=row[15] or {},
-        order_by=row[16],
-        sequence=row[17],
-        in_doubt_since=row[18],
-        down_since=row[19],
-        first_failed_at=row[20],
-        expired=row[21],
-        cancel_requested=row[22],
-        kept_answer=row[23],
-        earlier=tuple(_earlier(entry) for entry in row[24] or ()),
-        level=row[25],
-    )
+    """Filled by hand, because a frozen dataclass of thirty fields takes longer to make than its message to send."""
+    attempt = Attempt.__new__(Attempt)
+    values = attempt.__dict__
+    values.update(zip(_CLAIMED, row, strict=True))
+    values["headers"] = row[15] or {}
+    values["earlier"] = tuple(_earlier(entry) for entry in row[24]) if row[24] else ()
+    values["alone"] = alone
+    values["lease_seconds"] = lease_seconds
+    values["completion"] = Completion()
+    return attempt
 
 
 def _earlier(entry: dict[str, Any]) -> HistoryEntry:
@@ -388,10 +375,20 @@ def _delivered_values(worker: WorkerId, outcomes: Sequence[Outcome], now: dateti
         [o.attempt.id for o in outcomes],
         [o.attempt.number for o in outcomes],
         [o.latency_ms for o in outcomes],
-        [_reference(o) for o in outcomes],
-        [o.policy_version for o in outcomes],
+        _or_none([_reference(o) for o in outcomes]),
+        _or_one([o.policy_version for o in outcomes]),
         now,
     ]
+
+
+def _or_none(values: list[Any]) -> list[Any] | None:
+    """An array of nothing but NULL need not be sent: a shorter one is filled up with NULL."""
+    return values if any(value is not None for value in values) else None
+
+
+def _or_one(values: list[Any]) -> list[Any]:
+    """An array of one value need not be repeated: settle_delivered takes the first where there is none."""
+    return values if len(set(values)) > 1 else values[:1]
 
 
 def settle_call(worker: WorkerId, verb: str, outcomes: Sequence[Outcome]) -> tuple[LiteralString, list[Any]]:

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 from redrive.answers import Answer, LookupAnswer
 from redrive.message import Attempt
@@ -21,6 +21,9 @@ from redrive.transports.network_errors import classify as classify_network_error
 Handler = Callable[[Attempt], Any]
 Classification = Answer | Callable[[BaseException], Answer]
 Classify = Mapping[type[BaseException], Classification]
+
+
+THREADS: Final = "redrive handler"  # how the threads of `def` handlers are named
 
 
 class FunctionTransport:
@@ -36,7 +39,7 @@ class FunctionTransport:
         threads: int,
     ) -> None:
         self._threads = ThreadPoolExecutor(
-            max_workers=threads, thread_name_prefix=getattr(handler, "__name__", "handler")
+            max_workers=threads, thread_name_prefix=f"{THREADS} {getattr(handler, '__name__', '')}"
         )
         self._classify = dict(classify or {})
         self.send: Callable[[Attempt], Awaitable[Answer | None]] = self._awaitable(handler)

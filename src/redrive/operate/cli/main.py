@@ -7,7 +7,10 @@ Data go to stdout, everything else to stderr. Whatever goes wrong in a command e
 from __future__ import annotations
 
 import json
+import logging
+import os
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from importlib import import_module, metadata
@@ -61,12 +64,23 @@ class Commands(click.Group):
             answer = super().main(args=arguments, prog_name=prog_name or "redrive", **extra)
         except (Exception, KeyboardInterrupt) as error:
             _report(error, arguments)
-            sys.exit(exit_of(error))
-        sys.exit(answer if isinstance(answer, int) else Exit.OK)
+            _leave(exit_of(error))
+        _leave(answer if isinstance(answer, int) else Exit.OK)
 
     def _systems(self) -> dict[str, click.Command]:
         found = {name: system.cli for name, system in discover().items()}
         return {name: one for name, one in found.items() if isinstance(one, click.Command) and name not in NOUNS}
+
+
+def _leave(code: int) -> NoReturn:
+    """A `def` handler that is stuck in its thread was settled as Unknown; it must not keep the process from ending."""
+    handlers = sys.modules.get("redrive.transports.functions")  # only a command that ran handlers has imported it
+    if handlers and any(thread.name.startswith(handlers.THREADS) for thread in threading.enumerate()):
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def _report(error: BaseException, arguments: Sequence[str]) -> None:

@@ -73,7 +73,8 @@ def deliver(settings: Settings, dsn: str, app_spec: str, *, only: Sequence[str],
         partitions_ahead=settings.partitions_ahead,
         retention_days=settings.retention_days,
     )
-    asyncio.run(_run(process, settings))
+    # Not asyncio.run: at its end that waits for handlers that ignore their cancellation.
+    asyncio.new_event_loop().run_until_complete(_run(process, settings))
 
 
 async def _run(process: RelayProcess, settings: Settings) -> None:

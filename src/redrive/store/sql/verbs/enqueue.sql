@@ -70,7 +70,7 @@ CREATE OR REPLACE FUNCTION redrive.holder_of(
     OUT sequence    bigint,
     OUT fingerprint bytea,
     OUT state       text
-) LANGUAGE plpgsql STABLE SET enable_seqscan = off
+) LANGUAGE plpgsql STABLE SET enable_seqscan = off SET jit = off
 AS $body$
 #variable_conflict use_column
 BEGIN

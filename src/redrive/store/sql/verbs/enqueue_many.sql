@@ -18,7 +18,7 @@ CREATE OR REPLACE FUNCTION redrive.enqueue_many_1(
     p_now           timestamptz DEFAULT NULL
 ) RETURNS TABLE (place integer, result text, id uuid, sequence bigint, state text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 DECLARE

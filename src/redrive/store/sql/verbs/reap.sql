@@ -5,7 +5,7 @@
 -- Locks: lease rows with SKIP LOCKED, so a settle in progress wins.
 CREATE OR REPLACE FUNCTION redrive.reap_1(
     p_limit integer, p_worker uuid DEFAULT NULL, p_now timestamptz DEFAULT NULL
-) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET jit = off
 AS $body$
 DECLARE
     v_now   timestamptz := coalesce(p_now, clock_timestamp());

@@ -36,7 +36,7 @@ CREATE OR REPLACE FUNCTION redrive.settle_1(
     p_policy_versions text[],
     p_now             timestamptz DEFAULT NULL
 ) RETURNS TABLE (id uuid, attempt integer, result text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off
 AS $body$
 #variable_conflict use_column
 DECLARE
@@ -114,7 +114,8 @@ BEGIN
 END
 $body$;
 
--- settle_delivered: the same for plain deliveries, which is nearly all of them: five arrays instead of twenty-four.
+-- settle_delivered: the same for plain deliveries, which is nearly all of them: five arrays instead of twenty-four. Of the
+-- last two a shorter one will do: no reference, and the first policy version for all.
 CREATE OR REPLACE FUNCTION redrive.settle_delivered_1(
     p_worker          uuid,
     p_ids             uuid[],
@@ -124,7 +125,7 @@ CREATE OR REPLACE FUNCTION redrive.settle_delivered_1(
     p_policy_versions text[],
     p_now             timestamptz DEFAULT NULL
 ) RETURNS TABLE (id uuid, attempt integer, result text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off
 AS $body$
 #variable_conflict use_column
 DECLARE
@@ -145,7 +146,8 @@ BEGIN
         INSERT INTO attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, latency_ms, verb,
                              tenant, destination, stage, settlement, answer, closed, policy_version, reference)
         SELECT f.id, f.claimed_at, v_now, f.worker, f.attempt, f.spent + 1, f.version, f.latency_ms, 'settle', f.tenant,
-               f.destination, f.stage, 'close', 'delivered', 'delivered', f.policy_version, f.reference
+               f.destination, f.stage, 'close', 'delivered', 'delivered', coalesce(f.policy_version, p_policy_versions[1]),
+               f.reference
           FROM fenced f
     )
     SELECT array_agg(f.id) INTO v_held FROM fenced f;
