@@ -33,7 +33,7 @@ async def test_what_runs_ends_and_what_waits_goes_back_unspent(store: PostgresSt
     async with relaying(store, app, horizon_seconds=10) as relay:
         relay.relay._hands["shop"].demand.latency_seconds = 0.5  # so that it claims ahead of its slots
         await relay.seen.that(lambda: gate.inside == 2, what="two to run")
-        await relay.seen.that(lambda: len(relay.relay._held) > 2, what="more in hand than runs")
+        await relay.seen.that(lambda: len(relay.relay._leases.held) > 2, what="more in hand than runs")
         relay.relay.stop()
         await relay.seen.until("hand_back.stop", count=1)
         claims = len(relay.seen.of("claim.start"))

@@ -63,7 +63,7 @@ async def test_def_runs_in_a_thread_named_for_it(make: Made) -> None:
     answer = await make(deliver_mail).send(ATTEMPT)
     assert isinstance(answer, Delivered)
     assert answer.reference is not None
-    assert answer.reference.startswith("deliver_mail")
+    assert answer.reference.startswith(f"{THREADS} deliver_mail")
 
 
 class AsyncCallable:

@@ -13,33 +13,33 @@ is left (G-18).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 from redrive.answers import Advance, Delivered
 from redrive.app import Destination
 from redrive.events import Events
-from redrive.message import Fence, MessageId, WorkerId
+from redrive.message import WorkerId
 from redrive.ports import Claimed, Clock, NotBegun, Outcome, RelayInfo, Room, Store, TransientFailure
 from redrive.relay import bugs
 from redrive.relay.dispatch import Dispatcher
 from redrive.relay.hand import Claim, Hand, Slot
-from redrive.relay.limits import RENEWALS_PER_LEASE, RelayLimits
+from redrive.relay.leases import Leases
+from redrive.relay.limits import RelayLimits
+from redrive.relay.patience import UNREACHABLE_SECONDS, Patience
 from redrive.relay.room import Demand, looked_everywhere, note_quiet, rooms
 from redrive.relay.settle import Settler
+from redrive.relay.tasks import Tasks, end
 from redrive.relay.wake import Wake
 
 TIMEKEEPER_SECONDS = 0.05
 ABANDON_SECONDS = 5.0  # a handler that ignores its cancellation for this long is left to itself
-UNREACHABLE_SECONDS = 0.5
 STOP_SECONDS_MIN = 1.0  # even a stop that waits for nothing writes what it knows
 YIELD_EVERY = 8  # messages that one slot runs before it lets others have the event loop
 UNSETTLED_MAX = 4000
-
-Result = TypeVar("Result")
 
 
 class Relay:
@@ -70,23 +70,30 @@ class Relay:
             )
             for name, destination in destinations.items()
         }
-        self._held: dict[MessageId, Claim] = {}
+        self._changed = asyncio.Event()
+        self._leases = Leases(
+            store,
+            self._worker,
+            limits=limits,
+            clock=clock,
+            events=events,
+            on_let_go=self._changed.set,
+            on_lost=self._lost,
+        )
+        self._patience = Patience(clock, events)
         self._settler = Settler(
             store,
             self._worker,
             clock=clock,
             events=events,
             record_timeout_seconds=limits.record_seconds,
-            on_settled=self._let_go,
+            on_settled=self._leases.let_go,
         )
         self._wake = Wake(limits.poll_seconds)
-        self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._slots_used = 0
         self._short: set[Hand] = set()  # what waits while all slots of the process are in use
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._failure: BaseException | None = None
-        self._failed = asyncio.Event()
+        self._tasks = Tasks()
 
     async def run(self) -> None:
         """The whole life of a relay process."""
@@ -97,10 +104,10 @@ class Relay:
             asyncio.create_task(work)
             for work in (
                 self._settler.run(),
-                self._renewing(),
+                self._leases.renewing(),
                 self._timekeeping(),
                 self._beating(),
-                self._watching(),
+                self._tasks.watching(),
             )
         ]
         claiming = asyncio.create_task(self._claiming())
@@ -112,9 +119,8 @@ class Relay:
                     task.result()  # whatever ended early, other than by a stop, is a failure of the relay
         finally:
             self._stopping.set()
-            await _end([claiming, *beside])
-            for task in tuple(self._tasks):
-                task.cancel()  # its outcome would be written by nobody
+            await end([claiming, *beside])
+            self._tasks.cancel()  # their outcomes would be written by nobody
         self._events.emit("relay.stopped", worker=self._worker)
 
     def stop(self) -> None:
@@ -123,24 +129,6 @@ class Relay:
             self._events.emit("relay.stopping", worker=self._worker)
             self._stopping.set()
             self._changed.set()
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Work whose failure is the relay's: a claim that nobody looks after must not be renewed for ever."""
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._failure = self._failure or task.exception()
-            self._failed.set()
-
-    async def _watching(self) -> None:
-        await self._failed.wait()
-        assert self._failure is not None
-        raise self._failure
 
     async def _registered(self) -> bool:
         """False when it was stopped before the database could be reached."""
@@ -183,7 +171,7 @@ class Relay:
 
     def _ask(self) -> list[Room]:
         self._changed.clear()
-        if len(self._settler) > UNSETTLED_MAX or (self._info.suspects_only and self._held):
+        if len(self._settler) > UNSETTLED_MAX or (self._info.suspects_only and self._leases.held):
             return []
         demands = [hand.measure() for hand in self._hands.values() if not hand.paused]
         return rooms(demands, claim_max=self._limits.claim_max, horizon_seconds=self._limits.horizon_seconds)
@@ -198,7 +186,7 @@ class Relay:
         self._take_in_hand(claimed, asked, sent_at)
         for hand in self._hands.values():
             if hand.paused and hand.waiting:  # paused while the claim was on its way
-                await self._hand_back(hand.take_waiting())
+                await self._leases.hand_back(hand.take_waiting())
         return claimed
 
     async def _claim_from_store(self, asked: Sequence[Room]) -> Claimed:
@@ -217,11 +205,9 @@ class Relay:
         received_at = self._clock.monotonic()
         taken: dict[str, int] = {}
         for attempt in claimed.attempts:
-            # The lease began after we asked: counted from then it is never over before we think so.
-            claim = Claim(attempt, received_at, sent_at + self._limits.lease_seconds)
+            claim = self._leases.take(attempt, asked_at=sent_at, received_at=received_at)
             attempt.completion.worker = self._worker
             attempt.completion.rules = self._hands[attempt.destination].destination.rules
-            self._held[attempt.id] = claim
             self._hands[attempt.destination].waiting.append(claim)
             taken[attempt.destination] = taken.get(attempt.destination, 0) + 1
         self._note_levels(claimed, asked)
@@ -253,7 +239,7 @@ class Relay:
             self._slots_used += 1
             slot = Slot()
             hand.slots.add(slot)
-            slot.task = self._start(self._working(hand, slot))
+            slot.task = self._tasks.start(self._working(hand, slot))
         self._short.discard(hand)
 
     async def _working(self, hand: Hand, slot: Slot) -> None:
@@ -262,8 +248,8 @@ class Relay:
         try:
             while hand.waiting and not self._stopping.is_set() and not hand.paused and not slot.abandoned:
                 claim = hand.waiting.popleft()
-                if self._lease_is_short(claim):
-                    await self._hand_back([claim])
+                if self._leases.is_short(claim):
+                    await self._leases.hand_back([claim])
                     continue
                 await self._dispatch(hand, slot, claim)
                 done += 1
@@ -300,7 +286,7 @@ class Relay:
             return
         hand.demand.saw_latency(self._clock.monotonic() - began)
         if outcome is None:
-            await self._hand_back([claim])
+            await self._leases.hand_back([claim])
         elif claim.attempt.completion.attempted:
             await self._after_complete(hand, slot, claim, outcome)
         else:
@@ -315,7 +301,7 @@ class Relay:
 
     def _dispatch_claim(self, hand: Hand, claim: Claim) -> Awaitable[Outcome]:
         return hand.dispatcher.dispatch(
-            claim.attempt, claimed_at=claim.claimed_at, may_send=lambda: not self._lease_is_short(claim)
+            claim.attempt, claimed_at=claim.claimed_at, may_send=lambda: not self._leases.is_short(claim)
         )
 
     def _cut_off(self, hand: Hand, slot: Slot, claim: Claim) -> Outcome:
@@ -332,11 +318,11 @@ class Relay:
     async def _after_complete(self, hand: Hand, slot: Slot, claim: Claim, outcome: Outcome) -> None:
         """The handler settled in its own transaction: lease gone, done; lease still there, it was rolled back."""
         with self._events.step("is_leased", id=claim.attempt.id):
-            leased = await self._until_reached(lambda: self._store.is_leased(claim.fence))
+            leased = await self._patience.until_reached(lambda: self._store.is_leased(claim.fence))
         if leased:
             self._finished(hand, self._unknown(hand, slot, claim, "COMPLETE_ROLLED_BACK"))
             return
-        self._let_go([claim.fence])
+        self._leases.let_go([claim.fence])
         if isinstance(outcome.settlement.answer, Delivered):
             hand.bugs.saw_success()
 
@@ -348,7 +334,7 @@ class Relay:
         if getattr(answer, "bug", False):
             if hand.bugs.saw_bug(outcome.attempt.id):
                 hand.paused = hand.pausing = True  # at once: no slot takes another one
-                _ = self._start(self._pause_for_bugs(hand))
+                _ = self._tasks.start(self._pause_for_bugs(hand))
         elif isinstance(answer, Delivered | Advance):
             hand.bugs.saw_success()
 
@@ -357,17 +343,11 @@ class Relay:
         name = hand.destination.name
         actor = f"relay {self._info.name}"
         with self._events.step("pause", destination=name):
-            await self._until_reached(lambda: self._store.pause(name, actor=actor, reason=bugs.REASON))
+            await self._patience.until_reached(lambda: self._store.pause(name, actor=actor, reason=bugs.REASON))
         self._events.emit("destination.paused", destination=name, reason=bugs.REASON)
         hand.bugs.saw_success()
         hand.pausing = False
-        await self._hand_back(hand.take_waiting())
-
-    def _lease_is_short(self, claim: Claim) -> bool:
-        """I18: nothing is sent on a lease that may run out meanwhile; normally a renewal has come long before."""
-        return (
-            claim.lost or claim.lease_until - self._clock.monotonic() < self._limits.lease_seconds / RENEWALS_PER_LEASE
-        )
+        await self._leases.hand_back(hand.take_waiting())
 
     def _free(self, hand: Hand, slot: Slot) -> None:
         if slot in hand.slots:
@@ -390,50 +370,12 @@ class Relay:
 
     # beside the path
 
-    def _let_go(self, fences: Sequence[Fence]) -> None:
-        for fence in fences:
-            held = self._held.get(fence.id)
-            if held is not None and held.attempt.number == fence.attempt:  # not a later claim of the same message
-                del self._held[fence.id]
-        self._changed.set()
-
-    async def _hand_back(self, claims: Sequence[Claim]) -> None:
-        if not claims:
-            return
-        fences = [claim.fence for claim in claims]
-        with self._events.step("hand_back", count=len(fences)):
-            await self._until_reached(lambda: self._store.hand_back(self._worker, fences))
-        self._let_go(fences)
-
-    async def _renewing(self) -> None:
-        while True:
-            await self._clock.sleep(self._limits.renew_every_seconds / 2)
-            with suppress(TransientFailure):
-                await self._renew()
-
-    async def _renew(self) -> None:
-        now = self._clock.monotonic()
-        enough = now + 2 * self._limits.renew_every_seconds
-        due = [claim for claim in self._held.values() if claim.lease_until < enough and not claim.lost]
-        if not due:
-            return
-        fences = [claim.fence for claim in due]
-        with self._events.step("renew", count=len(fences)) as added:
-            kept = set(await self._store.renew(self._worker, fences, lease_seconds=self._limits.lease_seconds))
-            added["lost"] = len(fences) - len(kept)
-        for claim in due:
-            if claim.fence in kept:
-                claim.lease_until = now + self._limits.lease_seconds
-            elif self._held.get(claim.attempt.id) is claim:
-                self._lost(claim)
-
     def _lost(self, claim: Claim) -> None:
         """Somebody reaped it. What waits is dropped; what runs goes on, and its outcome will be refused and kept."""
         hand = self._hands[claim.attempt.destination]
-        claim.lost = True
         if claim in hand.waiting:
             hand.waiting.remove(claim)
-            self._let_go([claim.fence])
+            self._leases.let_go([claim.fence])
         self._events.emit("message.lease_lost", id=claim.attempt.id, destination=hand.destination.name)
 
     async def _timekeeping(self) -> None:
@@ -482,7 +424,7 @@ class Relay:
         name = "destination.paused" if paused else "destination.resumed"
         self._events.emit(name, destination=hand.destination.name)
         if paused:
-            await self._hand_back(hand.take_waiting())
+            await self._leases.hand_back(hand.take_waiting())
         self._fill_slots(hand)
         self._changed.set()
 
@@ -493,7 +435,9 @@ class Relay:
         self._stopping.set()
         await asyncio.wait([claiming], timeout=max(self._limits.stop_seconds, STOP_SECONDS_MIN))
         deadline = self._clock.monotonic() + self._limits.stop_seconds
-        await self._within(deadline, self._hand_back([c for hand in self._hands.values() for c in hand.take_waiting()]))
+        await self._within(
+            deadline, self._leases.hand_back([c for hand in self._hands.values() for c in hand.take_waiting()])
+        )
         await self._wait_for_slots(deadline)
         await self._within(deadline, self._settler.flushed())
         await self._within(deadline, self._deregister())
@@ -524,20 +468,6 @@ class Relay:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()
-
-    async def _until_reached(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        while True:
-            try:
-                return await call()
-            except TransientFailure:
-                self._events.emit("relay.unreachable", during="verb", tries=0)
-                await self._clock.sleep(UNREACHABLE_SECONDS)
-
-
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _forget_cancellation(slot: Slot) -> bool:

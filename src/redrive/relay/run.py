@@ -29,8 +29,10 @@ from redrive.message import WorkerId
 from redrive.ports import RelayInfo, TransientFailure
 from redrive.recover.duties import engine_duties, run_duties
 from redrive.relay.limits import RelayLimits
-from redrive.relay.loop import UNREACHABLE_SECONDS, Relay, new_worker
+from redrive.relay.loop import Relay, new_worker
+from redrive.relay.patience import UNREACHABLE_SECONDS
 from redrive.relay.suspects import Suspects
+from redrive.relay.tasks import end
 from redrive.store.migration_files import MigrationSet
 from redrive.store.postgres import PostgresStore
 from redrive.store.reach import require_schema
@@ -105,7 +107,7 @@ async def run_relay(process: RelayProcess, *, events: Events | None = None, sign
             await _until_ended(stop, running, [alone, upkeep])
         finally:
             stop()
-            await _end([upkeep])
+            await end([upkeep])
             await asyncio.gather(alone, return_exceptions=True)
 
 
@@ -281,12 +283,6 @@ async def _until_ended(
     for task in beside:
         if task.done() and not task.cancelled():
             task.result()
-
-
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _end_child(child: asyncio.subprocess.Process, *, seconds: float) -> None:

@@ -1,0 +1,94 @@
+"""Every claim that one relay holds, from claim to settlement: renewed in time, known when it is lost, handed back.
+
+A lease is counted from the moment it was asked for, on our own monotonic clock, so that it is never over before we
+think so. Nothing is sent on one that may run out meanwhile (I18). Called by the loop; SQL: `renew.sql` and
+`hand_back.sql`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from redrive.events import Events
+from redrive.message import Attempt, Fence, MessageId, WorkerId
+from redrive.ports import Clock, Store, TransientFailure
+from redrive.relay.hand import Claim
+from redrive.relay.limits import RENEWALS_PER_LEASE, RelayLimits
+from redrive.relay.patience import Patience
+
+
+class Leases:
+    """`on_let_go` hears that there may be room again; `on_lost` that somebody reaped a claim of ours."""
+
+    def __init__(
+        self,
+        store: Store,
+        worker: WorkerId,
+        *,
+        limits: RelayLimits,
+        clock: Clock,
+        events: Events,
+        on_let_go: Callable[[], None],
+        on_lost: Callable[[Claim], None],
+    ) -> None:
+        self.held: dict[MessageId, Claim] = {}
+        self._store = store
+        self._worker = worker
+        self._limits = limits
+        self._clock = clock
+        self._events = events
+        self._patience = Patience(clock, events)
+        self._on_let_go = on_let_go
+        self._on_lost = on_lost
+
+    def take(self, attempt: Attempt, *, asked_at: float, received_at: float) -> Claim:
+        claim = Claim(attempt, received_at, asked_at + self._limits.lease_seconds)
+        self.held[attempt.id] = claim
+        return claim
+
+    def let_go(self, fences: Sequence[Fence]) -> None:
+        """These are over, whatever became of them."""
+        for fence in fences:
+            held = self.held.get(fence.id)
+            if held is not None and held.attempt.number == fence.attempt:  # not a later claim of the same message
+                del self.held[fence.id]
+        self._on_let_go()
+
+    def is_short(self, claim: Claim) -> bool:
+        """Too little is left to send on; normally a renewal has come long before."""
+        enough = self._limits.lease_seconds / RENEWALS_PER_LEASE
+        return claim.lost or claim.lease_until - self._clock.monotonic() < enough
+
+    async def hand_back(self, claims: Sequence[Claim]) -> None:
+        """Claims that were not begun; nothing is spent."""
+        if not claims:
+            return
+        fences = [claim.fence for claim in claims]
+        with self._events.step("hand_back", count=len(fences)):
+            await self._patience.until_reached(lambda: self._store.hand_back(self._worker, fences))
+        self.let_go(fences)
+
+    async def renewing(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._clock.sleep(self._limits.renew_every_seconds / 2)
+            with suppress(TransientFailure):
+                await self._renew()
+
+    async def _renew(self) -> None:
+        now = self._clock.monotonic()
+        enough = now + 2 * self._limits.renew_every_seconds
+        due = [claim for claim in self.held.values() if claim.lease_until < enough and not claim.lost]
+        if not due:
+            return
+        fences = [claim.fence for claim in due]
+        with self._events.step("renew", count=len(fences)) as added:
+            kept = set(await self._store.renew(self._worker, fences, lease_seconds=self._limits.lease_seconds))
+            added["lost"] = len(fences) - len(kept)
+        for claim in due:
+            if claim.fence in kept:
+                claim.lease_until = now + self._limits.lease_seconds
+            elif self.held.get(claim.attempt.id) is claim:
+                claim.lost = True
+                self._on_lost(claim)

@@ -1,0 +1,45 @@
+"""Tasks whose failure is the relay's: a claim that nobody looks after must not be renewed for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+
+class Tasks:
+    """Starts work; `watching` raises what the first of it that failed has raised."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        self._failed = asyncio.Event()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def watching(self) -> None:
+        """Until one fails, or cancelled."""
+        await self._failed.wait()
+        assert self._failure is not None
+        raise self._failure
+
+    def cancel(self) -> None:
+        for task in tuple(self._running):
+            task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = self._failure or task.exception()
+            self._failed.set()
+
+
+async def end(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel them and wait until they are over."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
