@@ -15,11 +15,18 @@ from psycopg.conninfo import conninfo_to_dict
 
 from redrive.errors import SchemaError
 from redrive.store.migrate import check, upgrade
+from tests.conftest import CrashServer
 from tests.support.migration_sets import ADVISORY_LOCKS, Files, value
 from tests.support.scratch import scratch
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.req("G-22"), pytest.mark.full]
+
+
+@pytest.fixture
+def tcp_database(crash_server: CrashServer) -> str:
+    """A server that a pooler can reach whoever it runs as: its socket belongs to whoever runs the tests."""
+    return crash_server(port=0).dsn
 
 
 @contextmanager
@@ -53,17 +60,17 @@ def answers(dsn: str) -> bool:
         return False
 
 
-def test_a_pooler_that_lends_by_transaction_is_refused_and_no_lock_stays(empty_database: str, files: Files) -> None:
+def test_a_pooler_that_lends_by_transaction_is_refused_and_no_lock_stays(tcp_database: str, files: Files) -> None:
     files.table("001_pre_a.sql", "CREATE TABLE a ()")
-    with pgbouncer(empty_database, "transaction") as through:
+    with pgbouncer(tcp_database, "transaction") as through:
         with pytest.raises(SchemaError, match=r"lends server sessions by transaction\. Next: .* session mode"):
             upgrade(through, sets=[files.as_set()])
-        assert value(empty_database, f"SELECT count(*) FROM ({ADVISORY_LOCKS}) AS held") == 0
-    assert check(empty_database, sets=[files.as_set()]).state == "absent"
+        assert value(tcp_database, f"SELECT count(*) FROM ({ADVISORY_LOCKS}) AS held") == 0
+    assert check(tcp_database, sets=[files.as_set()]).state == "absent"
 
 
-def test_a_pooler_that_lends_by_session_will_do(empty_database: str, files: Files) -> None:
+def test_a_pooler_that_lends_by_session_will_do(tcp_database: str, files: Files) -> None:
     files.table("001_pre_a.sql", "CREATE TABLE a ()")
-    with pgbouncer(empty_database, "session") as through:
+    with pgbouncer(tcp_database, "session") as through:
         assert len(upgrade(through, sets=[files.as_set()]).applied) == 1
         assert upgrade(through, sets=[files.as_set()]).already_current

@@ -13,7 +13,7 @@ import pytest
 from redrive.answers import Answer, Delivered, Found, Retryable, Terminal, Unknown
 from redrive.message import Attempt
 from redrive.ports import NotBegun
-from redrive.transports.functions import Classify, FunctionTransport, Handler
+from redrive.transports.functions import THREADS, Classify, FunctionTransport, Handler
 from tests.support.messages import attempt
 
 ATTEMPT = attempt()
