@@ -99,7 +99,7 @@ class PostgresSubject(PostgresStore):
 
     @property
     def server_started_at(self) -> datetime:
-        return self._moment("SELECT pg_postmaster_start_time()")
+        return self._moment("SELECT redrive.server_ready_at()")
 
     def clock(self) -> datetime:
         return self._moment("SELECT clock_timestamp()")

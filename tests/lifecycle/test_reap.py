@@ -49,7 +49,7 @@ async def test_renewed_lease_is_not_reaped(store: PostgresStore) -> None:
 async def test_outage_of_the_server_does_not_count_against_a_lease(store: PostgresStore) -> None:
     """A lease that ended before the server was up again is given as long as a lease from the server's start."""
     message_id = await m.enqueue(store)
-    rows = await store.rows("SELECT pg_postmaster_start_time()", [])
+    rows = await store.rows("SELECT redrive.server_ready_at()", [])
     started = rows[0][0]
     before = started - timedelta(seconds=3 * m.LEASE_SECONDS)
     await _make_due(store, message_id, before)

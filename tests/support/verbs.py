@@ -14,7 +14,8 @@ from redrive.errors import ActRefused, NotFound
 from redrive.message import Attempt, Closed, ParkReason, WorkerId
 from redrive.policy import Settlement
 from redrive.ports import Settled
-from redrive.store.postgres import PostgresStore, settle_call
+from redrive.store.postgres import PostgresStore
+from redrive.store.wire import settle_call
 from tests.support import messages as m
 from tests.support.situations import EXPIRES_AT, NOBODY, Situation
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, LiteralString, Self
-from uuid import UUID
 
 import psycopg
 from psycopg import AsyncConnection
 
-from redrive import answers, redact
+from redrive import redact
 from redrive.errors import ActRefused, InvalidValue, NotFound
-from redrive.message import Attempt, CancelAnswer, Closed, Completion, Fence, HistoryEntry, MessageId, WorkerId
-from redrive.policy import SettlementKind
+from redrive.message import CancelAnswer, Fence, HistoryEntry, MessageId, WorkerId
 from redrive.ports import (
     Claimed,
     DestinationState,
@@ -35,9 +33,8 @@ from redrive.ports import (
     TransientFailure,
     duty_hold_seconds,
 )
+from redrive.store import wire
 from redrive.store.sessions import Sessions
-
-REFERENCE_MAX = 500
 
 _TRANSIENT = (
     psycopg.OperationalError,
@@ -83,12 +80,12 @@ class PostgresStore:
     async def claim(
         self, worker: WorkerId, rooms: Sequence[Room], *, lease_seconds: float, now: datetime | None = None
     ) -> Claimed:
-        destinations, levels, amounts = _columns(rooms, 3)
+        destinations, levels, amounts = wire.columns(rooms, 3)
         rows = await self.rows(
             "SELECT * FROM redrive.claim_1(%s, %s::text[], %s::smallint[], %s::integer[], %s, %s)",
             [worker, destinations, levels, amounts, lease_seconds, now],
         )
-        return _claimed(rows, lease_seconds, alone=False)
+        return wire.claimed(rows, lease_seconds, alone=False)
 
     async def claim_suspect(
         self,
@@ -102,18 +99,18 @@ class PostgresStore:
             "SELECT * FROM redrive.claim_suspect_1(%s, %s::text[], %s, %s)",
             [worker, list(destinations), lease_seconds, now],
         )
-        return _claimed(rows, lease_seconds, alone=True)
+        return wire.claimed(rows, lease_seconds, alone=True)
 
     async def settle(self, worker: WorkerId, outcomes: Sequence[Outcome], *, now: datetime | None = None) -> Settled:
         lost: list[Any] = []
-        for batch in _one_per_message(outcomes):
-            plain = [o for o in batch if _is_plain_delivery(o)]
-            others = [o for o in batch if not _is_plain_delivery(o)]
+        for batch in wire.one_per_message(outcomes):
+            plain = [o for o in batch if wire.is_plain_delivery(o)]
+            others = [o for o in batch if not wire.is_plain_delivery(o)]
             if plain:
-                lost += await self.rows(_SETTLE_DELIVERED, _delivered_values(worker, plain, now))
+                lost += await self.rows(wire.SETTLE_DELIVERED, wire.delivered_values(worker, plain, now))
             if others:
-                lost += await self.rows(_SETTLE, _settle_values(worker, "settle", others, now))
-        return _settled(len(outcomes), lost)
+                lost += await self.rows(wire.SETTLE, wire.settle_values(worker, "settle", others, now))
+        return wire.settled(len(outcomes), lost)
 
     async def settle_one(
         self,
@@ -132,15 +129,15 @@ class PostgresStore:
                 on_step("record")
                 await _run(record, conn, outcome)
             on_step("settle")
-            await cursor.execute(_SETTLE, _settle_values(worker, "settle", [outcome], now))
+            await cursor.execute(wire.SETTLE, wire.settle_values(worker, "settle", [outcome], now))
             lost = await cursor.fetchall()
             on_step("commit")
-        return _settled(1, lost)
+        return wire.settled(1, lost)
 
     async def hand_back(
         self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
     ) -> Sequence[Fence]:
-        ids, attempts = _columns(dict.fromkeys(fences), 2)
+        ids, attempts = wire.columns(dict.fromkeys(fences), 2)
         rows = await self.rows(
             "SELECT * FROM redrive.hand_back_1(%s, %s::uuid[], %s::integer[], %s)",
             [worker, ids, attempts, now],
@@ -150,7 +147,7 @@ class PostgresStore:
     async def renew(
         self, worker: WorkerId, fences: Sequence[Fence], *, lease_seconds: float, now: datetime | None = None
     ) -> Sequence[Fence]:
-        ids, attempts = _columns(fences, 2)
+        ids, attempts = wire.columns(fences, 2)
         rows = await self.rows(
             "SELECT * FROM redrive.renew_1(%s, %s::uuid[], %s::integer[], %s, %s)",
             [worker, ids, attempts, lease_seconds, now],
@@ -286,15 +283,6 @@ class PostgresStore:
         return [HistoryEntry(*row) for row in rows]
 
 
-_SETTLE_DELIVERED: LiteralString = (
-    "SELECT * FROM redrive.settle_delivered_1(%s, %b::uuid[], %b::integer[], %b::integer[], %s::text[], %b::text[], %s)"
-)
-_SETTLE: LiteralString = (
-    "SELECT * FROM redrive.settle_1(%s, %s, %s::uuid[], %s::integer[], %s::text[], %s::text[], %s::text[], %s::text[],"
-    " %s::text[], %s::text[], %s::text[], %s::integer[], %s::integer[], %s::integer[], %s::float8[], %s::text[],"
-    " %s::boolean[], %s::text[], %s::text[], %s::text[], %s::boolean[], %s::boolean[], %s::text[], %s::text[],"
-    " %s::text[], %s::text[], %s)"
-)
 _HISTORY: LiteralString = (
     "SELECT attempt, verb, stage, version, settlement, answer, code, text, reference, result, closed, worker, actor,"
     " reason, claimed_at, completed_at, latency_ms, spent, due_at"
@@ -305,153 +293,6 @@ _WHAT_APPLIES: Mapping[str, str] = {
     "unrecorded": "redrive unrecorded repair",
     "dead": "redrive messages requeue, or discard",
 }
-
-
-def _columns(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    return columns or [[] for _ in range(width)]
-
-
-def _claimed(rows: Sequence[Any], lease_seconds: float, *, alone: bool) -> Claimed:
-    attempts = [_attempt(row, lease_seconds, alone) for row in rows if row[1] is not None]
-    return Claimed(attempts, expired=len(rows) - len(attempts))
-
-
-# The columns of the type redrive.claimed, in its order, as the fields of an attempt.
-_CLAIMED = (
-    *("id", "number", "destination", "tenant", "kind", "key", "body", "content_type", "stage", "version", "spent"),
-    *("lookups", "crashes", "claimed_at", "created_at", "headers", "order_by", "sequence", "in_doubt_since"),
-    *("down_since", "first_failed_at", "expired", "cancel_requested", "kept_answer", "earlier", "level"),
-)
-
-
-def _attempt(row: Sequence[Any], lease_seconds: float, alone: bool) -> Attempt:
-    """Filled by hand, because a frozen dataclass of thirty fields takes longer to make than its message to send."""
-    attempt = Attempt.__new__(Attempt)
-    values = attempt.__dict__
-    values.update(zip(_CLAIMED, row, strict=True))
-    values["headers"] = row[15] or {}
-    values["earlier"] = tuple(_earlier(entry) for entry in row[24]) if row[24] else ()
-    values["alone"] = alone
-    values["lease_seconds"] = lease_seconds
-    values["completion"] = Completion()
-    return attempt
-
-
-def _earlier(entry: dict[str, Any]) -> HistoryEntry:
-    moments = {name: datetime.fromisoformat(entry[name]) if entry[name] else None for name in _MOMENTS}
-    worker = UUID(entry["worker"]) if entry["worker"] else None
-    return HistoryEntry(**{**entry, **moments, "worker": worker})
-
-
-_MOMENTS = ("claimed_at", "completed_at", "due_at")
-
-
-def _one_per_message(outcomes: Sequence[Outcome]) -> Iterator[Sequence[Outcome]]:
-    """A statement sees the leases as they were before it, so two outcomes of one message go one after the other."""
-    while outcomes:
-        seen: set[MessageId] = set()
-        batch: list[Outcome] = []
-        rest: list[Outcome] = []
-        for outcome in outcomes:
-            (rest if outcome.attempt.id in seen else batch).append(outcome)
-            seen.add(outcome.attempt.id)
-        yield batch
-        outcomes = rest
-
-
-def _is_plain_delivery(outcome: Outcome) -> bool:
-    answer = outcome.settlement.answer
-    return (
-        outcome.settlement.closed is Closed.DELIVERED
-        and isinstance(answer, answers.Delivered)
-        and answer.result is None
-    )
-
-
-def _delivered_values(worker: WorkerId, outcomes: Sequence[Outcome], now: datetime | None) -> list[Any]:
-    return [
-        worker,
-        [o.attempt.id for o in outcomes],
-        [o.attempt.number for o in outcomes],
-        [o.latency_ms for o in outcomes],
-        _or_none([_reference(o) for o in outcomes]),
-        _or_one([o.policy_version for o in outcomes]),
-        now,
-    ]
-
-
-def _or_none(values: list[Any]) -> list[Any] | None:
-    """An array of nothing but NULL need not be sent: a shorter one is filled up with NULL."""
-    return values if any(value is not None for value in values) else None
-
-
-def _or_one(values: list[Any]) -> list[Any]:
-    """An array of one value need not be repeated: settle_delivered takes the first where there is none."""
-    return values if len(set(values)) > 1 else values[:1]
-
-
-def settle_call(worker: WorkerId, verb: str, outcomes: Sequence[Outcome]) -> tuple[LiteralString, list[Any]]:
-    """The statement that settles, for a connection which is not ours (`redrive.complete`)."""
-    return _SETTLE, _settle_values(worker, verb, outcomes, None)
-
-
-def _settle_values(worker: WorkerId, verb: str, outcomes: Sequence[Outcome], now: datetime | None) -> list[Any]:
-    """The arrays of settle_1, in its order of parameters."""
-    rows = [_settle_row(o) for o in outcomes]
-    return [worker, verb, *_columns(rows, 24), now]
-
-
-def _settle_row(outcome: Outcome) -> tuple[Any, ...]:
-    settlement, answer = outcome.settlement, outcome.settlement.answer
-    return (
-        outcome.attempt.id,
-        outcome.attempt.number,
-        settlement.kind.value,
-        settlement.closed and settlement.closed.value,
-        answer and answers.label(answer),
-        settlement.error_class,
-        outcome.text and redact.storable(outcome.text),
-        _reference(outcome),
-        _json(getattr(answer, "result", None)),
-        outcome.latency_ms,
-        settlement.spent,
-        settlement.lookups,
-        float(settlement.delay_seconds),  # one array holds one type: an int beside a float would fail the batch
-        _doubt(outcome),
-        settlement.down,
-        settlement.stage,
-        settlement.destination,
-        settlement.park_reason and settlement.park_reason.value,
-        settlement.exhausted,
-        settlement.halts,
-        outcome.stack,
-        _json(dict(outcome.context)) if settlement.kind is SettlementKind.PARK else None,
-        _json(outcome.kept_answer),
-        outcome.policy_version,
-    )
-
-
-def _doubt(outcome: Outcome) -> str:
-    """Whether the doubt is gone, as old as it was, or new: `attempt` is what was left of it when the answer came."""
-    if not outcome.settlement.in_doubt:
-        return "none"
-    return "keep" if outcome.attempt.in_doubt else "now"
-
-
-def _reference(outcome: Outcome) -> str | None:
-    reference = getattr(outcome.settlement.answer, "reference", None)
-    return None if reference is None else redact.storable(reference, limit=REFERENCE_MAX)
-
-
-def _json(value: Any) -> str | None:
-    return None if value is None else json.dumps(value, allow_nan=False)
-
-
-def _settled(total: int, lost: Sequence[Any]) -> Settled:
-    refused = [Fence(id, attempt) for id, attempt, result in lost if result == "refused"]
-    repeated = [Fence(id, attempt) for id, attempt, result in lost if result == "repeated"]
-    return Settled(total - len(lost), refused, repeated)
 
 
 async def _run(record: Record, conn: AsyncConnection[Any], outcome: Outcome) -> None:

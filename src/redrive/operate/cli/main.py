@@ -10,7 +10,6 @@ import json
 import logging
 import os
 import sys
-import threading
 import traceback
 from collections.abc import Sequence
 from importlib import import_module, metadata
@@ -74,8 +73,8 @@ class Commands(click.Group):
 
 def _leave(code: int) -> NoReturn:
     """A `def` handler that is stuck in its thread was settled as Unknown; it must not keep the process from ending."""
-    handlers = sys.modules.get("redrive.transports.functions")  # only a command that ran handlers has imported it
-    if handlers and any(thread.name.startswith(handlers.THREADS) for thread in threading.enumerate()):
+    relay = sys.modules.get("redrive.operate.cli.relay")  # imported only by a command that runs handlers
+    if relay is not None and relay.STUCK:
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, Final
@@ -19,6 +20,7 @@ from redrive.relay.limits import RelayLimits
 from redrive.relay.load import load_app
 from redrive.relay.run import RelayProcess, run_relay
 from redrive.store import migrate
+from redrive.transports.functions import THREADS
 
 _OPTIONS: Final = (
     click.argument("app_spec", metavar="MODULE:APP"),
@@ -39,6 +41,10 @@ def relay_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+# Threads of `def` handlers that still ran when the relay had ended; `main` does not wait for them.
+STUCK: list[str] = []
 
 
 @click.command(
@@ -74,7 +80,13 @@ def deliver(settings: Settings, dsn: str, app_spec: str, *, only: Sequence[str],
         retention_days=settings.retention_days,
     )
     # Not asyncio.run: at its end that waits for handlers that ignore their cancellation.
-    asyncio.new_event_loop().run_until_complete(_run(process, settings))
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(_run(process, settings))
+    finally:
+        STUCK.extend(thread.name for thread in threading.enumerate() if thread.name.startswith(THREADS))
+        if not asyncio.all_tasks(loop):
+            loop.close()
 
 
 async def _run(process: RelayProcess, settings: Settings) -> None:

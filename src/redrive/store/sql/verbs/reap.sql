@@ -1,5 +1,5 @@
 -- reap: claims that ran out come back pending: same id, unspent, in doubt, each a suspect; the archive says so (G-14).
--- A lease has run out when it is past `until` *and* past the server's start plus a lease, so that an outage of
+-- A lease has run out when it is past `until` *and* the server has been ready for as long as a lease, so that an outage of
 -- PostgreSQL does not turn live work into crashes; or when it ends impossibly far in the future (a clock that jumped).
 -- With p_worker: all claims of a worker whose process is known to be dead. Only a crash while alone counts (G-18).
 -- Locks: lease rows with SKIP LOCKED, so a settle in progress wins.
@@ -9,6 +9,7 @@ CREATE OR REPLACE FUNCTION redrive.reap_1(
 AS $body$
 DECLARE
     v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_ready timestamptz := redrive.server_ready_at();
     v_count integer;
 BEGIN
     WITH ended AS (
@@ -16,7 +17,7 @@ BEGIN
             SELECT l.ctid FROM lease l
              WHERE CASE WHEN p_worker IS NOT NULL THEN l.worker = p_worker
                         ELSE (l.until < v_now
-                              AND v_now > pg_postmaster_start_time() + make_interval(secs => l.lease_seconds))
+                              AND v_now > v_ready + make_interval(secs => l.lease_seconds))
                              OR l.until > v_now + make_interval(secs => 2 * l.lease_seconds) END
              LIMIT p_limit
                FOR UPDATE SKIP LOCKED))
@@ -40,4 +41,12 @@ BEGIN
     SELECT count(*) INTO v_count FROM ended;
     RETURN v_count;
 END
+$body$;
+
+-- server_ready_at: since when the server takes connections. The walwriter starts when recovery is over, also where the
+-- postmaster itself went on; without the privilege to see it (pg_read_all_stats) the postmaster's start has to do.
+CREATE OR REPLACE FUNCTION redrive.server_ready_at() RETURNS timestamptz LANGUAGE sql VOLATILE
+AS $body$
+    SELECT coalesce((SELECT max(a.backend_start) FROM pg_stat_activity a WHERE a.backend_type = 'walwriter'),
+                    pg_postmaster_start_time())
 $body$;

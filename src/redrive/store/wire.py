@@ -1,0 +1,177 @@
+"""How claims and outcomes look on their way to PostgreSQL and back: rows to attempts, outcomes to arrays.
+
+Pure; the order of columns and parameters is that of `tables/002_pre_claimed.sql` and `verbs/settle.sql`. Used by
+`PostgresStore`, and by `redrive.complete` on a connection that is not ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, LiteralString
+from uuid import UUID
+
+from redrive import answers, redact
+from redrive.message import Attempt, Closed, Completion, Fence, HistoryEntry, MessageId, WorkerId
+from redrive.policy import SettlementKind
+from redrive.ports import Claimed, Outcome, Settled
+
+REFERENCE_MAX = 500
+
+SETTLE_DELIVERED: LiteralString = (
+    "SELECT * FROM redrive.settle_delivered_1(%s, %b::uuid[], %b::integer[], %b::integer[], %s::text[], %b::text[], %s)"
+)
+SETTLE: LiteralString = (
+    "SELECT * FROM redrive.settle_1(%s, %s, %s::uuid[], %s::integer[], %s::text[], %s::text[], %s::text[], %s::text[],"
+    " %s::text[], %s::text[], %s::text[], %s::integer[], %s::integer[], %s::integer[], %s::float8[], %s::text[],"
+    " %s::boolean[], %s::text[], %s::text[], %s::text[], %s::boolean[], %s::boolean[], %s::text[], %s::text[],"
+    " %s::text[], %s::text[], %s)"
+)
+
+
+def columns(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return columns or [[] for _ in range(width)]
+
+
+def claimed(rows: Sequence[Any], lease_seconds: float, *, alone: bool) -> Claimed:
+    attempts = [_attempt(row, lease_seconds, alone) for row in rows if row[1] is not None]
+    return Claimed(attempts, expired=len(rows) - len(attempts))
+
+
+# The columns of the type redrive.claimed, in its order, as the fields of an attempt.
+_CLAIMED = (
+    *("id", "number", "destination", "tenant", "kind", "key", "body", "content_type", "stage", "version", "spent"),
+    *("lookups", "crashes", "claimed_at", "created_at", "headers", "order_by", "sequence", "in_doubt_since"),
+    *("down_since", "first_failed_at", "expired", "cancel_requested", "kept_answer", "earlier", "level"),
+)
+
+
+def _attempt(row: Sequence[Any], lease_seconds: float, alone: bool) -> Attempt:
+    """Filled by hand, because a frozen dataclass of thirty fields takes longer to make than its message to send."""
+    attempt = Attempt.__new__(Attempt)
+    values = attempt.__dict__
+    values.update(zip(_CLAIMED, row, strict=True))
+    values["headers"] = row[15] or {}
+    values["earlier"] = tuple(_earlier(entry) for entry in row[24]) if row[24] else ()
+    values["alone"] = alone
+    values["lease_seconds"] = lease_seconds
+    values["completion"] = Completion()
+    return attempt
+
+
+def _earlier(entry: dict[str, Any]) -> HistoryEntry:
+    moments = {name: datetime.fromisoformat(entry[name]) if entry[name] else None for name in _MOMENTS}
+    worker = UUID(entry["worker"]) if entry["worker"] else None
+    return HistoryEntry(**{**entry, **moments, "worker": worker})
+
+
+_MOMENTS = ("claimed_at", "completed_at", "due_at")
+
+
+def one_per_message(outcomes: Sequence[Outcome]) -> Iterator[Sequence[Outcome]]:
+    """A statement sees the leases as they were before it, so two outcomes of one message go one after the other."""
+    while outcomes:
+        seen: set[MessageId] = set()
+        batch: list[Outcome] = []
+        rest: list[Outcome] = []
+        for outcome in outcomes:
+            (rest if outcome.attempt.id in seen else batch).append(outcome)
+            seen.add(outcome.attempt.id)
+        yield batch
+        outcomes = rest
+
+
+def is_plain_delivery(outcome: Outcome) -> bool:
+    answer = outcome.settlement.answer
+    return (
+        outcome.settlement.closed is Closed.DELIVERED
+        and isinstance(answer, answers.Delivered)
+        and answer.result is None
+    )
+
+
+def delivered_values(worker: WorkerId, outcomes: Sequence[Outcome], now: datetime | None) -> list[Any]:
+    return [
+        worker,
+        [o.attempt.id for o in outcomes],
+        [o.attempt.number for o in outcomes],
+        [o.latency_ms for o in outcomes],
+        _or_none([_reference(o) for o in outcomes]),
+        _or_one([o.policy_version for o in outcomes]),
+        now,
+    ]
+
+
+def _or_none(values: list[Any]) -> list[Any] | None:
+    """An array of nothing but NULL need not be sent: a shorter one is filled up with NULL."""
+    return values if any(value is not None for value in values) else None
+
+
+def _or_one(values: list[Any]) -> list[Any]:
+    """An array of one value need not be repeated: settle_delivered takes the first where there is none."""
+    return values if len(set(values)) > 1 else values[:1]
+
+
+def settle_values(worker: WorkerId, verb: str, outcomes: Sequence[Outcome], now: datetime | None) -> list[Any]:
+    """The arrays of settle_1, in its order of parameters."""
+    rows = [_settle_row(o) for o in outcomes]
+    return [worker, verb, *columns(rows, 24), now]
+
+
+def _settle_row(outcome: Outcome) -> tuple[Any, ...]:
+    settlement, answer = outcome.settlement, outcome.settlement.answer
+    return (
+        outcome.attempt.id,
+        outcome.attempt.number,
+        settlement.kind.value,
+        settlement.closed and settlement.closed.value,
+        answer and answers.label(answer),
+        settlement.error_class,
+        outcome.text and redact.storable(outcome.text),
+        _reference(outcome),
+        _json(getattr(answer, "result", None)),
+        outcome.latency_ms,
+        settlement.spent,
+        settlement.lookups,
+        float(settlement.delay_seconds),  # one array holds one type: an int beside a float would fail the batch
+        _doubt(outcome),
+        settlement.down,
+        settlement.stage,
+        settlement.destination,
+        settlement.park_reason and settlement.park_reason.value,
+        settlement.exhausted,
+        settlement.halts,
+        outcome.stack,
+        _json(dict(outcome.context)) if settlement.kind is SettlementKind.PARK else None,
+        _json(outcome.kept_answer),
+        outcome.policy_version,
+    )
+
+
+def _doubt(outcome: Outcome) -> str:
+    """Whether the doubt is gone, as old as it was, or new: `attempt` is what was left of it when the answer came."""
+    if not outcome.settlement.in_doubt:
+        return "none"
+    return "keep" if outcome.attempt.in_doubt else "now"
+
+
+def _reference(outcome: Outcome) -> str | None:
+    reference = getattr(outcome.settlement.answer, "reference", None)
+    return None if reference is None else redact.storable(reference, limit=REFERENCE_MAX)
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else json.dumps(value, allow_nan=False)
+
+
+def settled(total: int, lost: Sequence[Any]) -> Settled:
+    refused = [Fence(id, attempt) for id, attempt, result in lost if result == "refused"]
+    repeated = [Fence(id, attempt) for id, attempt, result in lost if result == "repeated"]
+    return Settled(total - len(lost), refused, repeated)
+
+
+def settle_call(worker: WorkerId, verb: str, outcomes: Sequence[Outcome]) -> tuple[LiteralString, list[Any]]:
+    """The statement that settles, for a connection which is not ours (`redrive.complete`)."""
+    return SETTLE, settle_values(worker, verb, outcomes, None)
