@@ -16,6 +16,8 @@ from redrive.relay.bugs import BugBreaker
 from redrive.relay.dispatch import Dispatcher
 from redrive.relay.room import Demand
 
+QUICK_SECONDS = 0.001
+
 
 @dataclass(slots=True, eq=False)
 class Claim:
@@ -68,6 +70,10 @@ class Hand:
 
     def has_free_slot(self) -> bool:
         return bool(self.waiting) and len(self.slots) < self.destination.concurrency
+
+    def is_quick(self) -> bool:
+        """So quick that looking after every single message whether others are owed the slot would cost more than it."""
+        return self.demand.latency_seconds is not None and self.demand.latency_seconds < QUICK_SECONDS
 
     def measure(self) -> Demand:
         """The demand as it is now; nothing is asked for while paused."""

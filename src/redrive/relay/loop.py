@@ -253,7 +253,8 @@ class Relay:
                     continue
                 await self._dispatch(hand, slot, claim)
                 done += 1
-                if self._short and self._owes_slot(hand):
+                its_turn = done % YIELD_EVERY == 0 or not hand.is_quick()
+                if self._short and its_turn and self._owes_slot(hand):
                     return
                 if done % YIELD_EVERY == 0:
                     if 2 * len(hand.waiting) <= self._limits.claim_max:

@@ -56,13 +56,13 @@ class Demand:
 
 
 def rooms(demands: Sequence[Demand], *, claim_max: int, horizon_seconds: float) -> list[Room]:
-    """What to ask for in one claim: every destination that has room, split over the levels."""
-    asked: list[Room] = []
-    for demand in demands:
-        room = demand.room(claim_max=claim_max, horizon_seconds=horizon_seconds)
-        if room:
-            asked += _split(demand, room)
-    return asked
+    """What to ask for in one claim: every destination that has room, split over the levels.
+
+    Together no more than `claim_max` (but one for each), so that no claim is so large that all wait for it.
+    """
+    wanted = [(demand, demand.room(claim_max=claim_max, horizon_seconds=horizon_seconds)) for demand in demands]
+    share = min(claim_max / max(sum(room for _, room in wanted), 1), 1.0)
+    return [part for demand, room in wanted if room for part in _split(demand, max(int(room * share), 1))]
 
 
 def _split(demand: Demand, room: int) -> list[Room]:
