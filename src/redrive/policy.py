@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
-from functools import cache
 from random import Random
 from typing import Final, Literal, assert_never
 
@@ -233,15 +232,7 @@ def decide(attempt: Attempt, answer: Answer, rules: Rules, *, now: datetime, ran
 
 
 def close_as_delivered(attempt: Attempt, answer: Delivered) -> Settlement:
-    if answer.reference is None and answer.result is None:
-        return _delivered_plainly(attempt.spent + 1)
     return Settlement(kind=SettlementKind.CLOSE, answer=answer, closed=Closed.DELIVERED, spent=attempt.spent + 1)
-
-
-@cache
-def _delivered_plainly(spent: int) -> Settlement:
-    """Nearly every settlement there is; made once for each count."""
-    return Settlement(kind=SettlementKind.CLOSE, answer=Delivered(), closed=Closed.DELIVERED, spent=spent)
 
 
 def _after_retryable(attempt: Attempt, answer: Retryable, rules: Rules, now: datetime, random: Random) -> Settlement:
