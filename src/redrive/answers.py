@@ -33,6 +33,9 @@ class Delivered(Answer):
     result: Any = None
 
 
+DELIVERED: Final = Delivered()  # what a handler that returns nothing has said
+
+
 @dataclass
 class Advance(Answer):
     """This stage is done; the same message goes on to the next one with a fresh budget.

@@ -65,10 +65,11 @@ FACTS: Final = (
     "suspects.spawned",
     "suspects.ended",
 )
+EDGES: Final = ("start", "stop", "exception")
 NAMES: Final = (
     frozenset(FACTS)
     | {f"{step}.start" for step in STEPS}
-    | {f"{step}.{edge}" for step in STEPS if step not in INNER_STEPS for edge in ("stop", "exception")}
+    | {f"{step}.{edge}" for step in STEPS if step not in INNER_STEPS for edge in EDGES[1:]}
 )
 
 
@@ -77,6 +78,7 @@ class Events:
 
     def __init__(self) -> None:
         self._subscribers: dict[str, list[Subscriber]] = {}
+        self._wanted_steps: dict[str, bool] = {}  # what `wants_step` has answered since the last change
 
     def subscribe(self, subscriber: Subscriber, *names: str) -> Callable[[], None]:
         """Call `subscriber(name, values)` for the given names, or for all. Returns the function that ends it."""
@@ -86,12 +88,14 @@ class Events:
             raise KeyError(f"There is no event named {sorted(unknown)}; redrive.events.NAMES lists them all.")
         for name in wanted:
             self._subscribers.setdefault(name, []).append(subscriber)
+        self._wanted_steps.clear()
         return lambda: self._unsubscribe(subscriber, wanted)
 
     def _unsubscribe(self, subscriber: Subscriber, names: tuple[str, ...]) -> None:
         for name in names:
             if subscriber in self._subscribers.get(name, ()):
                 self._subscribers[name].remove(subscriber)
+        self._wanted_steps.clear()
 
     def wants(self, name: str) -> bool:
         """Whether anybody listens; asked before values are put together on a hot path."""
@@ -99,10 +103,10 @@ class Events:
 
     def wants_step(self, step: str) -> bool:
         """Whether anybody listens to any of a step's three events."""
-        listening = self._subscribers
-        return bool(
-            listening.get(f"{step}.start") or listening.get(f"{step}.stop") or listening.get(f"{step}.exception")
-        )
+        wanted = self._wanted_steps.get(step)
+        if wanted is None:
+            wanted = self._wanted_steps[step] = any(map(self.wants, (f"{step}.{edge}" for edge in EDGES)))
+        return wanted
 
     def emit(self, name: str, /, **values: Any) -> None:
         for subscriber in tuple(self._subscribers.get(name, ())):

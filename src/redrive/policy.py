@@ -16,7 +16,7 @@ from enum import StrEnum
 from random import Random
 from typing import Final, Literal, assert_never
 
-from redrive.answers import Advance, Answer, Delivered, Retryable, Terminal, Unknown, clean_code
+from redrive.answers import DELIVERED, Advance, Answer, Delivered, Retryable, Terminal, Unknown, clean_code
 from redrive.errors import InvalidValue
 from redrive.message import Attempt, Closed, ParkReason
 
@@ -232,7 +232,13 @@ def decide(attempt: Attempt, answer: Answer, rules: Rules, *, now: datetime, ran
 
 
 def close_as_delivered(attempt: Attempt, answer: Delivered) -> Settlement:
+    if answer is DELIVERED and attempt.spent == 0:
+        return _DELIVERED_AT_ONCE
     return Settlement(kind=SettlementKind.CLOSE, answer=answer, closed=Closed.DELIVERED, spent=attempt.spent + 1)
+
+
+# Nearly every message ends like this one, so nearly every message shares it.
+_DELIVERED_AT_ONCE: Final = Settlement(kind=SettlementKind.CLOSE, answer=DELIVERED, closed=Closed.DELIVERED, spent=1)
 
 
 def _after_retryable(attempt: Attempt, answer: Retryable, rules: Rules, now: datetime, random: Random) -> Settlement:

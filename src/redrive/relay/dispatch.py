@@ -14,10 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 from redrive import answers, policy, redact
 from redrive.answers import (
+    DELIVERED,
     UNCLASSIFIED,
     Absent,
     Advance,
@@ -36,8 +37,6 @@ from redrive.message import Attempt, ParkReason
 from redrive.policy import Opening, Settlement, SettlementKind
 from redrive.ports import Clock, NotBegun, Outcome
 from redrive.produce import bounds
-
-DELIVERED: Final = Delivered()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +146,8 @@ class Dispatcher:
                 return refused
         if self._events.wants_step("send"):
             with self._events.step("send", id=attempt.id, destination=attempt.destination, attempt=attempt.number):
-                return await self._send_in_time(attempt, may_send)
-        return await self._send_in_time(attempt, may_send)
-
-    async def _send_in_time(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
-        """I18: a process that slept through its lease, or whose lookup took that long, does not send any more."""
-        if not may_send():
-            raise NotBegun
-        return await self._send_classified(attempt)
+                return await self._send_classified(attempt, may_send)
+        return await self._send_classified(attempt, may_send)
 
     async def _refused(self, attempt: Attempt) -> tuple[Answer, Failure | None] | None:
         """Before the first byte: whatever `validate` raises cannot have had an effect."""
@@ -172,7 +165,10 @@ class Dispatcher:
                 return Terminal(UNCLASSIFIED, bug=True), Failure(error)
         return None
 
-    async def _send_classified(self, attempt: Attempt) -> tuple[Answer, Failure | None]:
+    async def _send_classified(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
+        """I18: a process that slept through its lease, or whose lookup took that long, does not send any more."""
+        if not may_send():
+            raise NotBegun
         try:
             answer = await self._send(attempt)
         except Answer as raised:

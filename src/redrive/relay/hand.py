@@ -15,6 +15,7 @@ from redrive.message import Attempt, Fence
 from redrive.relay.bugs import BugBreaker
 from redrive.relay.dispatch import Dispatcher
 from redrive.relay.room import Demand
+from redrive.relay.wake import Wake
 
 QUICK_SECONDS = 0.001
 
@@ -53,11 +54,13 @@ class Slot:
 
 @dataclass(eq=False)
 class Hand:
-    """One destination in one relay."""
+    """One destination in one relay. settling: how many of its outcomes are written one by one just now."""
 
     destination: Destination
     dispatcher: Dispatcher
     demand: Demand
+    wake: Wake
+    settling: int = 0
     waiting: deque[Claim] = field(default_factory=deque)
     slots: set[Slot] = field(default_factory=set)
     bugs: BugBreaker = field(default_factory=BugBreaker)
@@ -78,7 +81,7 @@ class Hand:
     def measure(self) -> Demand:
         """The demand as it is now; nothing is asked for while paused."""
         self.demand.waiting = len(self.waiting)
-        self.demand.running = self.destination.concurrency if self.paused else self.running
+        self.demand.running = self.destination.concurrency if self.paused else self.running + self.settling
         return self.demand
 
     def overdue(self, now: float) -> list[Slot]:

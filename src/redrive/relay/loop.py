@@ -67,6 +67,7 @@ class Relay:
                 destination,
                 Dispatcher(destination, clock=clock, random=random, events=events),
                 Demand(name, destination.concurrency),
+                Wake(limits.poll_seconds),
             )
             for name, destination in destinations.items()
         }
@@ -89,7 +90,6 @@ class Relay:
             record_timeout_seconds=limits.record_seconds,
             on_settled=self._leases.let_go,
         )
-        self._wake = Wake(limits.poll_seconds)
         self._stopping = asyncio.Event()
         self._slots_used = 0
         self._short: set[Hand] = set()  # what waits while all slots of the process are in use
@@ -156,25 +156,31 @@ class Relay:
         while not self._stopping.is_set():
             asked = self._ask()
             if not asked:
-                await self._until_changed(self._limits.poll_seconds)
+                await self._until_changed(self._rest_seconds())
                 continue
             claimed = await self._claim(asked)
             if claimed is None:
                 await self._until_changed(UNREACHABLE_SECONDS)
             elif claimed.attempts or claimed.expired:
-                self._wake.found_something()
+                continue
             elif self._info.suspects_only:
                 return
             elif all(looked_everywhere(self._hands[room.destination].demand) for room in asked):
                 self._events.emit("relay.idle", worker=self._worker)
-                await self._until_changed(self._wake.pause_seconds())
 
     def _ask(self) -> list[Room]:
         self._changed.clear()
-        if len(self._settler) > UNSETTLED_MAX or (self._info.suspects_only and self._leases.held):
+        if self._settler.behind > UNSETTLED_MAX or (self._info.suspects_only and self._leases.held):
             return []
-        demands = [hand.measure() for hand in self._hands.values() if not hand.paused]
+        now = self._clock.monotonic()
+        demands = [hand.measure() for hand in self._hands.values() if not hand.paused and hand.wake.is_due(now)]
         return rooms(demands, claim_max=self._limits.claim_max, horizon_seconds=self._limits.horizon_seconds)
+
+    def _rest_seconds(self) -> float:
+        """Until the next look at a destination that had nothing; room that becomes free elsewhere comes of itself."""
+        now = self._clock.monotonic()
+        looks = [hand.wake.look_at - now for hand in self._hands.values() if not hand.wake.is_due(now)]
+        return min([self._limits.poll_seconds, *looks])
 
     async def _claim(self, asked: Sequence[Room]) -> Claimed | None:
         sent_at = self._clock.monotonic()
@@ -222,8 +228,14 @@ class Relay:
         asked_of: dict[str, list[Room]] = {}
         for room in asked:
             asked_of.setdefault(room.destination, []).append(room)
+        now = self._clock.monotonic()
         for name, here in asked_of.items():
-            note_quiet(self._hands[name].demand, here, levels.get(name, {}))
+            hand = self._hands[name]
+            note_quiet(hand.demand, here, levels.get(name, {}))
+            if name in levels or claimed.expired:
+                hand.wake.found_something()
+            elif looked_everywhere(hand.demand):
+                hand.wake.found_nothing(now)
 
     # dispatch
 
@@ -271,7 +283,8 @@ class Relay:
         slot.cut = None
         slot.deadline = began + hand.deadline_seconds(claim)
         try:
-            outcome: Outcome | None = await self._dispatch_with_event(hand, claim)
+            run = self._dispatch_with_event if self._events.wants_step("dispatch") else self._dispatch_claim
+            outcome: Outcome | None = await run(hand, claim)
         except asyncio.CancelledError:
             outcome = self._cut_off(hand, slot, claim)
         except NotBegun:
@@ -294,8 +307,6 @@ class Relay:
             self._finished(hand, outcome, may_run_on=was_cut)
 
     async def _dispatch_with_event(self, hand: Hand, claim: Claim) -> Outcome:
-        if not self._events.wants_step("dispatch"):
-            return await self._dispatch_claim(hand, claim)
         attempt = claim.attempt
         with self._events.step("dispatch", id=attempt.id, destination=attempt.destination, attempt=attempt.number):
             return await self._dispatch_claim(hand, claim)
@@ -330,7 +341,11 @@ class Relay:
     def _finished(self, hand: Hand, outcome: Outcome, *, may_run_on: bool = False) -> None:
         """may_run_on: the handler (a thread, say) does not know that it is over, and may still call `complete`."""
         completing = outcome.attempt.completion.attempted
-        self._settler.add(outcome, None if completing else hand.destination.record, apart=completing or may_run_on)
+        record = None if completing else hand.destination.record
+        alone = self._settler.add(outcome, record, apart=completing or may_run_on)
+        if alone is not None:
+            hand.settling += 1
+            alone.add_done_callback(lambda _: self._settled_alone(hand))
         answer = outcome.settlement.answer
         if getattr(answer, "bug", False):
             if hand.bugs.saw_bug(outcome.attempt.id):
@@ -338,6 +353,10 @@ class Relay:
                 _ = self._tasks.start(self._pause_for_bugs(hand))
         elif isinstance(answer, Delivered | Advance):
             hand.bugs.saw_success()
+
+    def _settled_alone(self, hand: Hand) -> None:
+        hand.settling -= 1
+        self._changed.set()
 
     async def _pause_for_bugs(self, hand: Hand) -> None:
         """This process has stopped the line; now for everybody."""

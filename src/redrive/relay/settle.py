@@ -22,7 +22,7 @@ from redrive.policy import Settlement, SettlementKind
 from redrive.ports import Clock, Outcome, Record, RecordFailed, Settled, Store, TransientFailure
 
 BATCH_MAX = 1000
-RECORDS_AT_ONCE = 8
+RECORDS_AT_ONCE = 4  # the relay's own CPU is their limit already: more would only take it from the others
 APART_AT_ONCE = 2  # each may wait for a lock, and the others need connections too
 RECORD_TRIES_MAX = 10
 AGAIN_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0)
@@ -59,27 +59,30 @@ class Settler:
         self._places = asyncio.Semaphore(RECORDS_AT_ONCE)
         self._places_apart = asyncio.Semaphore(APART_AT_ONCE)
 
-    def __len__(self) -> int:
-        return len(self._bulk) + self._writing + len(self._singles)
+    @property
+    def behind(self) -> int:
+        """How many outcomes wait to be written in bulk. One that is written alone holds up its destination only."""
+        return len(self._bulk) + self._writing
 
-    def add(self, outcome: Outcome, record: Record | None, *, apart: bool = False) -> None:
-        """Never waits. A settlement without an answer has nothing to record.
+    def add(self, outcome: Outcome, record: Record | None, *, apart: bool = False) -> asyncio.Task[None] | None:
+        """Never waits; gives the task that writes it, if it is written alone. Without an answer nothing is recorded.
 
         apart: its handler may still hold the claim's row in a transaction of its own; nobody else shall wait for that.
         """
         self._empty.clear()
         if record is not None and outcome.settlement.answer is not None:
-            self._start(self._settle_with_record(outcome, record))
-        elif apart:
-            self._start(self._settle_apart(outcome))
-        else:
-            self._bulk.append(outcome)
-            self._arrived.set()
+            return self._start(self._settle_with_record(outcome, record))
+        if apart:
+            return self._start(self._settle_apart(outcome))
+        self._bulk.append(outcome)
+        self._arrived.set()
+        return None
 
-    def _start(self, single: Coroutine[Any, Any, None]) -> None:
+    def _start(self, single: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(single)
         self._singles.add(task)
         task.add_done_callback(self._single_done)
+        return task
 
     async def run(self) -> None:
         """Write what has arrived, all of it at once; while that happens, more arrives. Ends by cancellation, or by a
@@ -108,7 +111,7 @@ class Settler:
             self._arrived.set()
 
     def _check_empty(self) -> None:
-        if not len(self):
+        if not self.behind and not self._singles:
             self._empty.set()
 
     async def _settle_bulk(self, batch: Sequence[Outcome]) -> None:

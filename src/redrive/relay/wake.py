@@ -1,7 +1,8 @@
-"""When to look again after a claim that found nothing (G-08). Pure.
+"""When to look again at a destination that had nothing (G-08). Pure.
 
-Short steps right after going idle, because the next message is likeliest then (and a producer that began before may
-commit now); then the poll interval. The poll alone always suffices.
+Short steps right after it ran dry, because the next message is likeliest then (and a producer that began before may
+commit now); then the poll interval. The poll alone always suffices. Room that becomes free is no reason to look sooner:
+it makes no message.
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ STEPS_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.2)
 
 
 class Wake:
-    """Counts empty looks."""
+    """Counts the empty looks at one destination. Times are the relay's monotonic clock."""
 
     def __init__(self, poll_seconds: float) -> None:
         self._poll_seconds = poll_seconds
         self._empty = 0
+        self.look_at = 0.0  # not before
+
+    def is_due(self, now: float) -> bool:
+        return now >= self.look_at
 
     def found_something(self) -> None:
         self._empty = 0
+        self.look_at = 0.0
 
-    def pause_seconds(self) -> float:
-        """How long to wait now, after one more empty look."""
+    def found_nothing(self, now: float) -> None:
         step = STEPS_SECONDS[self._empty] if self._empty < len(STEPS_SECONDS) else self._poll_seconds
         self._empty += 1
-        return min(step, self._poll_seconds)
+        self.look_at = now + min(step, self._poll_seconds)

@@ -104,12 +104,8 @@ class PostgresStore:
     async def settle(self, worker: WorkerId, outcomes: Sequence[Outcome], *, now: datetime | None = None) -> Settled:
         lost: list[Any] = []
         for batch in wire.one_per_message(outcomes):
-            plain = [o for o in batch if wire.is_plain_delivery(o)]
-            others = [o for o in batch if not wire.is_plain_delivery(o)]
-            if plain:
-                lost += await self.rows(wire.SETTLE_DELIVERED, wire.delivered_values(worker, plain, now))
-            if others:
-                lost += await self.rows(wire.SETTLE, wire.settle_values(worker, "settle", others, now))
+            for query, values in wire.settle_calls(worker, batch, now):
+                lost += await self.rows(query, values)
         return wire.settled(len(outcomes), lost)
 
     async def settle_one(
@@ -121,6 +117,7 @@ class PostgresStore:
         on_step: Callable[[str], None],
         now: datetime | None = None,
     ) -> Settled:
+        lost: list[Any] = []
         async with self.connection() as conn, conn.transaction(), conn.cursor(binary=True) as cursor:
             on_step("fence")
             await cursor.execute("SELECT redrive.fence_1(%s, %s)", list(outcome.attempt.fence))
@@ -129,8 +126,9 @@ class PostgresStore:
                 on_step("record")
                 await _run(record, conn, outcome)
             on_step("settle")
-            await cursor.execute(wire.SETTLE, wire.settle_values(worker, "settle", [outcome], now))
-            lost = await cursor.fetchall()
+            for query, values in wire.settle_calls(worker, [outcome], now):
+                await cursor.execute(query, values)
+                lost += await cursor.fetchall()
             on_step("commit")
         return wire.settled(1, lost)
 

@@ -76,6 +76,9 @@ def one_per_message(outcomes: Sequence[Outcome]) -> Iterator[Sequence[Outcome]]:
         seen: set[MessageId] = set()
         batch: list[Outcome] = []
         rest: list[Outcome] = []
+        if len({outcome.attempt.id for outcome in outcomes}) == len(outcomes):  # as good as always
+            yield outcomes
+            return
         for outcome in outcomes:
             (rest if outcome.attempt.id in seen else batch).append(outcome)
             seen.add(outcome.attempt.id)
@@ -112,6 +115,20 @@ def _or_none(values: list[Any]) -> list[Any] | None:
 def _or_one(values: list[Any]) -> list[Any]:
     """An array of one value need not be repeated: settle_delivered takes the first where there is none."""
     return values if len(set(values)) > 1 else values[:1]
+
+
+def settle_calls(
+    worker: WorkerId, outcomes: Sequence[Outcome], now: datetime | None
+) -> Iterator[tuple[LiteralString, list[Any]]]:
+    """The statements that settle these: one for plain deliveries, one for the rest."""
+    plain: list[Outcome] = []
+    others: list[Outcome] = []
+    for outcome in outcomes:
+        (plain if is_plain_delivery(outcome) else others).append(outcome)
+    if plain:
+        yield SETTLE_DELIVERED, delivered_values(worker, plain, now)
+    if others:
+        yield SETTLE, settle_values(worker, "settle", others, now)
 
 
 def settle_values(worker: WorkerId, verb: str, outcomes: Sequence[Outcome], now: datetime | None) -> list[Any]:

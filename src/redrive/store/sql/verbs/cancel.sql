@@ -5,7 +5,7 @@
 CREATE OR REPLACE FUNCTION redrive.cancel_1(
     p_id uuid, p_actor text DEFAULT NULL, p_reason text DEFAULT NULL, p_now timestamptz DEFAULT NULL
 ) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '1s'
-    SET enable_seqscan = off SET jit = off
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now    timestamptz := coalesce(p_now, clock_timestamp());

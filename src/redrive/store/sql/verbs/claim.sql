@@ -4,6 +4,8 @@
 -- Locks: pending rows with SKIP LOCKED, so it never waits. Relies on: pending_due; message's primary key.
 -- Never a sequential scan: a plan that a session made while the tables were tiny is kept while they grow. And never JIT:
 -- the planner takes the claim of 500 for expensive, and compiling it took 57 ms where running it took 3.
+-- And always the generic plan: the planner plans anew for every array, which took 330 of the 413 µs of settling one.
+-- The same holds for every verb that says so.
 CREATE OR REPLACE FUNCTION redrive.claim_1(
     p_worker        uuid,
     p_destinations  text[],
@@ -12,7 +14,7 @@ CREATE OR REPLACE FUNCTION redrive.claim_1(
     p_lease_seconds float8,
     p_now           timestamptz DEFAULT NULL
 ) RETURNS SETOF redrive.claimed LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now  timestamptz := coalesce(p_now, clock_timestamp());
@@ -45,7 +47,7 @@ CREATE OR REPLACE FUNCTION redrive.claim_suspect_1(
     p_lease_seconds float8,
     p_now           timestamptz DEFAULT NULL
 ) RETURNS SETOF redrive.claimed LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now  timestamptz := coalesce(p_now, clock_timestamp());
@@ -69,7 +71,7 @@ $body$;
 -- has_suspect: whether claim_suspect would find something.
 CREATE OR REPLACE FUNCTION redrive.has_suspect_1(p_destinations text[], p_now timestamptz DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 BEGIN
     RETURN EXISTS (SELECT 1 FROM pending p
@@ -83,7 +85,7 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.take(
     p_rows tid[], p_worker uuid, p_alone boolean, p_lease_seconds float8, p_now timestamptz
 ) RETURNS SETOF redrive.claimed LANGUAGE plpgsql SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 BEGIN
     RETURN QUERY

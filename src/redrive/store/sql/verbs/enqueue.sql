@@ -70,7 +70,7 @@ CREATE OR REPLACE FUNCTION redrive.holder_of(
     OUT sequence    bigint,
     OUT fingerprint bytea,
     OUT state       text
-) LANGUAGE plpgsql STABLE SET enable_seqscan = off SET jit = off
+) LANGUAGE plpgsql STABLE SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 BEGIN

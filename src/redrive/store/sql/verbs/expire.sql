@@ -3,7 +3,7 @@
 -- Locks: pending rows with SKIP LOCKED. Relies on: pending_expires.
 CREATE OR REPLACE FUNCTION redrive.expire_1(p_limit integer, p_now timestamptz DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now   timestamptz := coalesce(p_now, clock_timestamp());

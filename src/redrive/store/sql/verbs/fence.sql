@@ -3,7 +3,7 @@
 -- Locks: the lease row.
 CREATE OR REPLACE FUNCTION redrive.fence_1(p_id uuid, p_attempt integer) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 BEGIN
     PERFORM 1 FROM lease l WHERE l.id = p_id AND l.attempt = p_attempt FOR UPDATE;
@@ -14,7 +14,7 @@ $body$;
 -- is_leased: whether a claim is still held; asked after a handler that settled in its own transaction (ruling 16).
 CREATE OR REPLACE FUNCTION redrive.is_leased_1(p_id uuid, p_attempt integer) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 BEGIN
     RETURN EXISTS (SELECT 1 FROM lease l WHERE l.id = p_id AND l.attempt = p_attempt);

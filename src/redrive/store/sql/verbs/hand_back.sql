@@ -4,7 +4,8 @@
 CREATE OR REPLACE FUNCTION redrive.hand_back_1(
     p_worker uuid, p_ids uuid[], p_attempts integer[], p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (id uuid, attempt integer)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 DECLARE

@@ -7,7 +7,7 @@
 CREATE OR REPLACE FUNCTION redrive.requeue_1(
     p_id uuid, p_actor text, p_reason text, p_stage text DEFAULT NULL, p_now timestamptz DEFAULT NULL
 ) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
@@ -25,7 +25,7 @@ $body$;
 -- deny: held -> pending: a person found that it did not happen, so the doubt is gone.
 CREATE OR REPLACE FUNCTION redrive.deny_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
@@ -44,7 +44,7 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.confirm_1(
     p_id uuid, p_actor text, p_reason text, p_reference text DEFAULT NULL, p_now timestamptz DEFAULT NULL
 ) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
@@ -67,7 +67,7 @@ $body$;
 -- repair: unrecorded -> pending with the answer kept: the next claim runs `record` with it, and never sends.
 CREATE OR REPLACE FUNCTION redrive.repair_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
@@ -85,7 +85,7 @@ $body$;
 -- discard: parked -> closed, whatever the reason: nobody will send it or record it any more.
 CREATE OR REPLACE FUNCTION redrive.discard_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());

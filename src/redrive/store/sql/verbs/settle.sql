@@ -36,7 +36,8 @@ CREATE OR REPLACE FUNCTION redrive.settle_1(
     p_policy_versions text[],
     p_now             timestamptz DEFAULT NULL
 ) RETURNS TABLE (id uuid, attempt integer, result text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 DECLARE
@@ -125,7 +126,8 @@ CREATE OR REPLACE FUNCTION redrive.settle_delivered_1(
     p_policy_versions text[],
     p_now             timestamptz DEFAULT NULL
 ) RETURNS TABLE (id uuid, attempt integer, result text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 DECLARE

@@ -3,7 +3,7 @@
 -- PL/pgSQL, because a SQL function with subqueries is parsed and planned anew in every transaction (0.3 ms), and never by
 -- a sequential scan, because a plan that was made while the tables were tiny would be kept while they grow.
 CREATE OR REPLACE FUNCTION redrive.state_of(p_id uuid) RETURNS text
-LANGUAGE plpgsql STABLE SET enable_seqscan = off SET jit = off
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 BEGIN
     RETURN coalesce(
