@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from redrive.operate import embedded
@@ -22,6 +23,10 @@ from tests.support.scratch import scratch
 
 PG15_DIRECTORIES = frozenset({"conformance", "crash", "lifecycle", "migration"})
 ON_REQUEST = {"full": "--full", "soak": "--soak"}
+
+# How long an example took to make says how busy the machine was, and nothing about the code.
+hypothesis.settings.register_profile("redrive", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("redrive")
 
 CrashServer = Callable[..., embedded.Server]
 
