@@ -94,6 +94,8 @@ class NewMessage:
 
     destination: 1 to 100 characters. payload: a JSON value, or bytes.
     key: idempotency key, unique for good per tenant; up to 1,000 characters; None = no deduplication.
+    order_by: ordering key, up to 200 characters; None = no order. Messages of one key are sent strictly one after the
+    other, whatever their destinations. Enqueueing locks the key until the transaction ends: keep that short.
     tenant: 1 to 100 characters. kind: free label such as an event type, up to 100 characters.
     due_at: aware datetime before which it is not sent. expires_at: aware datetime after which it is not sent.
     headers: text to text, up to 50, at most 8 KiB in all.
@@ -104,6 +106,7 @@ class NewMessage:
     destination: str
     payload: Any
     key: str | None = field(default=None, kw_only=True)
+    order_by: str | None = field(default=None, kw_only=True)
     tenant: str = field(default="default", kw_only=True)
     kind: str = field(default="", kw_only=True)
     due_at: datetime | None = field(default=None, kw_only=True)
@@ -119,7 +122,7 @@ class Receipt:
     """What `enqueue` gives back.
 
     already_existed: the key was known; id, sequence and state are the first message's.
-    sequence: position within its ordering key, None without one.
+    sequence: position within its ordering key, from 1, without gaps; None without one, or once its history was retired.
     state: pending, leased, parked, or how it was closed; just "closed" once its history was retired.
     """
 

@@ -8,6 +8,7 @@ short transaction; each takes `now`, None meaning the database's clock (ruling 6
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
@@ -96,15 +97,25 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOver:
+    """With the settlement of these messages their lanes' next ones may be claimed at once, for so long (LANES.md)."""
+
+    ids: AbstractSet[MessageId]
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """refused: claims that were lost meanwhile; their answers are kept as evidence (`late_answer`).
 
     settled: how many were written now. repeated: claims that an earlier, seemingly lost, commit had settled already.
+    handed_over: claims of ours from now on.
     """
 
     settled: int
     refused: Sequence[Fence] = ()
     repeated: Sequence[Fence] = ()
+    handed_over: Sequence[Attempt] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +307,15 @@ class Store(Protocol):
         ...
 
     async def settle(
-        self, worker: WorkerId, outcomes: Sequence[Outcome], *, now: datetime | None = None
-    ) -> Settled: ...
+        self,
+        worker: WorkerId,
+        outcomes: Sequence[Outcome],
+        *,
+        hand_over: HandOver | None = None,
+        now: datetime | None = None,
+    ) -> Settled:
+        """Outcomes of claims, each fenced. Only what was delivered without a result hands over its lane."""
+        ...
 
     async def settle_one(
         self,

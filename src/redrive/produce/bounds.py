@@ -17,6 +17,7 @@ from redrive.produce.payload import canonical_json
 
 NAME_MAX: Final = 100
 KEY_MAX: Final = 1000
+ORDER_BY_MAX: Final = 200
 HEADERS_MAX: Final = 50
 HEADER_NAME_MAX: Final = 100
 HEADERS_BYTES_MAX: Final = 8192
@@ -36,6 +37,11 @@ def name(what: str, value: object, *, shortest: int = 1) -> str:
 def key(value: object) -> str | None:
     """An idempotency key: any text of 1 to 1,000 characters, or None."""
     return None if value is None else _text("key", value, shortest=1, longest=KEY_MAX)
+
+
+def order_by(value: object) -> str | None:
+    """An ordering key: any text of 1 to 200 characters, or None."""
+    return None if value is None else _text("order_by", value, shortest=1, longest=ORDER_BY_MAX)
 
 
 def content_type(value: object) -> str:

@@ -21,6 +21,7 @@ def enqueue(
     payload: Any,
     *,
     key: str | None = None,
+    order_by: str | None = None,
     tenant: str = "default",
     kind: str = "",
     due_at: datetime | None = None,
@@ -40,6 +41,7 @@ def enqueue(
         destination,
         payload,
         key=key,
+        order_by=order_by,
         tenant=tenant,
         kind=kind,
         due_at=due_at,
@@ -58,6 +60,7 @@ async def aenqueue(
     payload: Any,
     *,
     key: str | None = None,
+    order_by: str | None = None,
     tenant: str = "default",
     kind: str = "",
     due_at: datetime | None = None,
@@ -72,6 +75,7 @@ async def aenqueue(
         destination,
         payload,
         key=key,
+        order_by=order_by,
         tenant=tenant,
         kind=kind,
         due_at=due_at,
@@ -87,8 +91,9 @@ async def aenqueue(
 def enqueue_many(conn: Any, messages: Iterable[NewMessage]) -> list[Receipt]:
     """Enqueue many messages in the transaction of `conn`; receipts in their order.
 
-    The first of several messages with one key wins. Two such calls cannot deadlock with each other, whatever the
-    order of their messages. Where one is refused (`KeyReused` names the positions), nothing of the call stays.
+    The first of several messages with one key wins; those with one `order_by` keep their order. Two such calls cannot
+    deadlock with each other, whatever the order of their messages. Where one is refused (`KeyReused` names the
+    positions), nothing of the call stays.
     """
     return drivers.run(conn, many(prepare_many(list(messages))))
 

@@ -30,7 +30,7 @@ Steps = Generator[Statement, Rows, T]
 
 _ONE: Final[LiteralString] = (
     "SELECT result, id, sequence, state FROM redrive.enqueue_1(%s::text, %s::bytea, %s::text, %s::text, %s::text,"
-    " %s::text, %s::json, %s::timestamptz, NULL, %s::smallint)"
+    " %s::text, %s::json, %s::timestamptz, NULL, %s::smallint, %s::text)"
 )
 # Whether it has expired is judged by the database's clock before the verb is called: the verb would raise, and abort
 # the caller's transaction. OFFSET 0 keeps the reading of the clock a single one.
@@ -38,14 +38,14 @@ _ONE_THAT_EXPIRES: Final[LiteralString] = (
     "SELECT e.result, e.id, e.sequence, e.state"
     " FROM (SELECT clock_timestamp() AS now, %s::timestamptz AS expires_at OFFSET 0) AS t"
     " CROSS JOIN LATERAL redrive.enqueue_1(%s::text, %s::bytea, %s::text, %s::text, %s::text, %s::text, %s::json,"
-    " %s::timestamptz, t.expires_at, %s::smallint, t.now) AS e"
+    " %s::timestamptz, t.expires_at, %s::smallint, %s::text, t.now) AS e"
     " WHERE t.expires_at > t.now"
 )
 _MANY: Final[LiteralString] = (
     "SELECT e.place, e.result, e.id, e.sequence, e.state"
     " FROM (SELECT clock_timestamp() AS now, %s::timestamptz AS earliest OFFSET 0) AS t"
     " CROSS JOIN LATERAL redrive.enqueue_many_1(%s::text[], %s::bytea[], %s::text[], %s::text[], %s::text[],"
-    " %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::smallint[], t.now) AS e"
+    " %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::smallint[], %s::text[], t.now) AS e"
     " WHERE t.earliest IS NULL OR t.earliest > t.now"
 )
 _SAVEPOINT: Final[LiteralString] = "SAVEPOINT redrive_enqueue_many"
@@ -66,6 +66,7 @@ class Prepared(NamedTuple):
     due_at: datetime | None
     expires_at: datetime | None
     level: int
+    order_by: str | None
     first_wins: bool
 
 
@@ -91,6 +92,7 @@ def prepare(message: NewMessage) -> Prepared:
         due_at=due_at,
         expires_at=expires_at,
         level=bounds.level(message.priority),
+        order_by=bounds.order_by(message.order_by),
         first_wins=bounds.choice(message.on_other_payload) == "first_wins",
     )
 
@@ -109,11 +111,11 @@ def prepare_many(messages: Sequence[NewMessage]) -> list[Prepared]:
 
 
 def one(message: Prepared) -> Steps[Receipt]:
-    *values, expires_at, level = message[:-1]
+    *values, expires_at, level, order_by = message[:-1]
     if expires_at is None:
-        rows = yield _ONE, (*values, level)
+        rows = yield _ONE, (*values, level, order_by)
     else:
-        rows = yield _ONE_THAT_EXPIRES, (expires_at, *values, level)
+        rows = yield _ONE_THAT_EXPIRES, (expires_at, *values, level, order_by)
         if not rows:
             raise InvalidValue(_has_passed(message))
     result, id, sequence, state = rows[0]
@@ -179,15 +181,20 @@ def _chunks(messages: Sequence[Prepared]) -> Iterator[list[int]]:
 
 
 def _places(messages: Sequence[Prepared]) -> Sequence[int]:
-    """The order of taking keys over all chunks, the same as inside the verb: two calls cannot deadlock (ruling 18)."""
+    """The order of taking keys over all chunks, the same as inside the verb: two calls cannot deadlock (ruling 18).
+
+    Ordered messages keep their places among each other, since they are numbered as they come.
+    """
     whole = len(messages) <= CHUNK_MESSAGES_MAX and sum(len(m.body) for m in messages) <= CHUNK_BYTES_MAX
     places = range(len(messages))
     return places if whole else sorted(places, key=lambda place: _order(messages[place]))
 
 
-def _order(message: Prepared) -> tuple[bytes, bytes]:
+def _order(message: Prepared) -> tuple[bytes, bytes, bytes]:
+    if message.order_by is not None:
+        return message.tenant.encode(), message.order_by.encode(), b""
     digest = b"" if message.key is None else hashlib.sha256(message.key.encode()).digest()
-    return message.tenant.encode(), digest
+    return message.tenant.encode(), b"", digest
 
 
 def _columns(messages: Sequence[Prepared]) -> list[list[Any] | None]:

@@ -24,13 +24,14 @@ QUICK_SECONDS = 0.001
 class Claim:
     """One attempt in hand. claimed_at, lease_until: our monotonic clock; the latter moves with every renewal.
 
-    lost: the database says that it is not ours any more.
+    lost: the database says that it is not ours any more. streak: how many of its lane this relay was handed in a row.
     """
 
     attempt: Attempt
     claimed_at: float
     lease_until: float
     lost: bool = False
+    streak: int = 0
 
     @property
     def fence(self) -> Fence:

@@ -42,8 +42,8 @@ class Leases:
         self._on_let_go = on_let_go
         self._on_lost = on_lost
 
-    def take(self, attempt: Attempt, *, asked_at: float, received_at: float) -> Claim:
-        claim = Claim(attempt, received_at, asked_at + self._limits.lease_seconds)
+    def take(self, attempt: Attempt, *, asked_at: float, received_at: float, streak: int = 0) -> Claim:
+        claim = Claim(attempt, received_at, asked_at + self._limits.lease_seconds, streak=streak)
         self.held[attempt.id] = claim
         return claim
 

@@ -22,11 +22,12 @@ from uuid import UUID
 from redrive.answers import Advance, Delivered
 from redrive.app import Destination
 from redrive.events import Events
-from redrive.message import WorkerId
+from redrive.message import Attempt, WorkerId
 from redrive.ports import Claimed, Clock, NotBegun, Outcome, RelayInfo, Room, Store, TransientFailure
 from redrive.relay import bugs
 from redrive.relay.dispatch import Dispatcher
 from redrive.relay.hand import Claim, Hand, Slot
+from redrive.relay.lanes import HandOvers
 from redrive.relay.leases import Leases
 from redrive.relay.limits import RelayLimits
 from redrive.relay.patience import UNREACHABLE_SECONDS, Patience
@@ -89,6 +90,12 @@ class Relay:
             events=events,
             record_timeout_seconds=limits.record_seconds,
             on_settled=self._leases.let_go,
+            lanes=HandOvers(
+                self._leases,
+                lease_seconds=limits.lease_seconds,
+                may_take=self._may_take,
+                take=self._take_handed_over,
+            ),
         )
         self._stopping = asyncio.Event()
         self._slots_used = 0
@@ -211,14 +218,31 @@ class Relay:
         received_at = self._clock.monotonic()
         taken: dict[str, int] = {}
         for attempt in claimed.attempts:
-            claim = self._leases.take(attempt, asked_at=sent_at, received_at=received_at)
-            attempt.completion.worker = self._worker
-            attempt.completion.rules = self._hands[attempt.destination].destination.rules
-            self._hands[attempt.destination].waiting.append(claim)
+            hand = self._hands[attempt.destination]
+            hand.waiting.append(self._leases.take(attempt, asked_at=sent_at, received_at=received_at))
+            self._prepare_completion(attempt, hand)
             taken[attempt.destination] = taken.get(attempt.destination, 0) + 1
         self._note_levels(claimed, asked)
         for name in taken:
             self._fill_slots(self._hands[name])
+
+    def _prepare_completion(self, attempt: Attempt, hand: Hand) -> None:
+        attempt.completion.worker = self._worker
+        attempt.completion.rules = hand.destination.rules
+
+    def _may_take(self, destination: str) -> bool:
+        """Whether the next message of a lane is welcome: not where a relay stops, or runs suspects one by one."""
+        hand = self._hands[destination]
+        return not (self._stopping.is_set() or self._info.suspects_only or hand.paused)
+
+    def _take_handed_over(self, attempt: Attempt, asked_at: float, streak: int) -> None:
+        hand = self._hands[attempt.destination]
+        received_at = self._clock.monotonic()
+        hand.waiting.append(self._leases.take(attempt, asked_at=asked_at, received_at=received_at, streak=streak))
+        self._prepare_completion(attempt, hand)
+        if hand.paused:  # while it was on its way
+            _ = self._tasks.start(self._leases.hand_back(hand.take_waiting()))
+        self._fill_slots(hand)
 
     def _note_levels(self, claimed: Claimed, asked: Sequence[Room]) -> None:
         levels: dict[str, dict[int, int]] = {}
@@ -455,12 +479,14 @@ class Relay:
         self._stopping.set()
         await asyncio.wait([claiming], timeout=max(self._limits.stop_seconds, STOP_SECONDS_MIN))
         deadline = self._clock.monotonic() + self._limits.stop_seconds
-        await self._within(
-            deadline, self._leases.hand_back([c for hand in self._hands.values() for c in hand.take_waiting()])
-        )
+        await self._within(deadline, self._hand_back_waiting())
         await self._wait_for_slots(deadline)
         await self._within(deadline, self._settler.flushed())
+        await self._within(deadline, self._hand_back_waiting())  # what a settle that was under way has handed over
         await self._within(deadline, self._deregister())
+
+    async def _hand_back_waiting(self) -> None:
+        await self._leases.hand_back([claim for hand in self._hands.values() for claim in hand.take_waiting()])
 
     async def _wait_for_slots(self, deadline: float) -> None:
         tasks = [slot.task for hand in self._hands.values() for slot in hand.slots if slot.task is not None]

@@ -12,14 +12,14 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from redrive import answers, redact
 from redrive.answers import Advance, Answer, Delivered
 from redrive.events import Events
-from redrive.message import Fence, ParkReason, WorkerId
+from redrive.message import Attempt, Fence, ParkReason, WorkerId
 from redrive.policy import Settlement, SettlementKind
-from redrive.ports import Clock, Outcome, Record, RecordFailed, Settled, Store, TransientFailure
+from redrive.ports import Clock, HandOver, Outcome, Record, RecordFailed, Settled, Store, TransientFailure
 
 BATCH_MAX = 1000
 RECORDS_AT_ONCE = 4  # the relay's own CPU is their limit already: more would only take it from the others
@@ -27,6 +27,18 @@ APART_AT_ONCE = 2  # each may wait for a lock, and the others need connections t
 RECORD_TRIES_MAX = 10
 AGAIN_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0)
 REFUSED_IN_A_ROW = 10  # then it is not what they contain: the relay stops
+
+
+class Lanes(Protocol):
+    """What the settler asks of the loop about ordered messages."""
+
+    def hand_over(self, batch: Sequence[Outcome]) -> HandOver | None:
+        """For which of these the loop would take the next message of the lane."""
+        ...
+
+    def take(self, batch: Sequence[Outcome], attempts: Sequence[Attempt], *, asked_at: float) -> None:
+        """Take these in hand; they follow messages of the batch."""
+        ...
 
 
 class Settler:
@@ -41,6 +53,7 @@ class Settler:
         events: Events,
         record_timeout_seconds: float,
         on_settled: Callable[[Sequence[Fence]], None],
+        lanes: Lanes,
     ) -> None:
         self._store = store
         self._worker = worker
@@ -48,6 +61,7 @@ class Settler:
         self._events = events
         self._record_timeout_seconds = record_timeout_seconds
         self._on_settled = on_settled
+        self._lanes = lanes
         self._bulk: list[Outcome] = []
         self._arrived = asyncio.Event()
         self._empty = asyncio.Event()
@@ -134,9 +148,13 @@ class Settler:
             await self._settle_bulk([outcome])
 
     async def _write(self, batch: Sequence[Outcome]) -> Settled:
+        hand_over = self._lanes.hand_over(batch)
+        asked_at = self._clock.monotonic()
         with self._events.step("settle", count=len(batch)) as added:
-            settled = await self._store.settle(self._worker, batch)
-            added.update(settled=settled.settled, refused=len(settled.refused))
+            settled = await self._store.settle(self._worker, batch, hand_over=hand_over)
+            added.update(settled=settled.settled, refused=len(settled.refused), handed_over=len(settled.handed_over))
+        if settled.handed_over:
+            self._lanes.take(batch, settled.handed_over, asked_at=asked_at)
         return settled
 
     async def _write_bare(self, outcome: Outcome) -> Settled | None:

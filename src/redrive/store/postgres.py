@@ -23,6 +23,7 @@ from redrive.message import CancelAnswer, Fence, HistoryEntry, MessageId, Worker
 from redrive.ports import (
     Claimed,
     DestinationState,
+    HandOver,
     Outcome,
     Reaped,
     Record,
@@ -101,12 +102,19 @@ class PostgresStore:
         )
         return wire.claimed(rows, lease_seconds, alone=True)
 
-    async def settle(self, worker: WorkerId, outcomes: Sequence[Outcome], *, now: datetime | None = None) -> Settled:
-        lost: list[Any] = []
+    async def settle(
+        self,
+        worker: WorkerId,
+        outcomes: Sequence[Outcome],
+        *,
+        hand_over: HandOver | None = None,
+        now: datetime | None = None,
+    ) -> Settled:
+        rows: list[Any] = []
         for batch in wire.one_per_message(outcomes):
-            for query, values in wire.settle_calls(worker, batch, now):
-                lost += await self.rows(query, values)
-        return wire.settled(len(outcomes), lost)
+            for query, values in wire.settle_calls(worker, batch, hand_over, now):
+                rows += await self.rows(query, values)
+        return wire.settled(len(outcomes), rows, hand_over.lease_seconds if hand_over else 0.0)
 
     async def settle_one(
         self,
@@ -117,7 +125,7 @@ class PostgresStore:
         on_step: Callable[[str], None],
         now: datetime | None = None,
     ) -> Settled:
-        lost: list[Any] = []
+        rows: list[Any] = []
         async with self.connection() as conn, conn.transaction(), conn.cursor(binary=True) as cursor:
             on_step("fence")
             await cursor.execute("SELECT redrive.fence_1(%s, %s)", list(outcome.attempt.fence))
@@ -126,11 +134,11 @@ class PostgresStore:
                 on_step("record")
                 await _run(record, conn, outcome)
             on_step("settle")
-            for query, values in wire.settle_calls(worker, [outcome], now):
+            for query, values in wire.settle_calls(worker, [outcome], None, now):
                 await cursor.execute(query, values)
-                lost += await cursor.fetchall()
+                rows += await cursor.fetchall()
             on_step("commit")
-        return wire.settled(1, lost)
+        return wire.settled(1, rows, 0.0)
 
     async def hand_back(
         self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
@@ -179,9 +187,38 @@ class PostgresStore:
         return CancelAnswer(answer)
 
     async def requeue(
-        self, id: MessageId, *, actor: str, reason: str, stage: str | None = None, now: datetime | None = None
+        self,
+        id: MessageId,
+        *,
+        actor: str,
+        reason: str,
+        stage: str | None = None,
+        out_of_order: bool = False,
+        now: datetime | None = None,
     ) -> None:
-        await self._act("SELECT redrive.requeue_1(%s, %s, %s, %s, %s)", "requeue", id, [actor, reason, stage, now])
+        values = [actor, reason, stage, out_of_order, now]
+        await self._act("SELECT redrive.requeue_1(%s, %s, %s, %s, %s, %s)", "requeue", id, values)
+
+    async def skip(
+        self,
+        tenant: str,
+        order_by: str,
+        *,
+        actor: str,
+        reason: str,
+        sequence: int | None = None,
+        now: datetime | None = None,
+    ) -> None:
+        _require_actor_and_reason(actor, reason)
+        values = [tenant, order_by, actor, reason, sequence, now]
+        answer = await self._value("SELECT redrive.skip_1(%s, %s, %s, %s, %s, %s)", values)
+        if answer == "not_found":
+            raise NotFound(f"There is no ordering key {order_by!r} of tenant {tenant!r}.", next="redrive keys list")
+        if answer != "done":
+            raise ActRefused(f"Ordering key {order_by!r}: {_WHY_NOT_SKIPPED[answer]}", next="redrive keys list")
+
+    async def mend_lanes(self, *, limit: int, now: datetime | None = None) -> int:
+        return int(await self._value("SELECT redrive.mend_lanes_1(%s, %s)", [limit, now]))
 
     async def confirm(
         self,
@@ -208,6 +245,11 @@ class PostgresStore:
         answer = await self._value(query, [id, *values])
         if answer == "not_found":
             raise _no_such_message(id)
+        if answer == "moved_on":
+            raise ActRefused(
+                f"Message {id}: later messages of its ordering key went out without it.",
+                next="the same with --out-of-order, if it may go before all that still wait",
+            )
         if answer != "done":
             raise ActRefused(f"Message {id} is {answer}; {verb} does not apply.", next=_WHAT_APPLIES.get(answer, ""))
 
@@ -286,6 +328,11 @@ _HISTORY: LiteralString = (
     " reason, claimed_at, completed_at, latency_ms, spent, due_at"
     " FROM redrive.attempt WHERE message_id = %s ORDER BY completed_at, attempt"
 )
+_WHY_NOT_SKIPPED: Mapping[str, str] = {
+    "in_flight": "its head is being sent just now; it cannot be skipped before it comes back.",
+    "moved_on": "its head is another one by now; nothing was skipped.",
+    "empty": "nothing of it waits.",
+}
 _WHAT_APPLIES: Mapping[str, str] = {
     "held": "redrive held confirm | deny | discard",
     "unrecorded": "redrive unrecorded repair",

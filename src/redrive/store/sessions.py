@@ -37,7 +37,7 @@ class Sessions:
         self._options = {
             **KEEPALIVE,
             "application_name": application_name,
-            "options": f"{given} -c timezone=UTC".strip(),
+            "options": f"{given} -c timezone=UTC -c default_transaction_isolation=read\\ committed".strip(),
         }
         self._places = asyncio.Semaphore(limit)
         self._idle: list[AsyncConnection[Any]] = []

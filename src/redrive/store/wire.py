@@ -15,12 +15,13 @@ from uuid import UUID
 from redrive import answers, redact
 from redrive.message import Attempt, Closed, Completion, Fence, HistoryEntry, MessageId, WorkerId
 from redrive.policy import SettlementKind
-from redrive.ports import Claimed, Outcome, Settled
+from redrive.ports import Claimed, HandOver, Outcome, Settled
 
 REFERENCE_MAX = 500
 
 SETTLE_DELIVERED: LiteralString = (
-    "SELECT * FROM redrive.settle_delivered_1(%s, %b::uuid[], %b::integer[], %b::integer[], %s::text[], %b::text[], %s)"
+    "SELECT * FROM redrive.settle_delivered_1(%s, %b::uuid[], %b::integer[], %b::integer[], %s::text[], %b::text[],"
+    " %b::boolean[], %s, %s)"
 )
 SETTLE: LiteralString = (
     "SELECT * FROM redrive.settle_1(%s, %s, %s::uuid[], %s::integer[], %s::text[], %s::text[], %s::text[], %s::text[],"
@@ -46,13 +47,14 @@ _CLAIMED = (
     *("lookups", "crashes", "claimed_at", "created_at", "headers", "order_by", "sequence", "in_doubt_since"),
     *("down_since", "first_failed_at", "expired", "cancel_requested", "kept_answer", "earlier", "level"),
 )
+_REFUSAL = len(_CLAIMED)  # the last column, of settle_delivered only
 
 
 def _attempt(row: Sequence[Any], lease_seconds: float, alone: bool) -> Attempt:
     """Filled by hand, because a frozen dataclass of thirty fields takes longer to make than its message to send."""
     attempt = Attempt.__new__(Attempt)
     values = attempt.__dict__
-    values.update(zip(_CLAIMED, row, strict=True))
+    values.update(zip(_CLAIMED, row, strict=False))
     values["headers"] = row[15] or {}
     values["earlier"] = tuple(_earlier(entry) for entry in row[24]) if row[24] else ()
     values["alone"] = alone
@@ -95,7 +97,9 @@ def is_plain_delivery(outcome: Outcome) -> bool:
     )
 
 
-def delivered_values(worker: WorkerId, outcomes: Sequence[Outcome], now: datetime | None) -> list[Any]:
+def delivered_values(
+    worker: WorkerId, outcomes: Sequence[Outcome], hand_over: HandOver | None, now: datetime | None
+) -> list[Any]:
     return [
         worker,
         [o.attempt.id for o in outcomes],
@@ -103,6 +107,8 @@ def delivered_values(worker: WorkerId, outcomes: Sequence[Outcome], now: datetim
         [o.latency_ms for o in outcomes],
         _or_none([_reference(o) for o in outcomes]),
         _or_one([o.policy_version for o in outcomes]),
+        hand_over and [o.attempt.id in hand_over.ids for o in outcomes],
+        hand_over and hand_over.lease_seconds,
         now,
     ]
 
@@ -118,7 +124,7 @@ def _or_one(values: list[Any]) -> list[Any]:
 
 
 def settle_calls(
-    worker: WorkerId, outcomes: Sequence[Outcome], now: datetime | None
+    worker: WorkerId, outcomes: Sequence[Outcome], hand_over: HandOver | None, now: datetime | None
 ) -> Iterator[tuple[LiteralString, list[Any]]]:
     """The statements that settle these: one for plain deliveries, one for the rest."""
     plain: list[Outcome] = []
@@ -126,7 +132,7 @@ def settle_calls(
     for outcome in outcomes:
         (plain if is_plain_delivery(outcome) else others).append(outcome)
     if plain:
-        yield SETTLE_DELIVERED, delivered_values(worker, plain, now)
+        yield SETTLE_DELIVERED, delivered_values(worker, plain, hand_over, now)
     if others:
         yield SETTLE, settle_values(worker, "settle", others, now)
 
@@ -183,10 +189,18 @@ def _json(value: Any) -> str | None:
     return None if value is None else json.dumps(value, allow_nan=False)
 
 
-def settled(total: int, lost: Sequence[Any]) -> Settled:
-    refused = [Fence(id, attempt) for id, attempt, result in lost if result == "refused"]
-    repeated = [Fence(id, attempt) for id, attempt, result in lost if result == "repeated"]
-    return Settled(total - len(lost), refused, repeated)
+def settled(total: int, rows: Sequence[Any], lease_seconds: float) -> Settled:
+    """From the rows of settle (id, attempt, result) and of settle_delivered (as of claim, with a refusal)."""
+    lost: dict[str, list[Fence]] = {"refused": [], "repeated": []}
+    handed_over: list[Attempt] = []
+    for row in rows:
+        refusal = row[2] if len(row) == 3 else row[_REFUSAL]
+        if refusal is None:
+            handed_over.append(_attempt(row, lease_seconds, alone=False))
+        else:
+            lost[refusal].append(Fence(row[0], row[1]))
+    not_settled = sum(map(len, lost.values()))
+    return Settled(total - not_settled, lost["refused"], lost["repeated"], handed_over)
 
 
 def settle_call(worker: WorkerId, verb: str, outcomes: Sequence[Outcome]) -> tuple[LiteralString, list[Any]]:

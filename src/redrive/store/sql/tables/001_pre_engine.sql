@@ -90,13 +90,13 @@ CREATE TABLE redrive.idempotency (
     tenant      text        NOT NULL,
     key_hash    bytea       NOT NULL,
     message_id  uuid        NOT NULL,
-    sequence    bigint,
     fingerprint bytea       NOT NULL,
     created_at  timestamptz NOT NULL,
     PRIMARY KEY (tenant, key_hash)
 );
 
 -- Ordering keys: the producers' counter, and apart from it the relays' lane, so that neither waits for the other.
+-- A lane row holds nothing: it is the lock under which the head of its lane changes. ../LANES.md is the reasoning.
 CREATE TABLE redrive.stream (
     id            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant        text   NOT NULL,
@@ -105,12 +105,8 @@ CREATE TABLE redrive.stream (
     UNIQUE (tenant, order_by)
 ) WITH (fillfactor = 50);
 CREATE TABLE redrive.lane (
-    id        bigint  PRIMARY KEY,
-    leased_by uuid,
-    halted_by uuid,
-    streak    integer NOT NULL DEFAULT 0
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
-        autovacuum_vacuum_cost_delay = 0);
+    id bigint PRIMARY KEY
+);
 CREATE TABLE redrive.lane_wake (
     destination text        NOT NULL,
     level       smallint    NOT NULL,
@@ -180,6 +176,8 @@ CREATE TABLE redrive.lease (
     kept_answer      json
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = false);
+-- One claim per lane at a time: what would overtake is an error.
+CREATE UNIQUE INDEX lease_lane ON redrive.lease (lane) WHERE lane IS NOT NULL;
 
 -- Messages that wait for a person, whole: dead, held or unrecorded (G-27).
 CREATE TABLE redrive.parked (
@@ -216,6 +214,7 @@ CREATE TABLE redrive.parked (
     row_version     integer     NOT NULL DEFAULT 1
 );
 CREATE INDEX parked_listed ON redrive.parked (reason, destination, parked_at, id);
+CREATE INDEX parked_halting ON redrive.parked (lane, sequence) WHERE lane IS NOT NULL AND halts;
 CREATE INDEX parked_group ON redrive.parked (failure_group) WHERE failure_group IS NOT NULL;
 
 -- Outcomes that came after their claim was lost: refused, kept as evidence, never dropped (I17).

@@ -1,5 +1,6 @@
 -- What a claim returns: one row per message, everything that a handler needs (see verbs/claim.sql).
--- attempt is NULL for a message that was closed as expired instead.
+-- attempt is NULL for a message that was closed as expired instead. refusal is of settle_delivered, where it says why a claim
+-- was not settled ('refused' or 'repeated').
 CREATE TYPE redrive.claimed AS (
     id               uuid,
     attempt          integer,
@@ -26,5 +27,6 @@ CREATE TYPE redrive.claimed AS (
     cancel_requested boolean,
     kept_answer      json,
     earlier          json,
-    level            smallint
+    level            smallint,
+    refusal          text
 );

@@ -1,7 +1,7 @@
 -- cancel: no further attempt of a message (ruling 14). Linearised: after the answer no new dispatch starts.
 -- Answers cancelled, in_flight, in_doubt, parked, already_closed, busy (somebody holds it for longer than a second), or
 -- not_found. p_actor is NULL where the application cancels its own message; an operator's act is also audited.
--- Locks: the lease row or the pending row, whichever there is. Waits at most lock_timeout, then changes nothing.
+-- Locks: the lease row, or the lane and the pending row, whichever there is. Waits at most lock_timeout, then changes nothing.
 CREATE OR REPLACE FUNCTION redrive.cancel_1(
     p_id uuid, p_actor text DEFAULT NULL, p_reason text DEFAULT NULL, p_now timestamptz DEFAULT NULL
 ) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '1s'
@@ -31,15 +31,25 @@ RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp
 AS $body$
 DECLARE
     v_in_doubt boolean;
+    v_lane     bigint;
     v_pending  pending;
+    v_answer   text;
 BEGIN
     UPDATE lease l SET cancel_requested = true WHERE l.id = p_id RETURNING l.in_doubt_since IS NOT NULL INTO v_in_doubt;
     IF FOUND THEN
         RETURN CASE WHEN v_in_doubt THEN 'in_doubt' ELSE 'in_flight' END;
     END IF;
+    SELECT p.lane INTO v_lane FROM pending p WHERE p.id = p_id;
+    IF v_lane IS NOT NULL THEN
+        PERFORM redrive.lock_lanes(ARRAY[v_lane]);  -- before the message; it may have moved while we waited
+    END IF;
     SELECT * INTO v_pending FROM pending p WHERE p.id = p_id FOR UPDATE;
     IF FOUND THEN
-        RETURN redrive.cancel_pending(v_pending, p_actor, p_reason, p_now);
+        v_answer := redrive.cancel_pending(v_pending, p_actor, p_reason, p_now);
+        IF v_lane IS NOT NULL THEN
+            PERFORM redrive.wake_lanes(ARRAY[v_lane], p_now);
+        END IF;
+        RETURN v_answer;
     END IF;
     PERFORM 1 FROM parked k WHERE k.id = p_id;
     IF FOUND THEN

@@ -1,7 +1,9 @@
 -- claim: due messages leave `pending` and are leased to one worker, in one transaction (G-06).
--- Takes at most rooms[i] of (destinations[i], levels[i]); nothing of a paused destination. A message that has expired
--- and is not in doubt (and has no answer kept) is closed instead; it comes back as a row without an attempt number.
--- Locks: pending rows with SKIP LOCKED, so it never waits. Relies on: pending_due; message's primary key.
+-- Takes at most rooms[i] of (destinations[i], levels[i]): heads of lanes (LANES.md) and unordered messages; nothing of a
+-- destination that is paused, and no more than its limits allow. A message that has expired and is not in doubt (and has no
+-- answer kept) is closed instead; it comes back as a row without an attempt number.
+-- Locks: destination rows that have limits, tokens, lanes and pending rows, all with SKIP LOCKED, so it never waits.
+-- Relies on: pending_due, pending_lane, lane_wake_due; message's primary key.
 -- Never a sequential scan: a plan that a session made while the tables were tiny is kept while they grow. And never JIT:
 -- the planner takes the claim of 500 for expensive, and compiling it took 57 ms where running it took 3.
 -- And always the generic plan: the planner plans anew for every array, which took 330 of the 413 µs of settling one.
@@ -17,30 +19,87 @@ CREATE OR REPLACE FUNCTION redrive.claim_1(
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
-    v_now  timestamptz := coalesce(p_now, clock_timestamp());
-    v_rows tid[];
+    v_now          timestamptz := coalesce(p_now, clock_timestamp());
+    v_destinations text[];
+    v_levels       smallint[];
+    v_rooms        integer[];
+    v_shares       integer[];
+    v_rows         tid[];
+    v_taken        bigint[];
+    v_over         bigint[];
 BEGIN
-    WITH open AS MATERIALIZED (
-        SELECT w.destination, w.level, w.room
-          FROM unnest(p_destinations, p_levels, p_rooms) AS w(destination, level, room)
-         WHERE NOT redrive.is_paused(w.destination, v_now)
-    )
+    SELECT array_agg(o.destination), array_agg(o.level), array_agg(o.room), array_agg(o.lane_share)
+      INTO v_destinations, v_levels, v_rooms, v_shares
+      FROM redrive.open_rooms(p_destinations, p_levels, p_rooms, v_now) o;
+    IF v_rooms IS NULL THEN
+        RETURN;
+    END IF;
+    IF 0 < ANY (v_shares) THEN
+        SELECT array_agg(h.place), array_agg(h.room), array_agg(h.lane) FILTER (WHERE h.ended) INTO v_rows, v_taken, v_over
+          FROM redrive.lane_heads(v_destinations, v_levels, v_shares, v_now) h;
+        IF v_rows IS NOT NULL THEN
+            RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, false, p_lease_seconds, v_now);
+            v_rooms := redrive.rooms_left(v_rooms, v_taken);
+        END IF;
+        IF v_over IS NOT NULL THEN
+            PERFORM redrive.wake_lanes(v_over, v_now);  -- their heads had expired: they go on
+        END IF;
+    END IF;
     SELECT array_agg(due.place) INTO v_rows
-      FROM open
+      FROM unnest(v_destinations, v_levels, v_rooms) AS r(destination, level, room)
      CROSS JOIN LATERAL (
         SELECT p.ctid AS place
           FROM pending p
-         WHERE p.destination = open.destination AND p.level = open.level
+         WHERE p.destination = r.destination AND p.level = r.level
            AND p.lane IS NULL AND NOT p.suspect AND p.due_at <= v_now
          ORDER BY p.due_at, p.id
-         LIMIT open.room
+         LIMIT r.room
            FOR UPDATE SKIP LOCKED) due;
     RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, false, p_lease_seconds, v_now);
 END
 $body$;
 
--- claim_suspect: one message that came back from a crash, as the only lease of its worker (G-18).
--- Locks: pending row with SKIP LOCKED. Relies on: pending_suspect.
+-- open_rooms: what may be claimed now of what was asked for, and how much of it is for lanes: all where nothing unordered is
+-- due, else half; an odd one goes to whichever has waited longer.
+CREATE OR REPLACE FUNCTION redrive.open_rooms(
+    p_destinations text[], p_levels smallint[], p_rooms integer[], p_now timestamptz
+) RETURNS TABLE (destination text, level smallint, room integer, lane_share integer)
+LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT r.destination, r.level, r.room,
+           CASE WHEN t.due_at IS NULL THEN 0
+                WHEN u.due_at IS NULL THEN r.room
+                ELSE (r.room + (t.due_at <= u.due_at)::integer) / 2 END
+      FROM unnest(p_destinations, p_levels, p_rooms) AS r(destination, level, room)
+      LEFT JOIN LATERAL (SELECT w.due_at FROM lane_wake w
+                          WHERE w.destination = r.destination AND w.level = r.level AND w.due_at <= p_now
+                          ORDER BY w.due_at, w.lane LIMIT 1) t ON true
+      LEFT JOIN LATERAL (SELECT p.due_at FROM pending p
+                          WHERE p.destination = r.destination AND p.level = r.level
+                            AND p.lane IS NULL AND NOT p.suspect AND p.due_at <= p_now
+                          ORDER BY p.due_at, p.id LIMIT 1) u ON t.due_at IS NOT NULL
+     WHERE r.room > 0 AND redrive.is_open(r.destination, p_now);
+END
+$body$;
+
+-- rooms_left: the rooms less what was taken; p_taken has the place of a room in the array once for each message.
+CREATE OR REPLACE FUNCTION redrive.rooms_left(p_rooms integer[], p_taken bigint[]) RETURNS integer[]
+LANGUAGE plpgsql IMMUTABLE
+AS $body$
+BEGIN
+    RETURN ARRAY(SELECT r.room - (coalesce(t.taken, 0))::integer
+                   FROM unnest(p_rooms) WITH ORDINALITY AS r(room, n)
+                   LEFT JOIN (SELECT u.n, count(*) AS taken FROM unnest(p_taken) AS u(n) GROUP BY u.n) t ON t.n = r.n
+                  ORDER BY r.n);
+END
+$body$;
+
+-- claim_suspect: one message that came back from a crash, as the only lease of its worker (G-18). One of a lane only while it
+-- is its head.
+-- Locks: pending row, or lane, with SKIP LOCKED. Relies on: pending_suspect.
 CREATE OR REPLACE FUNCTION redrive.claim_suspect_1(
     p_worker        uuid,
     p_destinations  text[],
@@ -51,6 +110,8 @@ CREATE OR REPLACE FUNCTION redrive.claim_suspect_1(
 AS $body$
 DECLARE
     v_now  timestamptz := coalesce(p_now, clock_timestamp());
+    v_lane bigint;
+    v_over bigint[];
     v_rows tid[];
 BEGIN
     IF EXISTS (SELECT 1 FROM lease l WHERE l.worker = p_worker) THEN
@@ -60,11 +121,24 @@ BEGIN
         SELECT p.ctid
           FROM pending p
          WHERE p.suspect AND p.lane IS NULL AND p.due_at <= v_now AND p.destination = ANY (p_destinations)
-           AND NOT redrive.is_paused(p.destination, v_now)
+           AND redrive.is_open(p.destination, v_now)
          ORDER BY p.due_at, p.id
          LIMIT 1
            FOR UPDATE SKIP LOCKED);
+    IF v_rows = '{}' THEN
+        FOR v_lane IN SELECT s.lane FROM redrive.suspect_lanes(p_destinations, v_now) s LOOP
+            PERFORM 1 FROM lane x WHERE x.id = v_lane FOR UPDATE SKIP LOCKED;
+            CONTINUE WHEN NOT FOUND;
+            SELECT array_agg(h.place), array_agg(h.lane) FILTER (WHERE h.ends_at <= v_now) INTO v_rows, v_over
+              FROM redrive.free_heads(ARRAY[v_lane]) h
+             WHERE h.suspect AND h.due_at <= v_now AND h.destination = ANY (p_destinations);
+            EXIT WHEN v_rows IS NOT NULL;
+        END LOOP;
+    END IF;
     RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, true, p_lease_seconds, v_now);
+    IF v_over IS NOT NULL THEN
+        PERFORM redrive.wake_lanes(v_over, v_now);
+    END IF;
 END
 $body$;
 
@@ -73,11 +147,30 @@ CREATE OR REPLACE FUNCTION redrive.has_suspect_1(p_destinations text[], p_now ti
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
+DECLARE
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     RETURN EXISTS (SELECT 1 FROM pending p
-                    WHERE p.suspect AND p.lane IS NULL AND p.due_at <= coalesce(p_now, clock_timestamp())
-                      AND p.destination = ANY (p_destinations)
-                      AND NOT redrive.is_paused(p.destination, coalesce(p_now, clock_timestamp())));
+                    WHERE p.suspect AND p.lane IS NULL AND p.due_at <= v_now AND p.destination = ANY (p_destinations)
+                      AND redrive.is_open(p.destination, v_now))
+        OR EXISTS (SELECT 1 FROM redrive.suspect_lanes(p_destinations, v_now));
+END
+$body$;
+
+-- suspect_lanes: lanes whose head is a suspect that is due; a first look, without locks.
+CREATE OR REPLACE FUNCTION redrive.suspect_lanes(p_destinations text[], p_now timestamptz) RETURNS TABLE (lane bigint)
+LANGUAGE plpgsql STABLE ROWS 10 SET search_path = redrive, pg_temp
+AS $body$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT h.lane
+      FROM redrive.free_heads(ARRAY(SELECT p.lane FROM pending p
+                                     WHERE p.suspect AND p.lane IS NOT NULL AND p.due_at <= p_now
+                                       AND p.destination = ANY (p_destinations)
+                                     ORDER BY p.due_at, p.id LIMIT 100)) h
+     WHERE h.suspect AND h.due_at <= p_now AND redrive.is_open(h.destination, p_now)
+     ORDER BY h.due_at;
 END
 $body$;
 
@@ -118,7 +211,7 @@ BEGIN
                 ELSE m.content_type END,
            j.stage, j.version, j.spent, j.lookups, j.crashes, p_now, m.created_at, m.headers, m.order_by, j.sequence,
            j.in_doubt_since, j.down_since, j.first_failed_at, j.expired, j.cancel_requested, j.kept_answer,
-           CASE WHEN j.attempt > 0 THEN redrive.earlier_attempts(j.id) END, j.level
+           CASE WHEN j.attempt > 0 THEN redrive.earlier_attempts(j.id) END, j.level, NULL::text
       FROM judged j
      CROSS JOIN LATERAL (SELECT * FROM message x WHERE x.id = j.id OFFSET 0) m;
 END
@@ -139,4 +232,10 @@ AS $body$
     SELECT EXISTS (SELECT 1 FROM redrive.destination d
                     WHERE d.name = p_destination AND d.paused_at IS NOT NULL
                       AND (d.paused_until IS NULL OR d.paused_until > p_now))
+$body$;
+
+-- is_open: whether a destination may be sent to now, as far as the database knows.
+CREATE OR REPLACE FUNCTION redrive.is_open(p_destination text, p_now timestamptz) RETURNS boolean LANGUAGE sql STABLE
+AS $body$
+    SELECT NOT redrive.is_paused(p_destination, p_now)
 $body$;

@@ -2,7 +2,9 @@
 -- Returns result = 'new', 'duplicate' (same key, same content) or 'conflict' (same key, other content); raises only for
 -- values out of bounds. A duplicate writes nothing and burns nothing, not even a transaction id: the insert looks into the
 -- index before it writes. It waits only for a transaction that has put the same key and not ended yet.
--- Locks: idempotency (insert), then inserts only. Relies on: idempotency's primary key.
+-- With p_order_by it takes the next number of its key, gap-free, because the counter is locked until the caller's transaction
+-- ends: whoever enqueues for the same key waits for that. No relay does (LANES.md).
+-- Locks: idempotency (insert), then the stream, then inserts only. Relies on: idempotency's primary key.
 CREATE OR REPLACE FUNCTION redrive.enqueue_1(
     p_destination  text,
     p_body         bytea,
@@ -14,6 +16,7 @@ CREATE OR REPLACE FUNCTION redrive.enqueue_1(
     p_due_at       timestamptz DEFAULT NULL,
     p_expires_at   timestamptz DEFAULT NULL,
     p_level        smallint    DEFAULT 1,
+    p_order_by     text        DEFAULT NULL,
     p_now          timestamptz DEFAULT NULL,
     OUT result     text,
     OUT id         uuid,
@@ -27,16 +30,17 @@ DECLARE
     v_hash        bytea;
     v_fingerprint bytea;
     v_holder      record;
+    v_lane        bigint;
 BEGIN
     IF NOT redrive.is_within_bounds(p_destination, p_body, p_key, p_tenant, p_kind, p_content_type, p_headers, p_due_at,
-                                    p_expires_at, p_level, v_now) IS TRUE THEN
+                                    p_expires_at, p_level, p_order_by, v_now) IS TRUE THEN
         PERFORM redrive.refuse_message(p_destination, p_body, p_key, p_tenant, p_kind, p_content_type, p_headers, p_due_at,
-                                       p_expires_at, p_level, v_now);
+                                       p_expires_at, p_level, p_order_by, v_now);
     END IF;
     id := redrive.new_id();
     IF p_key IS NOT NULL THEN
         v_hash := sha256(convert_to(p_key, 'UTF8'));
-        v_fingerprint := redrive.fingerprint(p_destination, p_kind, NULL, p_body);
+        v_fingerprint := redrive.fingerprint(p_destination, p_kind, p_order_by, p_body);
         INSERT INTO idempotency (tenant, key_hash, message_id, fingerprint, created_at)
         VALUES (p_tenant, v_hash, enqueue_1.id, v_fingerprint, v_now)
         ON CONFLICT DO NOTHING;
@@ -50,11 +54,23 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    INSERT INTO message (id, created_at, expires_at, level, tenant, destination, kind, key, content_type, headers, body)
-    VALUES (enqueue_1.id, v_now, p_expires_at, p_level, p_tenant, p_destination, p_kind, p_key, p_content_type,
-            p_headers, p_body);
-    INSERT INTO pending (id, due_at, level, tenant, destination, expires_at)
-    VALUES (enqueue_1.id, greatest(p_due_at, v_now), p_level, p_tenant, p_destination, p_expires_at);
+    IF p_order_by IS NOT NULL THEN
+        INSERT INTO stream AS s (tenant, order_by, last_sequence) VALUES (p_tenant, p_order_by, 1)
+        ON CONFLICT (tenant, order_by) DO UPDATE SET last_sequence = s.last_sequence + 1
+        RETURNING s.id, s.last_sequence INTO v_lane, sequence;
+        IF sequence = 1 THEN
+            INSERT INTO lane (id) VALUES (v_lane);
+        END IF;
+        INSERT INTO lane_wake (destination, level, due_at, lane)
+        VALUES (p_destination, p_level, greatest(p_due_at, v_now), v_lane);
+    END IF;
+    INSERT INTO message (id, created_at, expires_at, lane, sequence, level, tenant, destination, kind, key, order_by,
+                         content_type, headers, body)
+    VALUES (enqueue_1.id, v_now, p_expires_at, v_lane, enqueue_1.sequence, p_level, p_tenant, p_destination, p_kind, p_key,
+            p_order_by, p_content_type, p_headers, p_body);
+    INSERT INTO pending (id, due_at, lane, sequence, level, tenant, destination, expires_at)
+    VALUES (enqueue_1.id, greatest(p_due_at, v_now), v_lane, enqueue_1.sequence, p_level, p_tenant, p_destination,
+            p_expires_at);
     result := 'new';
     state := 'pending';
 END
@@ -74,7 +90,8 @@ CREATE OR REPLACE FUNCTION redrive.holder_of(
 AS $body$
 #variable_conflict use_column
 BEGIN
-    SELECT i.message_id, i.sequence, i.fingerprint, coalesce(redrive.state_of(i.message_id), 'closed')
+    SELECT i.message_id, (SELECT m.sequence FROM redrive.message m WHERE m.id = i.message_id), i.fingerprint,
+           coalesce(redrive.state_of(i.message_id), 'closed')
       INTO STRICT message_id, sequence, fingerprint, state
       FROM redrive.idempotency i WHERE i.tenant = p_tenant AND i.key_hash = p_key_hash;
 END

@@ -1,6 +1,6 @@
 -- hand_back: claims that were not begun go back as they were; nothing is spent (G-09). Returns those that were ours.
 -- A cancel that was asked for meanwhile ends the message here, unless it is in doubt or its answer is kept.
--- Locks: lease rows in id order.
+-- Locks: lease rows in id order, then lanes in id order.
 CREATE OR REPLACE FUNCTION redrive.hand_back_1(
     p_worker uuid, p_ids uuid[], p_attempts integer[], p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (id uuid, attempt integer)
@@ -9,9 +9,11 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_now      timestamptz := coalesce(p_now, clock_timestamp());
+    v_ids      uuid[];
+    v_attempts integer[];
+    v_lanes    bigint[];
 BEGIN
-    RETURN QUERY
     WITH fenced AS MATERIALIZED (
         SELECT l.*, l.cancel_requested AND l.in_doubt_since IS NULL AND l.kept_answer IS NULL AS cancelled
           FROM (SELECT * FROM unnest(p_ids, p_attempts) AS i(id, attempt) ORDER BY i.id) i
@@ -35,6 +37,11 @@ BEGIN
                f.first_failed_at, f.policy_version, f.kept_answer
           FROM fenced f WHERE NOT f.cancelled
     )
-    SELECT f.id, f.attempt FROM fenced f;
+    SELECT array_agg(f.id), array_agg(f.attempt), array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL)
+      INTO v_ids, v_attempts, v_lanes FROM fenced f;
+    IF v_lanes IS NOT NULL THEN
+        PERFORM redrive.release_lanes(v_lanes, v_now);
+    END IF;
+    RETURN QUERY SELECT * FROM unnest(v_ids, v_attempts);
 END
 $body$;

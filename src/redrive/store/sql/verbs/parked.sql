@@ -1,24 +1,43 @@
 -- redrive: after state
 -- The five ways out of `parked`, each an operator's act: requeue (dead), confirm and deny (held), repair (unrecorded),
 -- discard (any). Each answers 'done', 'not_found', 'in_flight' …: 'done' or the state that refuses it; nothing is raised.
--- Locks: the parked row, then inserts, then the audit chain.
+-- Locks: the parked row, then inserts, then its lane, then the audit chain.
 
 -- requeue: dead -> pending with a fresh budget, same id, key, sequence and token; at its stage, or at the one asked for.
+-- One whose ordering key has gone on without it goes before all that still wait, and only if p_out_of_order says that this is
+-- meant; else 'moved_on', and nothing changes (ruling 15).
 CREATE OR REPLACE FUNCTION redrive.requeue_1(
-    p_id uuid, p_actor text, p_reason text, p_stage text DEFAULT NULL, p_now timestamptz DEFAULT NULL
+    p_id uuid, p_actor text, p_reason text, p_stage text DEFAULT NULL, p_out_of_order boolean DEFAULT false,
+    p_now timestamptz DEFAULT NULL
 ) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_row parked := redrive.unpark(p_id, ARRAY['dead']);
+    v_row parked;
 BEGIN
-    IF v_row.id IS NULL THEN
+    SELECT * INTO v_row FROM parked k WHERE k.id = p_id AND k.reason = 'dead' FOR UPDATE;
+    IF NOT FOUND THEN
         RETURN redrive.refusal(p_id);
+    ELSIF NOT p_out_of_order AND redrive.gone_out_after(v_row.lane, v_row.sequence) > 0 THEN
+        RETURN 'moved_on';
     END IF;
+    v_row := redrive.unpark(p_id, ARRAY['dead']);
     PERFORM redrive.pend_again(v_row, 'requeue', coalesce(p_stage, v_row.stage), v_row.in_doubt_since, NULL, p_actor,
                                p_reason, v_now);
     RETURN 'done';
+END
+$body$;
+
+-- gone_out_after: how many later messages of the lane were claimed or have ended. Sequences have no gaps, so it is all that
+-- were numbered, less those that still wait for their first claim.
+CREATE OR REPLACE FUNCTION redrive.gone_out_after(p_lane bigint, p_sequence bigint) RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    RETURN coalesce((SELECT s.last_sequence FROM stream s WHERE s.id = p_lane) - p_sequence
+                    - (SELECT count(*) FROM pending p
+                        WHERE p.lane = p_lane AND p.sequence > p_sequence AND p.attempt = 0), 0);
 END
 $body$;
 
@@ -131,6 +150,9 @@ BEGIN
                          stage, actor, reason)
     VALUES (p_row.id, p_now, p_now, p_row.attempt, p_row.spent, p_row.version, p_in_doubt_since IS NOT NULL, p_verb,
             p_row.tenant, p_row.destination, p_stage, p_actor, p_reason);
+    IF p_row.lane IS NOT NULL THEN
+        PERFORM redrive.release_lanes(ARRAY[p_row.lane], p_now);
+    END IF;
     PERFORM redrive.audit(p_actor, p_verb, p_row.id::text, p_reason,
                           json_build_object('state', 'parked', 'reason', p_row.reason, 'stage', p_row.stage),
                           json_build_object('state', 'pending', 'stage', p_stage), p_now);
@@ -146,6 +168,9 @@ BEGIN
                          closed, reference, actor, reason)
     VALUES (p_row.id, p_now, p_row.attempt, p_row.spent, p_row.version, p_row.in_doubt_since IS NOT NULL, p_verb,
             p_row.tenant, p_row.destination, p_row.stage, p_closed, p_reference, p_actor, p_reason);
+    IF p_row.lane IS NOT NULL THEN
+        PERFORM redrive.release_lanes(ARRAY[p_row.lane], p_now);
+    END IF;
     PERFORM redrive.audit(p_actor, p_verb, p_row.id::text, p_reason,
                           json_build_object('state', 'parked', 'reason', p_row.reason),
                           json_build_object('state', p_closed, 'reference', p_reference), p_now);

@@ -2,7 +2,7 @@
 -- A lease has run out when it is past `until` *and* the server has been ready for as long as a lease, so that an outage of
 -- PostgreSQL does not turn live work into crashes; or when it ends impossibly far in the future (a clock that jumped).
 -- With p_worker: all claims of a worker whose process is known to be dead. Only a crash while alone counts (G-18).
--- Locks: lease rows with SKIP LOCKED, so a settle in progress wins.
+-- Locks: lease rows with SKIP LOCKED, so a settle in progress wins; then lanes in id order.
 CREATE OR REPLACE FUNCTION redrive.reap_1(
     p_limit integer, p_worker uuid DEFAULT NULL, p_now timestamptz DEFAULT NULL
 ) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET jit = off
@@ -11,6 +11,7 @@ DECLARE
     v_now   timestamptz := coalesce(p_now, clock_timestamp());
     v_ready timestamptz := redrive.server_ready_at();
     v_count integer;
+    v_lanes bigint[];
 BEGIN
     WITH ended AS (
         DELETE FROM lease x WHERE x.ctid = ANY (ARRAY(
@@ -38,7 +39,10 @@ BEGIN
                e.kept_answer
           FROM ended e
     )
-    SELECT count(*) INTO v_count FROM ended;
+    SELECT count(*), array_agg(e.lane) FILTER (WHERE e.lane IS NOT NULL) INTO v_count, v_lanes FROM ended e;
+    IF v_lanes IS NOT NULL THEN
+        PERFORM redrive.release_lanes(v_lanes, v_now);
+    END IF;
     RETURN v_count;
 END
 $body$;

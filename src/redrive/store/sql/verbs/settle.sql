@@ -3,7 +3,7 @@
 -- A claim that is gone because this worker has settled it before with the same answer (a commit whose reply was lost) is
 -- 'repeated'; another answer is evidence, and kept.
 -- Returns the rows that were not settled: (id, attempt, 'refused' | 'repeated').
--- Locks: lease rows in id order. Relies on: lease's primary key, one probe per input row (never a join of two sets).
+-- Locks: lease rows in id order, then lanes in id order. Relies on: lease's primary key, one probe per input row (never a join of two sets).
 --
 -- p_doubts: 'none', 'keep' (since the moment already known) or 'now'. p_delays: seconds until the next attempt.
 -- A cancel that was asked for meanwhile turns a retry or an advance without doubt into the end of the message.
@@ -42,7 +42,8 @@ AS $body$
 #variable_conflict use_column
 DECLARE
     v_now  timestamptz := coalesce(p_now, clock_timestamp());
-    v_held uuid[];
+    v_held  uuid[];
+    v_lanes bigint[];
 BEGIN
     -- A settlement that leads nowhere would lose the message: its lease goes, and nothing comes instead.
     IF EXISTS (SELECT 1 FROM unnest(p_settlements, p_closed, p_park_reasons) AS s(kind, closed, park_reason)
@@ -105,8 +106,16 @@ BEGIN
                j.in_doubt_since, j.expires_at, j.policy_version, j.text, j.stack, coalesce(j.context, '{}')::json,
                coalesce(j.kept_answer::json, j.answer_before)
           FROM judged j WHERE j.settlement = 'park'
+    ), unseen AS (
+        -- In the caller's own transaction (complete) a look may be as old as its first statement: then a token in any case.
+        INSERT INTO lane_wake (destination, level, due_at, lane)
+        SELECT f.destination, f.level, v_now, f.lane FROM fenced f
+         WHERE f.lane IS NOT NULL AND current_setting('transaction_isolation') <> 'read committed'
     )
-    SELECT array_agg(f.id) INTO v_held FROM fenced f;
+    SELECT array_agg(f.id), array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL) INTO v_held, v_lanes FROM fenced f;
+    IF v_lanes IS NOT NULL THEN
+        PERFORM redrive.release_lanes(v_lanes, v_now);
+    END IF;
 
     IF coalesce(cardinality(v_held), 0) < cardinality(p_ids) THEN
         RETURN QUERY SELECT * FROM redrive.refuse(p_worker, p_ids, p_attempts, v_held, p_settlements, p_answers, p_codes,
@@ -115,8 +124,10 @@ BEGIN
 END
 $body$;
 
--- settle_delivered: the same for plain deliveries, which is nearly all of them: five arrays instead of twenty-four. Of the
--- last two a shorter one will do: no reference, and the first policy version for all.
+-- settle_delivered: the same for plain deliveries, which is nearly all of them: a few arrays instead of twenty-four. Where one
+-- is shorter than the ids: no reference, the first policy version for all, no hand-over.
+-- p_hand_over: the next message of this one's lane may be claimed at once, by the same worker, for p_lease_seconds.
+-- Returns what was not settled, with `refusal`, and what was handed over, as claim does.
 CREATE OR REPLACE FUNCTION redrive.settle_delivered_1(
     p_worker          uuid,
     p_ids             uuid[],
@@ -124,22 +135,26 @@ CREATE OR REPLACE FUNCTION redrive.settle_delivered_1(
     p_latencies       integer[],
     p_references      text[],
     p_policy_versions text[],
+    p_hand_over       boolean[]   DEFAULT NULL,
+    p_lease_seconds   float8      DEFAULT NULL,
     p_now             timestamptz DEFAULT NULL
-) RETURNS TABLE (id uuid, attempt integer, result text)
+) RETURNS SETOF redrive.claimed
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
-#variable_conflict use_column
 DECLARE
-    v_now  timestamptz := coalesce(p_now, clock_timestamp());
-    v_held uuid[];
+    v_now          timestamptz := coalesce(p_now, clock_timestamp());
+    v_held         uuid[];
+    v_lanes        bigint[];
+    v_next         bigint[];
+    v_destinations text[];
 BEGIN
     WITH fenced AS MATERIALIZED (
-        SELECT i.latency_ms, i.reference, i.policy_version, l.*
-          FROM (SELECT * FROM unnest(p_ids, p_attempts, p_latencies, p_references, p_policy_versions)
-                           AS i(id, attempt, latency_ms, reference, policy_version) ORDER BY i.id) i
+        SELECT i.latency_ms, i.reference, i.policy_version, i.hand_over, l.*
+          FROM (SELECT * FROM unnest(p_ids, p_attempts, p_latencies, p_references, p_policy_versions, p_hand_over)
+                           AS i(id, attempt, latency_ms, reference, policy_version, hand_over) ORDER BY i.id) i
          CROSS JOIN LATERAL (SELECT x.id, x.attempt, x.claimed_at, x.worker, x.spent, x.version, x.tenant,
-                                    x.destination, x.stage
+                                    x.destination, x.stage, x.lane, x.level
                                FROM lease x WHERE x.id = i.id AND x.attempt = i.attempt FOR UPDATE) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
@@ -152,12 +167,25 @@ BEGIN
                f.reference
           FROM fenced f
     )
-    SELECT array_agg(f.id) INTO v_held FROM fenced f;
+    SELECT array_agg(f.id), array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL),
+           array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL AND f.hand_over),
+           array_agg(DISTINCT f.destination) FILTER (WHERE f.lane IS NOT NULL AND f.hand_over)
+      INTO v_held, v_lanes, v_next, v_destinations FROM fenced f;
 
+    IF v_lanes IS NOT NULL THEN
+        PERFORM redrive.lock_lanes(v_lanes);
+        IF v_next IS NOT NULL THEN
+            RETURN QUERY SELECT * FROM redrive.take(redrive.next_heads(v_next, v_destinations, v_now), p_worker, false,
+                                                    p_lease_seconds, v_now);
+        END IF;
+        PERFORM redrive.wake_lanes(v_lanes, v_now);
+    END IF;
     IF coalesce(cardinality(v_held), 0) < cardinality(p_ids) THEN
-        RETURN QUERY SELECT * FROM redrive.refuse(
+        RETURN QUERY SELECT (jsonb_populate_record(NULL::redrive.claimed, jsonb_build_object(
+                                'id', r.id, 'attempt', r.attempt, 'refusal', r.result))).*
+                       FROM redrive.refuse(
             p_worker, p_ids, p_attempts, v_held, array_fill('close'::text, ARRAY[cardinality(p_ids)]),
-            array_fill('delivered'::text, ARRAY[cardinality(p_ids)]), NULL, p_references, NULL, v_now);
+            array_fill('delivered'::text, ARRAY[cardinality(p_ids)]), NULL, p_references, NULL, v_now) r;
     END IF;
 END
 $body$;

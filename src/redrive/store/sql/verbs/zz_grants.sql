@@ -32,14 +32,14 @@ GRANT EXECUTE ON FUNCTION
     redrive.settle_1, redrive.settle_delivered_1, redrive.hand_back_1, redrive.renew_1, redrive.reap_1, redrive.expire_1,
     redrive.register_1, redrive.heartbeat_1, redrive.deregister_1, redrive.forget_relays_1, redrive.begin_duty_1,
     redrive.end_duty_1, redrive.make_partitions_1, redrive.retire_1, redrive.pause_1, redrive.is_leased_1,
-    redrive.ranges_1
+    redrive.ranges_1, redrive.mend_lanes_1
     TO redrive_relay;
 GRANT SELECT ON redrive.schema_version TO redrive_relay;  -- it refuses to start on a version that it does not know
 -- Before it starts, a relay looks whether the schema fits its version.
 GRANT SELECT ON redrive.schema_version TO redrive_relay;
 GRANT EXECUTE ON FUNCTION
     redrive.cancel_1, redrive.requeue_1, redrive.confirm_1, redrive.deny_1, redrive.repair_1, redrive.discard_1,
-    redrive.pause_1, redrive.resume_1
+    redrive.pause_1, redrive.resume_1, redrive.skip_1
     TO redrive_operator;
 
 -- Readers. The payload is in no grant: reading it is a permission of its own.
@@ -50,7 +50,7 @@ GRANT SELECT (id, created_at, expires_at, lane, sequence, level, tenant, destina
     ON redrive.message TO redrive_viewer, redrive_operator, redrive_auditor;
 GRANT SELECT ON redrive.attempt, redrive.pending, redrive.lease, redrive.parked, redrive.destination, redrive.relay,
     redrive.duty, redrive.failure_group, redrive.late_answer, redrive.schema_version, redrive.partition_range,
-    redrive.messages, redrive.history, redrive.conservation
+    redrive.messages, redrive.history, redrive.conservation, redrive.stream, redrive.lane_wake
     TO redrive_viewer, redrive_operator, redrive_auditor;
 GRANT SELECT ON redrive.operator_action TO redrive_operator, redrive_auditor;
 GRANT SELECT ON redrive.idempotency TO redrive_auditor;

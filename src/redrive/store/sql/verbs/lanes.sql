@@ -1,0 +1,234 @@
+-- The lanes of ordered messages: who may go, and who is looked at next. ../LANES.md has the reasoning; read it first.
+-- Everything here is called by verbs; nothing is called from outside.
+
+-- release_lanes: the last step of every verb that took away, put back or re-dated the head of a lane.
+-- Locks: the lanes, in id order; it may wait for them. The look is a statement of its own, after the lock.
+CREATE OR REPLACE FUNCTION redrive.release_lanes(p_lanes bigint[], p_now timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    PERFORM redrive.lock_lanes(p_lanes);
+    PERFORM redrive.wake_lanes(p_lanes, p_now);
+END
+$body$;
+
+CREATE OR REPLACE FUNCTION redrive.lock_lanes(p_lanes bigint[]) RETURNS void
+LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    PERFORM 1 FROM lane x WHERE x.id = ANY (p_lanes) ORDER BY x.id FOR UPDATE;
+END
+$body$;
+
+-- wake_lanes: one token for each of these lanes that is free and has a head. The caller has locked them, in an earlier
+-- statement. A released lane takes its turn behind those that wait already, so its token is due now, not when its message was.
+-- A head that is not due yet has one token and no more, however often it is looked at.
+CREATE OR REPLACE FUNCTION redrive.wake_lanes(p_lanes bigint[], p_now timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    INSERT INTO lane_wake (destination, level, due_at, lane)
+    SELECT h.destination, h.level, greatest(h.due_at, p_now), h.lane
+      FROM redrive.free_heads(p_lanes) h
+     WHERE NOT h.suspect
+       AND (h.due_at <= p_now
+            OR NOT EXISTS (SELECT 1 FROM lane_wake w
+                            WHERE w.destination = h.destination AND w.level = h.level AND w.due_at = h.due_at
+                              AND w.lane = h.lane));
+END
+$body$;
+
+-- free_heads: the lowest pending message of each of these lanes that is neither leased nor halted before it.
+-- To be believed only where the lanes were locked in an earlier statement. ends_at: when it expires, if it may.
+CREATE OR REPLACE FUNCTION redrive.free_heads(p_lanes bigint[])
+RETURNS TABLE (place tid, lane bigint, destination text, level smallint, due_at timestamptz, ends_at timestamptz,
+               suspect boolean)
+LANGUAGE plpgsql STABLE ROWS 10 SET search_path = redrive, pg_temp
+AS $body$
+#variable_conflict use_column
+BEGIN
+    -- Probes with LIMIT, not EXISTS: that may be planned as one hash over a whole table.
+    RETURN QUERY
+    SELECT h.ctid, h.lane, h.destination, h.level, h.due_at,
+           CASE WHEN h.in_doubt_since IS NULL AND h.kept_answer IS NULL THEN h.expires_at END, h.suspect
+      FROM (SELECT DISTINCT u.id FROM unnest(p_lanes) AS u(id)) l
+     CROSS JOIN LATERAL (SELECT p.ctid, p.* FROM pending p WHERE p.lane = l.id ORDER BY p.sequence LIMIT 1) h
+     WHERE (SELECT true FROM lease x WHERE x.lane = l.id LIMIT 1) IS NULL
+       AND (SELECT true FROM parked k WHERE k.lane = l.id AND k.halts AND k.sequence < h.sequence LIMIT 1) IS NULL;
+END
+$body$;
+
+-- lane_heads: heads that may go now, at most p_rooms[i] of (p_destinations[i], p_levels[i]); room says which i.
+-- Tokens are popped, their lanes locked where nobody else holds them, and judged in the next statement. Tokens of lanes that
+-- were held are put back for a little later: with their old time they would take the room of all others again and again.
+-- A head that may not go (not due, of another destination, no room) gets its own token. Popping goes on while room is left,
+-- because the tokens of a lane that is blocked lead nowhere; they are used up by that.
+-- Locks: tokens and lanes with SKIP LOCKED, so it never waits.
+CREATE OR REPLACE FUNCTION redrive.lane_heads(
+    p_destinations text[], p_levels smallint[], p_rooms integer[], p_now timestamptz
+) RETURNS TABLE (place tid, lane bigint, room bigint, ended boolean)
+LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+#variable_conflict use_column
+DECLARE
+    v_left         integer[] := p_rooms;
+    v_destinations text[];
+    v_levels       smallint[];
+    v_lanes        bigint[];
+    v_locked       bigint[];
+    v_seen         bigint[] := '{}';
+    v_places       tid[] := '{}';
+    v_of           bigint[] := '{}';
+    v_rooms        bigint[] := '{}';
+    v_ended        boolean[] := '{}';
+    v_round        record;
+BEGIN
+    FOR i IN 1..5 LOOP
+        WITH popped AS (
+            DELETE FROM lane_wake w WHERE w.ctid = ANY (ARRAY(
+                SELECT t.place
+                  FROM unnest(p_destinations, p_levels, v_left) AS r(destination, level, room)
+                 CROSS JOIN LATERAL (
+                    SELECT k.ctid AS place
+                      FROM lane_wake k
+                     WHERE k.destination = r.destination AND k.level = r.level AND k.due_at <= p_now
+                     ORDER BY k.due_at, k.lane
+                     LIMIT r.room
+                       FOR UPDATE SKIP LOCKED) t))
+            RETURNING w.destination, w.level, w.lane
+        )
+        SELECT array_agg(p.destination), array_agg(p.level), array_agg(p.lane) INTO v_destinations, v_levels, v_lanes
+          FROM (SELECT DISTINCT ON (p.lane) p.* FROM popped p ORDER BY p.lane) p;
+        EXIT WHEN v_lanes IS NULL;
+
+        v_locked := ARRAY(SELECT x.id FROM lane x WHERE x.id = ANY (v_lanes) ORDER BY x.id FOR UPDATE SKIP LOCKED);
+        IF cardinality(v_locked) < cardinality(v_lanes) THEN
+            INSERT INTO lane_wake (destination, level, due_at, lane)
+            SELECT t.destination, t.level, p_now + interval '50 milliseconds', t.lane
+              FROM unnest(v_destinations, v_levels, v_lanes) AS t(destination, level, lane)
+             WHERE t.lane NOT IN (SELECT unnest(v_locked));
+        END IF;
+
+        WITH judged AS (
+            SELECT h.*, r.n, h.ends_at <= p_now AS over,
+                   h.due_at <= p_now AND r.room >= row_number() OVER (PARTITION BY r.n ORDER BY h.due_at, h.lane) AS goes
+              FROM redrive.free_heads(ARRAY(SELECT unnest(v_locked) EXCEPT SELECT unnest(v_seen))) h
+              LEFT JOIN unnest(p_destinations, p_levels, v_left) WITH ORDINALITY AS r(destination, level, room, n)
+                ON r.destination = h.destination AND r.level = h.level
+             WHERE NOT h.suspect
+        ), back AS (
+            INSERT INTO lane_wake (destination, level, due_at, lane)
+            SELECT j.destination, j.level, greatest(j.due_at, p_now), j.lane FROM judged j WHERE j.goes IS NOT TRUE
+        )
+        SELECT array_agg(j.place) AS places, array_agg(j.lane) AS lanes, array_agg(j.n) AS rooms,
+               array_agg(coalesce(j.over, false)) AS ended
+          INTO v_round FROM judged j WHERE j.goes;
+        v_seen := v_seen || v_locked;
+        IF v_round.places IS NOT NULL THEN
+            v_places := v_places || v_round.places;
+            v_of := v_of || v_round.lanes;
+            v_rooms := v_rooms || v_round.rooms;
+            v_ended := v_ended || v_round.ended;
+            v_left := redrive.rooms_left(v_left, v_round.rooms);
+        END IF;
+    END LOOP;
+    RETURN QUERY SELECT * FROM unnest(v_places, v_of, v_rooms, v_ended);
+END
+$body$;
+
+-- next_heads: of lanes whose message has just been delivered, the heads that the same relay may have at once: of one of these
+-- destinations, which nothing holds back, due, not expired, no suspect.
+-- The caller has locked the lanes, in an earlier statement.
+CREATE OR REPLACE FUNCTION redrive.next_heads(p_lanes bigint[], p_destinations text[], p_now timestamptz)
+RETURNS tid[] LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    RETURN ARRAY(
+        SELECT h.place
+          FROM redrive.free_heads(p_lanes) h
+         WHERE NOT h.suspect AND h.due_at <= p_now AND (h.ends_at IS NULL OR h.ends_at > p_now)
+           AND h.destination = ANY (ARRAY(SELECT d.name FROM unnest(p_destinations) AS d(name)
+                                           WHERE redrive.is_open(d.name, p_now))));
+END
+$body$;
+
+-- mend_lanes: lanes that are free, have a head and no token: there are none, and if there are it is a bug of ours.
+-- Each is judged under its lock, given a token, and counted.
+CREATE OR REPLACE FUNCTION redrive.mend_lanes_1(p_limit integer, p_now timestamptz DEFAULT NULL) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $body$
+DECLARE
+    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_lanes  bigint[];
+    v_locked bigint[];
+    v_count  integer;
+BEGIN
+    -- From lane to lane through the index, so that a long lane costs one probe; those without a token only.
+    WITH RECURSIVE lanes AS (
+        (SELECT p.lane FROM pending p WHERE p.lane IS NOT NULL ORDER BY p.lane LIMIT 1)
+        UNION ALL
+        SELECT (SELECT p.lane FROM pending p WHERE p.lane > l.lane ORDER BY p.lane LIMIT 1) FROM lanes l WHERE l.lane IS NOT NULL
+    )
+    SELECT array_agg(l.lane) INTO v_lanes
+      FROM (SELECT l.lane FROM lanes l
+             WHERE l.lane IS NOT NULL AND l.lane NOT IN (SELECT w.lane FROM lane_wake w)
+             LIMIT p_limit) l;
+    v_locked := ARRAY(SELECT x.id FROM lane x WHERE x.id = ANY (v_lanes) ORDER BY x.id FOR UPDATE SKIP LOCKED);
+    INSERT INTO lane_wake (destination, level, due_at, lane)
+    SELECT h.destination, h.level, greatest(h.due_at, v_now), h.lane
+      FROM redrive.free_heads(v_locked) h
+     WHERE NOT h.suspect AND h.lane NOT IN (SELECT w.lane FROM lane_wake w);
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    RETURN v_count;
+END
+$body$;
+
+-- skip: the head of a key is closed, whatever blocks it, and the key goes on. An operator's act, for good: it is not sent any
+-- more. Answers 'done', 'in_flight' (somebody has it in hand), 'moved_on' (the head is not p_sequence any more), 'empty', or
+-- 'not_found'.
+-- Locks: the parked row if the head is parked, the lane, then the audit chain.
+CREATE OR REPLACE FUNCTION redrive.skip_1(
+    p_tenant text, p_order_by text, p_actor text, p_reason text, p_sequence bigint DEFAULT NULL, p_now timestamptz DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $body$
+DECLARE
+    v_now     timestamptz := coalesce(p_now, clock_timestamp());
+    v_lane    bigint;
+    v_pending pending;
+    v_parked  parked;
+    v_head    bigint;
+BEGIN
+    SELECT s.id INTO v_lane FROM stream s WHERE s.tenant = p_tenant AND s.order_by = p_order_by;
+    IF NOT FOUND THEN
+        RETURN 'not_found';
+    END IF;
+    PERFORM 1 FROM parked k WHERE k.lane = v_lane AND k.halts ORDER BY k.sequence LIMIT 1 FOR UPDATE;
+    PERFORM redrive.lock_lanes(ARRAY[v_lane]);
+    IF EXISTS (SELECT 1 FROM lease x WHERE x.lane = v_lane) THEN
+        RETURN 'in_flight';
+    END IF;
+    SELECT * INTO v_pending FROM pending p WHERE p.lane = v_lane ORDER BY p.sequence LIMIT 1;
+    SELECT * INTO v_parked FROM parked k WHERE k.lane = v_lane AND k.halts ORDER BY k.sequence LIMIT 1;
+    v_head := least(v_pending.sequence, v_parked.sequence);
+    IF v_head IS NULL THEN
+        RETURN 'empty';
+    ELSIF v_head <> coalesce(p_sequence, v_head) THEN
+        RETURN 'moved_on';
+    ELSIF v_head = v_parked.sequence THEN
+        DELETE FROM parked k WHERE k.id = v_parked.id;
+        PERFORM redrive.close_parked(v_parked, 'skip', 'skipped', NULL, p_actor, p_reason, v_now);
+        RETURN 'done';
+    END IF;
+    DELETE FROM pending p WHERE p.id = v_pending.id;
+    INSERT INTO attempt (message_id, completed_at, attempt, spent, version, in_doubt, verb, tenant, destination, stage, closed,
+                         actor, reason)
+    VALUES (v_pending.id, v_now, v_pending.attempt, v_pending.spent, v_pending.version, v_pending.in_doubt_since IS NOT NULL,
+            'skip', v_pending.tenant, v_pending.destination, v_pending.stage, 'skipped', p_actor, p_reason);
+    PERFORM redrive.wake_lanes(ARRAY[v_lane], v_now);
+    PERFORM redrive.audit(p_actor, 'skip', v_pending.id::text, p_reason, json_build_object('state', 'pending'),
+                          json_build_object('state', 'skipped'), v_now);
+    RETURN 'done';
+END
+$body$;
