@@ -36,6 +36,7 @@ STEPS: Final = (
     "has_suspect",
     "reap",
     "expire",
+    "mend_lanes",
     "make_partitions",
     "forget_relays",
     "retire",
@@ -62,6 +63,7 @@ FACTS: Final = (
     "destination.paused",
     "destination.resumed",
     "duty.failed",
+    "lanes.mended",
     "suspects.spawned",
     "suspects.ended",
 )

@@ -349,6 +349,10 @@ class Store(Protocol):
 
     async def expire(self, *, limit: int, now: datetime | None = None) -> int: ...
 
+    async def mend_lanes(self, *, limit: int, now: datetime | None = None) -> int:
+        """Wake lanes that are free and have a message, and that nobody would look at; returns how many there were."""
+        ...
+
     async def cancel(
         self,
         id: MessageId,

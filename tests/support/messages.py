@@ -69,13 +69,15 @@ async def enqueue_row(store: PostgresStore, *, now: datetime = START, **values: 
         "due_at": None,
         "expires_at": None,
         "level": Priority.NORMAL.level,
+        "order_by": None,
         **values,
     }
     headers = given.pop("headers", None)
     rows = await store.rows(
         "SELECT result, id, sequence, state FROM redrive.enqueue_1(%(destination)s, %(body)s, %(key)s,"
         " %(tenant)s, %(kind)s, p_headers => %(headers)s::json, p_due_at => %(due_at)s,"
-        " p_expires_at => %(expires_at)s, p_level => %(level)s::smallint, p_now => %(now)s)",
+        " p_expires_at => %(expires_at)s, p_level => %(level)s::smallint,"
+        " p_order_by => %(order_by)s, p_now => %(now)s)",
         {**given, "headers": headers and json.dumps(headers), "now": now},
     )
     return tuple(rows[0])

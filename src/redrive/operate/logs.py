@@ -61,6 +61,7 @@ _LEVELS: Final[Mapping[str, int]] = {
     "destination.paused": logging.WARNING,
     "destination.resumed": logging.INFO,
     "duty.failed": logging.ERROR,
+    "lanes.mended": logging.ERROR,
     "suspects.spawned": logging.WARNING,
     "suspects.ended": logging.INFO,
 }

@@ -332,7 +332,8 @@ CREATE TABLE redrive.duty (
     holder_until  timestamptz,
     started_at    timestamptz,
     finished_at   timestamptz,
-    result        text
+    result        text,
+    mended        bigint      NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
 -- Work that needs user code and is asked for by a person: validate, lookup. A relay carries it out.

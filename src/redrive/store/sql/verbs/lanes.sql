@@ -153,7 +153,9 @@ END
 $body$;
 
 -- mend_lanes: lanes that are free, have a head and no token: there are none, and if there are it is a bug of ours.
--- Each is judged under its lock, given a token, and counted.
+-- Each is judged under its lock, given a token, and counted for good in `duty.mended`.
+-- Locks: lanes with SKIP LOCKED; the duty's row if anything was found. Relies on: pending_lane, from lane to lane, so that a
+-- long lane costs one probe; lane_wake_due, read once.
 CREATE OR REPLACE FUNCTION redrive.mend_lanes_1(p_limit integer, p_now timestamptz DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -164,22 +166,32 @@ DECLARE
     v_locked bigint[];
     v_count  integer;
 BEGIN
-    -- From lane to lane through the index, so that a long lane costs one probe; those without a token only.
+    -- Busy and halted lanes have no token either: they are left out before the limit, or they would use it up.
     WITH RECURSIVE lanes AS (
         (SELECT p.lane FROM pending p WHERE p.lane IS NOT NULL ORDER BY p.lane LIMIT 1)
         UNION ALL
         SELECT (SELECT p.lane FROM pending p WHERE p.lane > l.lane ORDER BY p.lane LIMIT 1) FROM lanes l WHERE l.lane IS NOT NULL
+    ), unwatched AS (
+        SELECT l.lane FROM lanes l WHERE l.lane IS NOT NULL AND l.lane NOT IN (SELECT w.lane FROM lane_wake w)
     )
-    SELECT array_agg(l.lane) INTO v_lanes
-      FROM (SELECT l.lane FROM lanes l
-             WHERE l.lane IS NOT NULL AND l.lane NOT IN (SELECT w.lane FROM lane_wake w)
-             LIMIT p_limit) l;
+    SELECT array_agg(f.lane) INTO v_lanes
+      FROM (SELECT h.lane
+              FROM redrive.free_heads(ARRAY(SELECT u.lane FROM unwatched u)) h
+             WHERE NOT h.suspect
+             LIMIT p_limit) f;
+    IF v_lanes IS NULL THEN
+        RETURN 0;
+    END IF;
     v_locked := ARRAY(SELECT x.id FROM lane x WHERE x.id = ANY (v_lanes) ORDER BY x.id FOR UPDATE SKIP LOCKED);
     INSERT INTO lane_wake (destination, level, due_at, lane)
     SELECT h.destination, h.level, greatest(h.due_at, v_now), h.lane
       FROM redrive.free_heads(v_locked) h
      WHERE NOT h.suspect AND h.lane NOT IN (SELECT w.lane FROM lane_wake w);
     GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count > 0 THEN
+        INSERT INTO duty AS d (name, every_seconds, mended) VALUES ('mend_lanes', 60, v_count)
+        ON CONFLICT (name) DO UPDATE SET mended = d.mended + v_count;
+    END IF;
     RETURN v_count;
 END
 $body$;
