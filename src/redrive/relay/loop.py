@@ -387,7 +387,7 @@ class Relay:
                 self._fill_slots(hand)
 
     def _owes_slot(self, hand: Hand) -> bool:
-        """All slots are in use, and another destination waits with none, or with fewer than this one: nobody starves."""
+        """All slots are in use, and another destination waits with none, or with fewer than this: nobody starves."""
         return any(
             other.has_free_slot() and (not other.slots or len(other.slots) + 1 < len(hand.slots))
             for other in self._short
