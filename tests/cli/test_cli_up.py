@@ -28,6 +28,18 @@ async def mail(message: redrive.Attempt) -> None:
     pass
 """
 
+STUCK = """
+import pathlib
+import threading
+import redrive
+app = redrive.App()
+
+@app.destination("mail", in_doubt="resend")
+def mail(message: redrive.Attempt) -> None:
+    pathlib.Path("begun").touch()
+    threading.Event().wait()
+"""
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
@@ -81,6 +93,24 @@ def test_a_relay_delivers_is_seen_in_the_status_and_ends_gracefully(redrive: Red
     lines = [json.loads(line) for line in (place / "log").read_text().splitlines()]
     assert [line["event"] for line in lines][:1] == ["relay.started"]
     assert lines[-1]["event"] == "relay.stopped"
+
+
+@pytest.mark.req("G-09")
+@pytest.mark.req("G-13")
+def test_a_relay_ends_beside_a_handler_that_never_returns(redrive: Redrive, place: Path) -> None:
+    """Its thread cannot be ended; the process can. What it was at comes back in doubt."""
+    (place / "stuckapp.py").write_text(STUCK)
+    enqueue(redrive.dsn)
+    with running(place, "relay", "stuckapp:app", "--dsn", redrive.dsn, "--stop-seconds", "0.5") as process:
+        wait_until((place / "begun").exists, seconds=30, what="the handler to begin")
+        assert ended(process) == 0
+    with psycopg.connect(redrive.dsn) as connection:
+        told = connection.execute("SELECT verb, answer, code, in_doubt FROM redrive.attempt").fetchall()
+        assert told == [("settle", "unknown", "CUT_OFF", True)]
+        waits = connection.execute("SELECT attempt, in_doubt_since IS NOT NULL FROM redrive.pending").fetchall()
+        assert waits == [(1, True)]
+        assert connection.execute("SELECT count(*) FROM redrive.lease").fetchone() == (0,)
+    assert redrive.json("status")["relays"] == []
 
 
 def test_up_brings_its_own_database_and_other_commands_find_it(

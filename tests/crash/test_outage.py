@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import psycopg
 import pytest
 
 from redrive.prove.stage import Stage
@@ -49,3 +50,18 @@ def test_an_outage_longer_than_a_lease_turns_no_live_work_into_crashes(crash_ser
         ) == [("settle", "delivered", 1, 1, 2 * MESSAGES)]
         assert set(sends(stage).values()) == {1}
         assert stage.verdict().sentences == []
+
+
+@pytest.mark.req("G-14")
+def test_a_server_that_recovers_without_a_new_start_begins_every_lease_anew(crash_server: CrashServer) -> None:
+    """One of its processes is killed: the postmaster lives on, all the others are gone until recovery is over."""
+    server = crash_server()
+    migrate.upgrade(server.dsn)
+    with psycopg.connect(server.dsn, autocommit=True) as conn:
+        before = conn.execute("SELECT pg_postmaster_start_time(), clock_timestamp()").fetchone()
+        os.kill(conn.info.backend_pid, signal.SIGKILL)
+    assert before is not None
+    with scratch("redrive-stage-") as place, Stage(place, server.dsn) as stage:
+        anew = "SELECT redrive.server_ready_at() > %s"
+        assert stage.wait(lambda: stage.value(anew, before[1]), seconds=20), "the leases count from before"
+        assert stage.value("SELECT pg_postmaster_start_time()") == before[0]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from datetime import datetime, timedelta
 
 import pytest
+from psycopg import sql
 
 from redrive.answers import Retryable
 from redrive.message import Attempt, MessageId
@@ -57,6 +59,40 @@ async def test_outage_of_the_server_does_not_count_against_a_lease(store: Postgr
     just_up = started + timedelta(seconds=m.LEASE_SECONDS - 1)
     assert (await store.reap(limit=10, now=just_up)).requeued == 0
     assert (await store.reap(limit=10, now=just_up + timedelta(seconds=2))).requeued == 1
+
+
+@pytest.mark.req("G-14")
+async def test_lease_counts_from_when_the_server_took_connections_not_from_its_start(store: PostgresStore) -> None:
+    """In between it recovers, for longer than a lease maybe, and nobody can renew."""
+    ((started, writes),) = await store.rows(
+        "SELECT pg_postmaster_start_time(), backend_start FROM pg_stat_activity WHERE backend_type = 'walwriter'", []
+    )
+    assert started < writes
+    message_id = await m.enqueue(store)
+    await _make_due(store, message_id, started)
+    query = "SELECT count(*) FROM redrive.claim_1(%s, %s, '{1}', '{1}', 1, %s)"
+    assert await store.rows(query, [m.WORKER, [m.DESTINATION], started]) == [(1,)]
+    lease, recovery = timedelta(seconds=1), writes - started
+    assert (await store.reap(limit=10, now=started + lease + recovery / 2)).requeued == 0
+    assert (await store.reap(limit=10, now=writes + lease)).requeued == 0
+    assert (await store.reap(limit=10, now=writes + lease + timedelta(microseconds=1))).requeued == 1
+
+
+@pytest.mark.req("G-14")
+async def test_without_the_right_to_see_the_servers_processes_its_start_has_to_do(store: PostgresStore) -> None:
+    blind = sql.Identifier(f"redrive_test_{secrets.token_hex(6)}")
+    async with store.connection() as conn:
+        await conn.execute(sql.SQL("CREATE ROLE {}").format(blind))
+        try:
+            await conn.execute(sql.SQL("GRANT USAGE ON SCHEMA redrive TO {}").format(blind))
+            await conn.execute(sql.SQL("GRANT EXECUTE ON FUNCTION redrive.server_ready_at() TO {}").format(blind))
+            await conn.execute(sql.SQL("SET ROLE {}").format(blind))
+            cursor = await conn.execute("SELECT redrive.server_ready_at() = pg_postmaster_start_time()")
+            assert await cursor.fetchone() == (True,)
+        finally:
+            await conn.execute("RESET ROLE")
+            await conn.execute(sql.SQL("DROP OWNED BY {}").format(blind))
+            await conn.execute(sql.SQL("DROP ROLE {}").format(blind))
 
 
 async def _make_due(store: PostgresStore, message_id: MessageId, moment: datetime) -> None:

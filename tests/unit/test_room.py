@@ -185,3 +185,28 @@ def test_latency_is_a_moving_average_that_starts_at_the_first_one_seen() -> None
 def test_destinations_without_room_are_not_asked_for() -> None:
     busy, idle = Demand("busy", 1, running=1), Demand("idle", 10)
     assert {room.destination for room in rooms([busy, idle], claim_max=500, horizon_seconds=0.5)} == {"idle"}
+
+
+@given(
+    demands=st.lists(st.tuples(st.integers(1, 1000), st.none() | st.floats(0, 10)), min_size=1, max_size=40),
+    claim_max=st.integers(1, 5000),
+)
+def test_one_claim_over_many_destinations_is_no_larger_than_one_over_a_single_one(
+    demands: list[tuple[int, float | None]], claim_max: int
+) -> None:
+    """What each wants is cut down in proportion, but to no less than one: nobody is left out."""
+    many = [Demand(f"d{n}", width, latency_seconds=seconds) for n, (width, seconds) in enumerate(demands)]
+    wanted = {demand.destination: demand.room(claim_max=claim_max, horizon_seconds=0.5) for demand in many}
+    asked: Counter[str] = Counter()
+    for room in rooms(many, claim_max=claim_max, horizon_seconds=0.5):
+        asked[room.destination] += room.room
+    assert set(asked) == set(wanted)
+    assert all(1 <= asked[name] <= wanted[name] for name in wanted)
+    assert sum(count for count in asked.values() if count > 1) <= claim_max
+
+
+def test_destinations_that_want_the_same_get_the_same_part_of_a_claim() -> None:
+    asked: Counter[str] = Counter()
+    for room in rooms([Demand(f"d{n}", 500) for n in range(20)], claim_max=500, horizon_seconds=0.5):
+        asked[room.destination] += room.room
+    assert asked == Counter({f"d{n}": 25 for n in range(20)})

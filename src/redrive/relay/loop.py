@@ -99,7 +99,7 @@ class Relay:
         )
         self._stopping = asyncio.Event()
         self._slots_used = 0
-        self._short: set[Hand] = set()  # what waits while all slots of the process are in use
+        self._short: dict[Hand, None] = {}  # what waits while all slots of the process are in use, in turn
         self._tasks = Tasks()
 
     async def run(self) -> None:
@@ -270,13 +270,13 @@ class Relay:
         wanted = min(hand.destination.concurrency, len(hand.slots) + len(hand.waiting))
         for _ in range(wanted - len(hand.slots)):
             if self._slots_used >= self._limits.concurrency:
-                self._short.add(hand)
+                self._short.setdefault(hand)
                 return
             self._slots_used += 1
             slot = Slot()
             hand.slots.add(slot)
             slot.task = self._tasks.start(self._working(hand, slot))
-        self._short.discard(hand)
+        self._short.pop(hand, None)
 
     async def _working(self, hand: Hand, slot: Slot) -> None:
         """Take from hand and dispatch, until nothing waits, or another destination is owed the slot."""
@@ -291,6 +291,8 @@ class Relay:
                 done += 1
                 its_turn = done % YIELD_EVERY == 0 or not hand.is_quick()
                 if self._short and its_turn and self._owes_slot(hand):
+                    self._short.pop(hand, None)
+                    self._short[hand] = None  # behind those that wait already
                     return
                 if done % YIELD_EVERY == 0:
                     if 2 * len(hand.waiting) <= self._limits.claim_max:
@@ -401,16 +403,19 @@ class Relay:
             self._give_slot_to_others()
 
     def _give_slot_to_others(self) -> None:
-        """To whoever waits with the fewest; one that has all it can use is taken off the list."""
+        """To whoever waits with the fewest, and for longest; one that has all it can use is taken off the list."""
         for hand in sorted(self._short, key=lambda hand: len(hand.slots)):
             if not hand.has_free_slot():
-                self._short.discard(hand)
+                self._short.pop(hand, None)
             elif self._slots_used < self._limits.concurrency:
                 self._fill_slots(hand)
 
     def _owes_slot(self, hand: Hand) -> bool:
-        """All slots are in use, and another destination waits with fewer than this one: nobody starves."""
-        return any(other.has_free_slot() and len(other.slots) + 1 < len(hand.slots) for other in self._short)
+        """All slots are in use, and another destination waits with none, or with fewer than this: nobody starves."""
+        return any(
+            other.has_free_slot() and (not other.slots or len(other.slots) + 1 < len(hand.slots))
+            for other in self._short
+        )
 
     # beside the path
 

@@ -40,7 +40,7 @@ from redrive.store.reach import require_schema
 if TYPE_CHECKING:
     from redrive.relay.suspects import RunAlone
 
-# Claim, settle, hand back, renew and heartbeat at once, and eight records beside them.
+# Claim, settle, hand back, renew and heartbeat at once, and four records beside them.
 CONNECTIONS = 14
 CHILD_END_SECONDS = 5.0  # on top of its graceful stop
 CHILD_NOT_STARTED = 127  # as a shell says it

@@ -1,0 +1,83 @@
+"""Who gets a slot of the process while all are in use: they go round, however busy a destination is (G-09)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from redrive.app import App
+from redrive.message import Attempt
+from redrive.relay import hand
+from redrive.relay.loop import YIELD_EVERY
+from redrive.store.postgres import PostgresStore
+from tests.relay.harness import Running, enqueue, relaying
+
+pytestmark = pytest.mark.req("G-09")
+
+
+def claim_ahead(relay: Running, *names: str) -> None:
+    """As if they had been quick so far: the first claim takes more than the slots can hold."""
+    for name in names:
+        relay.relay._hands[name].demand.latency_seconds = 0.0001
+
+
+async def test_a_slot_of_a_quick_handler_is_given_up_after_a_few_messages_and_not_after_each(
+    store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both slots are busy's. One goes to rare when each has run its few; none is asked for before."""
+    monkeypatch.setattr(hand, "QUICK_SECONDS", 60.0)  # however slow the machine is
+    finished: list[str] = []
+
+    async def note(attempt: Attempt) -> None:
+        finished.append(attempt.destination)
+
+    app.destination("busy", concurrency=2)(note)
+    app.destination("rare", concurrency=2)(note)
+    await enqueue(store, 400, destination="busy")
+    await enqueue(store, 4, destination="rare", level=0)
+    async with relaying(store, app, concurrency=2) as relay:
+        claim_ahead(relay, "busy")
+        await relay.seen.until("message.delivered", count=404)
+    assert finished.index("rare") == 2 * YIELD_EVERY
+
+
+async def test_a_slot_of_a_slow_handler_is_given_up_after_one_message(
+    store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hand, "QUICK_SECONDS", 0.0)
+    finished: list[str] = []
+
+    async def note(attempt: Attempt) -> None:
+        finished.append(attempt.destination)
+
+    app.destination("busy", concurrency=2)(note)
+    app.destination("rare", concurrency=2)(note)
+    await enqueue(store, 400, destination="busy")
+    await enqueue(store, 4, destination="rare", level=0)
+    async with relaying(store, app, concurrency=2) as relay:
+        claim_ahead(relay, "busy")
+        await relay.seen.until("message.delivered", count=404)
+    assert finished.index("rare") <= 1 + YIELD_EVERY  # the other slot goes on until it lets others have the loop
+
+
+@pytest.mark.parametrize("slots", [1, 2, 5, 6, 8])
+async def test_each_destination_is_served_while_all_the_others_have_work(
+    store: PostgresStore, app: App, slots: int
+) -> None:
+    """Six of them, with fewer slots than that, as many, and more."""
+    finished: list[str] = []
+
+    async def work(attempt: Attempt) -> None:
+        await asyncio.sleep(0.002)
+        finished.append(attempt.destination)
+
+    names = [f"d{number}" for number in range(6)]
+    for name in names:
+        app.destination(name, concurrency=4)(work)
+        await enqueue(store, 100, destination=name)
+    async with relaying(store, app, concurrency=slots) as relay:
+        claim_ahead(relay, *names)
+        await relay.seen.until("message.delivered", count=100 * len(names))
+    last = {name: index for index, name in enumerate(finished)}
+    assert set(finished[: min(last.values())]) == set(names)
