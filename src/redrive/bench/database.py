@@ -23,6 +23,20 @@ SELECT count(*) FROM redrive.enqueue_many_1(
     array_fill(NULL::text, ARRAY[%(count)s]), array_fill(NULL::timestamptz, ARRAY[%(count)s]),
     array_fill(NULL::timestamptz, ARRAY[%(count)s]), array_fill(1::smallint, ARRAY[%(count)s]))
 """
+_FILL_LANES: LiteralString = """
+SELECT count(*) FROM redrive.enqueue_many_1(
+    array_fill(%(destination)s::text, ARRAY[%(count)s]), array_fill(%(payload)s::bytea, ARRAY[%(count)s]),
+    array_fill(NULL::text, ARRAY[%(count)s]), array_fill('default'::text, ARRAY[%(count)s]),
+    array_fill(''::text, ARRAY[%(count)s]), array_fill('application/json'::text, ARRAY[%(count)s]),
+    array_fill(NULL::text, ARRAY[%(count)s]), array_fill(NULL::timestamptz, ARRAY[%(count)s]),
+    array_fill(NULL::timestamptz, ARRAY[%(count)s]), array_fill(1::smallint, ARRAY[%(count)s]),
+    ARRAY(SELECT %(prefix)s || n %% %(keys)s FROM generate_series(1, %(count)s) n))
+"""
+_FILL_BLOCKED: LiteralString = """
+SELECT count(*) FROM generate_series(1, %(count)s) n,
+       LATERAL redrive.enqueue_1(%(destination)s, %(payload)s, p_order_by => 'blocked',
+                                 p_due_at => CASE WHEN n = 1 THEN now() + interval '1 day' END) e
+"""
 _FINISHED: LiteralString = """
 WITH ids AS MATERIALIZED (SELECT redrive.new_id() AS id FROM generate_series(1, %(count)s)),
      messages AS (
@@ -56,6 +70,20 @@ def fill(dsn: str, destination: str, count: int) -> None:
         for start in range(0, count, FILL_CHUNK):
             chunk = min(FILL_CHUNK, count - start)
             conn.execute(_FILL, {"destination": destination, "count": chunk, "payload": PAYLOAD})
+        conn.execute("VACUUM ANALYZE redrive.pending")
+
+
+def fill_lanes(dsn: str, destination: str, count: int, *, keys: int) -> None:
+    """Pending messages with ordering keys that take turns; all of them at once, as one transaction commits."""
+    given = {"destination": destination, "payload": PAYLOAD, "count": count, "keys": keys, "prefix": destination}
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(_FILL_LANES, given)
+
+
+def fill_blocked(dsn: str, destination: str, count: int) -> None:
+    """One ordering key whose first message is due tomorrow, each enqueued by itself."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(_FILL_BLOCKED, {"destination": destination, "payload": PAYLOAD, "count": count})
         conn.execute("VACUUM ANALYZE redrive.pending")
 
 

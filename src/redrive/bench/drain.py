@@ -1,6 +1,8 @@
 """One relay process that drains: `python -m redrive.bench.drain`, its settings as JSON on standard input.
 
-A process of its own, as in production. It prints the rate from its start (after registering) to the last settle.
+A process of its own, as in production. It says "started" when it has registered, and when it has settled `count`
+messages it prints what it saw: the moment of its first claim, of each handler's start if asked, and of the settles that
+ended the first and began the last `edge` messages. Moments are of the monotonic clock, which all processes share.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import redrive
@@ -18,46 +20,67 @@ from redrive.policy import Settlement
 from redrive.relay.run import RelayProcess, run_relay
 
 
-async def handle(message: redrive.Attempt) -> None:
-    """Does nothing but read the payload."""
-    _ = message.payload["text"]
-
-
 async def record(conn: Any, attempt: redrive.Attempt, _: Settlement) -> None:
     await conn.execute("INSERT INTO bench_record VALUES (%s)", [attempt.id])
 
 
-def make_app(settings: Mapping[str, Any]) -> redrive.App:
-    app = redrive.App()
-    for name in settings["destinations"]:
-        app.destination(name, record=record if name in settings["records"] else None)(handle)
-    return app
+class Seen:
+    """What one drain looked like."""
 
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.ended = asyncio.Event()
+        self._count = int(settings["count"])
+        self._edge = int(settings.get("edge", 0))
+        self._settled = 0
+        self._moments: dict[str, float] = {}
+        self._handled: dict[str, float] = {}
+        self.handler: Callable[[redrive.Attempt], Awaitable[None]] = self.note if settings.get("note") else self.read
 
-async def drain(settings: Mapping[str, Any]) -> float:
-    """Messages per second of the counted destinations."""
-    events, began, ended = Events(), 0.0, asyncio.Event()
-    left = int(settings["count"])
+    async def read(self, message: redrive.Attempt) -> None:
+        """Does nothing but read the payload."""
+        _ = message.payload["text"]
 
-    def heard(name: str, values: Mapping[str, Any]) -> None:
-        nonlocal began, left
+    async def note(self, message: redrive.Attempt) -> None:
+        """Says when it was called."""
+        self._handled[message.payload["text"]] = time.monotonic()
+
+    def heard(self, name: str, values: Mapping[str, Any]) -> None:
+        now = time.monotonic()
         if name == "relay.started":
-            began = time.perf_counter()
-            return
-        left -= int(values["settled"])
-        if left <= 0:
-            ended.set()
+            self._moments["started"] = now
+            print("started", flush=True)
+        elif name == "claim.stop":
+            if values["count"]:
+                self._moments.setdefault("claimed", now)
+        else:
+            self._settled += int(values["settled"])
+            self._note_edges(now)
 
-    events.subscribe(heard, "relay.started", "settle.stop")
-    process = RelayProcess(app=make_app(settings), dsn=settings["dsn"], name="bench")
+    def _note_edges(self, now: float) -> None:
+        if self._settled >= self._edge:
+            self._moments.setdefault("first_edge", now)
+        if self._settled >= self._count - self._edge:
+            self._moments.setdefault("last_edge", now)
+        if self._settled >= self._count:
+            self._moments.setdefault("ended", now)
+            self.ended.set()
+
+    def report(self) -> dict[str, Any]:
+        return {**self._moments, "handled": self._handled}
+
+
+async def drain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    seen, events, app = Seen(settings), Events(), redrive.App()
+    for name in settings["destinations"]:
+        app.destination(name, record=record if name in settings["records"] else None)(seen.handler)
+    events.subscribe(seen.heard, "relay.started", "claim.stop", "settle.stop")
+    process = RelayProcess(app=app, dsn=settings["dsn"], name="bench")
     relay = asyncio.create_task(run_relay(process, events=events, signals=False))
-    await asyncio.wait([relay, asyncio.create_task(ended.wait())], return_when=asyncio.FIRST_COMPLETED)
-    elapsed = time.perf_counter() - began
+    await asyncio.wait([relay, asyncio.create_task(seen.ended.wait())], return_when=asyncio.FIRST_COMPLETED)
     relay.cancel()
     await asyncio.gather(relay, return_exceptions=True)
-    return float(settings["count"]) / elapsed
+    return seen.report()
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.stdin.read())
-    print(json.dumps({"rate": asyncio.run(drain(given))}))
+    print(json.dumps(asyncio.run(drain(json.loads(sys.stdin.readline())))))

@@ -6,20 +6,39 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 
 import redrive
 from redrive.bench import ceiling
-from redrive.bench.database import PAYLOAD, checkpoint, execute, fill, fill_finished, fresh_database, one_row
+from redrive.bench.database import (
+    PAYLOAD,
+    checkpoint,
+    execute,
+    fill,
+    fill_blocked,
+    fill_finished,
+    fill_lanes,
+    fresh_database,
+    one_row,
+)
 
 DRAIN = 20_000
 BEHIND = 500_000
 PAUSED_BEHIND = 100_000
 DESTINATIONS = 20
 SINGLES = 1500
+ORDERED = 10_000
+KEYS = 1000
+BLOCKED_BEHIND = 100_000
+LONG_DRAIN = 300_000
+LATENCY_MESSAGES = 1000
+LATENCY_P50_MS = 1.5
+LATENCY_P99_MS = 5.0
 DRAIN_SECONDS_MAX = 300
 
 Rates = Mapping[str, float]
@@ -31,7 +50,7 @@ class LostOrDoubled(AssertionError):
 
 @dataclass(frozen=True)
 class Workload:
-    """figure / reference is the ratio that counts; aim: what it should reach in this part."""
+    """figure / reference is the ratio that counts; aim: what it should reach in this part. unit: of the two."""
 
     name: str
     title: str
@@ -39,6 +58,7 @@ class Workload:
     reference: str
     aim: float
     measure: Callable[[str, float], Rates]
+    unit: str = "/s"
 
 
 def enqueue_one_by_one(server: str, scale: float) -> Rates:
@@ -145,17 +165,121 @@ def drain_beside_others(server: str, scale: float) -> Rates:
     return {"one destination": alone, "beside others": beside}
 
 
+def drain_in_order(server: str, scale: float) -> Rates:
+    """W6: 10,000 messages over 1,000 ordering keys, against the same SQL with no client."""
+    count = max(int(ORDERED * scale), 1000)
+    with fresh_database(server, "bench_w6") as dsn:
+        fill_lanes(dsn, "raw", count, keys=KEYS)
+        checkpoint(dsn)
+        raw = ceiling.drain_lanes_rate(dsn, "raw", count)
+        ours = _ordered_rate(dsn, count)
+        _require_all_delivered(dsn, 2 * count)
+    return {"SQL without a client": raw, "one relay": ours}
+
+
+def drain_beside_blocked_key(server: str, scale: float) -> Rates:
+    """W7: the same beside one blocked key with 100,000 behind it, against W6; a second after the relay's start."""
+    count, behind = max(int(ORDERED * scale), 1000), int(BLOCKED_BEHIND * scale)
+    with fresh_database(server, "bench_w7_alone") as dsn:
+        alone = _ordered_rate(dsn, count)
+    with fresh_database(server, "bench_w7") as dsn:
+        fill_blocked(dsn, "ours", behind)
+        beside = _ordered_rate(dsn, count)
+    return {"no key blocked": alone, "one key blocked": beside}
+
+
+def _ordered_rate(dsn: str, count: int) -> float:
+    """From the first claim to the last settle, with a relay that was there before."""
+    checkpoint(dsn)
+    with _relay(dsn, ["ours"], count) as relay:
+        time.sleep(1)
+        fill_lanes(dsn, "ours", count, keys=KEYS)
+        seen = relay.report()
+    return count / (seen["ended"] - seen["claimed"])
+
+
+def drain_beside_old_transaction(server: str, scale: float) -> Rates:
+    """W8: another session holds a transaction open for the whole run; the last sixth against the first."""
+    count = max(int(LONG_DRAIN * scale), 6000)
+    edge = count // 6
+    with fresh_database(server, "bench_w8") as dsn:
+        fill(dsn, "ours", count)
+        checkpoint(dsn)
+        with psycopg.connect(dsn) as holder:
+            holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            holder.execute("SELECT count(*) FROM redrive.destination")
+            with _relay(dsn, ["ours"], count, edge=edge) as relay:
+                seen = relay.report()
+        _require_all_delivered(dsn, count)
+    return {
+        "first 50,000": edge / (seen["first_edge"] - seen["claimed"]),
+        "last 50,000": edge / (seen["ended"] - seen["last_edge"]),
+    }
+
+
+def wake_up(server: str, scale: float) -> Rates:
+    """W4: from the commit of a producer at 100 a second to the start of the handler."""
+    count = max(int(LATENCY_MESSAGES * scale), 100)
+    with fresh_database(server, "bench_w4") as dsn, _relay(dsn, ["ours"], count, note=True) as relay:
+        time.sleep(1)
+        committing = _one_every(dsn, count, seconds=0.01)
+        handled = relay.report()["handled"]
+    waits = sorted(1000 * (handled[text] - began) for text, began in committing.items())
+    p50, p99 = waits[len(waits) // 2], waits[int(len(waits) * 0.99)]
+    return {"p50": p50, "p99": p99, "p50 allowed": LATENCY_P50_MS, "p99 allowed": LATENCY_P99_MS}
+
+
+def _one_every(dsn: str, count: int, *, seconds: float) -> dict[str, float]:
+    """When each commit began."""
+    committing: dict[str, float] = {}
+    with psycopg.connect(dsn) as conn:
+        start = time.monotonic()
+        for number in range(count):
+            time.sleep(max(start + number * seconds - time.monotonic(), 0))
+            redrive.enqueue(conn, "ours", {"text": str(number)})
+            committing[str(number)] = time.monotonic()
+            conn.commit()
+    return committing
+
+
+class _Draining:
+    """A relay process under measurement."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def report(self) -> dict[str, Any]:
+        out, _ = self._process.communicate(timeout=DRAIN_SECONDS_MAX)
+        if self._process.returncode:
+            raise LostOrDoubled(f"the relay ended with {self._process.returncode}")
+        report: dict[str, Any] = json.loads(out)
+        return report
+
+
+@contextmanager
+def _relay(
+    dsn: str, destinations: Sequence[str], count: int, *, records: Sequence[str] = (), **more: Any
+) -> Iterator[_Draining]:
+    """A relay process that has registered; it ends when it has settled so many."""
+    settings = {"dsn": dsn, "destinations": list(destinations), "records": list(records), "count": count, **more}
+    command = [sys.executable, "-m", "redrive.bench.drain"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(settings) + "\n")
+            process.stdin.flush()
+            process.stdout.readline()
+            yield _Draining(process)
+        finally:
+            process.kill()
+
+
 def _relay_rate(dsn: str, destinations: Sequence[str], count: int, *, records: Sequence[str] = ()) -> float:
-    settings = {"dsn": dsn, "destinations": list(destinations), "records": list(records), "count": count}
-    ran = subprocess.run(
-        [sys.executable, "-m", "redrive.bench.drain"],
-        input=json.dumps(settings),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=DRAIN_SECONDS_MAX,
-    )
-    return float(json.loads(ran.stdout)["rate"])
+    """From the relay's start to its last settle."""
+    with _relay(dsn, destinations, count, records=records) as relay:
+        seen = relay.report()
+    return count / (seen["ended"] - seen["started"])
 
 
 def _require_all_delivered(dsn: str, count: int) -> None:
@@ -175,8 +299,34 @@ WORKLOADS: Sequence[Workload] = (
     ),
     Workload("W2", "enqueue 20,000 in bulk", "redrive.enqueue_many", "plain INSERT", 0.2, enqueue_in_bulk),
     Workload("W3", "drain 20,000 no-op messages", "one relay", "SQL without a client", 0.5, drain),
+    Workload("W4", "wake up at 100 a second, median", "p50 allowed", "p50", 1.0, wake_up, unit="ms"),
+    Workload("W4p99", "the same, slowest of a hundred", "p99 allowed", "p99", 1.0, wake_up, unit="ms"),
     Workload(
         "W5", "5,000 messages with 500,000 finished behind", "behind history", "empty tables", 0.9, drain_beside_history
+    ),
+    Workload(
+        "W6",
+        "strict order: 10,000 messages over 1,000 keys",
+        "one relay",
+        "SQL without a client",
+        0.3,
+        drain_in_order,
+    ),
+    Workload(
+        "W7",
+        "W6 beside a blocked key with 100,000 behind",
+        "one key blocked",
+        "no key blocked",
+        0.8,
+        drain_beside_blocked_key,
+    ),
+    Workload(
+        "W8",
+        "300,000 messages beside an open transaction",
+        "last 50,000",
+        "first 50,000",
+        0.6,
+        drain_beside_old_transaction,
     ),
     Workload(
         "W10",
