@@ -71,10 +71,18 @@ class Room(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """attempts: what this worker holds now. expired: messages closed as expired instead of being handed out."""
+    """attempts: what this worker holds now. expired: messages closed as expired instead of being handed out.
+
+    more: so much led nowhere that there may be more.
+    """
 
     attempts: Sequence[Attempt] = ()
     expired: int = 0
+    more: bool = False
+
+    @property
+    def found_something(self) -> bool:
+        return bool(self.attempts or self.expired or self.more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

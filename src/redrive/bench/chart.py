@@ -50,4 +50,5 @@ def _short(measured: Measured) -> str:
 
 def _rates(measured: Measured) -> str:
     rates = measured.rates
-    return f"{rates[measured.workload.figure]:,.0f}/s against {rates[measured.workload.reference]:,.0f}/s"
+    shown = measured.workload.shown
+    return f"{shown(rates[measured.workload.figure])} against {shown(rates[measured.workload.reference])}"

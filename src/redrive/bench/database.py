@@ -14,6 +14,7 @@ from redrive.store import migrate
 
 PAYLOAD = b'{"text":"' + b"x" * 289 + b'"}'  # 300 bytes
 FILL_CHUNK = 10_000
+BLOCKED_CHUNK = 200
 
 _FILL: LiteralString = """
 SELECT count(*) FROM redrive.enqueue_many_1(
@@ -35,7 +36,7 @@ SELECT count(*) FROM redrive.enqueue_many_1(
 _FILL_BLOCKED: LiteralString = """
 SELECT count(*) FROM generate_series(1, %(count)s) n,
        LATERAL redrive.enqueue_1(%(destination)s, %(payload)s, p_order_by => 'blocked',
-                                 p_due_at => CASE WHEN n = 1 THEN now() + interval '1 day' END) e
+                                 p_due_at => CASE WHEN n + %(start)s = 1 THEN now() + interval '1 day' END) e
 """
 _FINISHED: LiteralString = """
 WITH ids AS MATERIALIZED (SELECT redrive.new_id() AS id FROM generate_series(1, %(count)s)),
@@ -83,7 +84,9 @@ def fill_lanes(dsn: str, destination: str, count: int, *, keys: int) -> None:
 def fill_blocked(dsn: str, destination: str, count: int) -> None:
     """One ordering key whose first message is due tomorrow, each enqueued by itself."""
     with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute(_FILL_BLOCKED, {"destination": destination, "payload": PAYLOAD, "count": count})
+        for start in range(0, count, BLOCKED_CHUNK):  # a transaction that takes one counter often grows slow
+            given = {"destination": destination, "payload": PAYLOAD, "count": min(BLOCKED_CHUNK, count - start)}
+            conn.execute(_FILL_BLOCKED, {**given, "start": start})
         conn.execute("VACUUM ANALYZE redrive.pending")
 
 

@@ -24,7 +24,8 @@ class Measured:
         return {
             "workload": self.workload.name,
             "title": self.workload.title,
-            "rates_per_second": {name: round(rate, 1) for name, rate in self.rates.items()},
+            "unit": self.workload.unit,
+            "values": {name: round(rate, 1) for name, rate in self.rates.items()},
             "figure": self.workload.figure,
             "reference": self.workload.reference,
             "ratio": round(self.ratio, 3),

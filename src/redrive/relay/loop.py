@@ -168,7 +168,7 @@ class Relay:
             claimed = await self._claim(asked)
             if claimed is None:
                 await self._until_changed(UNREACHABLE_SECONDS)
-            elif claimed.attempts or claimed.expired:
+            elif claimed.found_something:
                 continue
             elif self._info.suspects_only:
                 return
@@ -256,7 +256,7 @@ class Relay:
         for name, here in asked_of.items():
             hand = self._hands[name]
             note_quiet(hand.demand, here, levels.get(name, {}))
-            if name in levels or claimed.expired:
+            if name in levels or claimed.expired or claimed.more:
                 hand.wake.found_something()
             elif looked_everywhere(hand.demand):
                 hand.wake.found_nothing(now)

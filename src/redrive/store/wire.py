@@ -38,7 +38,8 @@ def columns(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:
 
 def claimed(rows: Sequence[Any], lease_seconds: float, *, alone: bool) -> Claimed:
     attempts = [_attempt(row, lease_seconds, alone) for row in rows if row[1] is not None]
-    return Claimed(attempts, expired=len(rows) - len(attempts))
+    more = sum(row[0] is None for row in rows)
+    return Claimed(attempts, expired=len(rows) - len(attempts) - more, more=bool(more))
 
 
 # The columns of the type redrive.claimed, in its order, as the fields of an attempt.

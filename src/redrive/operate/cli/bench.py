@@ -58,7 +58,7 @@ def _server(stack: ExitStack) -> embedded.Server:
 
 
 def _table(measured: Sequence[Measured], version: str) -> Table:
-    table = Table(title=f"PostgreSQL {version}; rates per second, medians", title_justify="left", box=None)
+    table = Table(title=f"PostgreSQL {version}; medians", title_justify="left", box=None)
     for title in ("", "work", "reference", "ours"):
         table.add_column(title, justify="right" if title in ("reference", "ours") else "left")
     for title in ("ratio", "lowest–highest", "aim"):
@@ -67,10 +67,10 @@ def _table(measured: Sequence[Measured], version: str) -> Table:
         table.add_row(
             one.workload.name,
             one.workload.title,
-            f"{one.rates[one.workload.reference]:,.0f}",
-            f"{one.rates[one.workload.figure]:,.0f}",
+            one.workload.shown(one.rates[one.workload.reference]),
+            one.workload.shown(one.rates[one.workload.figure]),
             f"{one.ratio:.2f}",
             f"{one.ratio_low:.2f}–{one.ratio_high:.2f}",
-            f"{one.workload.aim:.2f}",
+            f"{'≤ ' if one.workload.unit == 'ms' else ''}{one.workload.aim:.2f}",
         )
     return table

@@ -1,7 +1,8 @@
 -- claim: due messages leave `pending` and are leased to one worker, in one transaction (G-06).
 -- Takes at most rooms[i] of (destinations[i], levels[i]): heads of lanes (LANES.md) and unordered messages; nothing of a
 -- destination that is paused, and no more than its limits allow. A message that has expired and is not in doubt (and has no
--- answer kept) is closed instead; it comes back as a row without an attempt number.
+-- answer kept) is closed instead; it comes back as a row without an attempt number. A row without an id says that so many
+-- tokens led nowhere that more may be due: look again at once.
 -- Locks: destination rows that have limits, tokens, lanes and pending rows, all with SKIP LOCKED, so it never waits.
 -- Relies on: pending_due, pending_lane, lane_wake_due; message's primary key.
 -- Never a sequential scan: a plan that a session made while the tables were tiny is kept while they grow. And never JIT:
@@ -27,6 +28,7 @@ DECLARE
     v_rows         tid[];
     v_taken        bigint[];
     v_over         bigint[];
+    v_more         boolean;
 BEGIN
     SELECT array_agg(o.destination), array_agg(o.level), array_agg(o.room), array_agg(o.lane_share)
       INTO v_destinations, v_levels, v_rooms, v_shares
@@ -35,8 +37,13 @@ BEGIN
         RETURN;
     END IF;
     IF 0 < ANY (v_shares) THEN
-        SELECT array_agg(h.place), array_agg(h.room), array_agg(h.lane) FILTER (WHERE h.ended) INTO v_rows, v_taken, v_over
+        SELECT array_agg(h.place) FILTER (WHERE h.place IS NOT NULL), array_agg(h.room) FILTER (WHERE h.place IS NOT NULL),
+               array_agg(h.lane) FILTER (WHERE h.ended), bool_or(h.place IS NULL)
+          INTO v_rows, v_taken, v_over, v_more
           FROM redrive.lane_heads(v_destinations, v_levels, v_shares, v_now) h;
+        IF v_more THEN
+            RETURN NEXT NULL;
+        END IF;
         IF v_rows IS NOT NULL THEN
             RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, false, p_lease_seconds, v_now);
             v_rooms := redrive.rooms_left(v_rooms, v_taken);

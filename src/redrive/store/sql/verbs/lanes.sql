@@ -62,7 +62,8 @@ $body$;
 -- Tokens are popped, their lanes locked where nobody else holds them, and judged in the next statement. Tokens of lanes that
 -- were held are put back for a little later: with their old time they would take the room of all others again and again.
 -- A head that may not go (not due, of another destination, no room) gets its own token. Popping goes on while room is left,
--- because the tokens of a lane that is blocked lead nowhere; they are used up by that.
+-- because the tokens of a lane that is blocked lead nowhere; they are used up by that. If there are so many that there is still
+-- room in the end, an empty row says so.
 -- Locks: tokens and lanes with SKIP LOCKED, so it never waits.
 CREATE OR REPLACE FUNCTION redrive.lane_heads(
     p_destinations text[], p_levels smallint[], p_rooms integer[], p_now timestamptz
@@ -116,14 +117,17 @@ BEGIN
               LEFT JOIN unnest(p_destinations, p_levels, v_left) WITH ORDINALITY AS r(destination, level, room, n)
                 ON r.destination = h.destination AND r.level = h.level
              WHERE NOT h.suspect
-        ), back AS (
-            INSERT INTO lane_wake (destination, level, due_at, lane)
-            SELECT j.destination, j.level, greatest(j.due_at, p_now), j.lane FROM judged j WHERE j.goes IS NOT TRUE
         )
-        SELECT array_agg(j.place) AS places, array_agg(j.lane) AS lanes, array_agg(j.n) AS rooms,
-               array_agg(coalesce(j.over, false)) AS ended
-          INTO v_round FROM judged j WHERE j.goes;
+        SELECT array_agg(j.place) FILTER (WHERE j.goes) AS places,
+               array_agg(j.lane) FILTER (WHERE j.goes) AS lanes,
+               array_agg(j.n) FILTER (WHERE j.goes) AS rooms,
+               array_agg(coalesce(j.over, false)) FILTER (WHERE j.goes) AS ended,
+               array_agg(j.lane) FILTER (WHERE j.goes IS NOT TRUE) AS waiting
+          INTO v_round FROM judged j;
         v_seen := v_seen || v_locked;
+        IF v_round.waiting IS NOT NULL THEN
+            PERFORM redrive.wake_lanes(v_round.waiting, p_now);
+        END IF;
         IF v_round.places IS NOT NULL THEN
             v_places := v_places || v_round.places;
             v_of := v_of || v_round.lanes;
@@ -133,6 +137,9 @@ BEGIN
         END IF;
     END LOOP;
     RETURN QUERY SELECT * FROM unnest(v_places, v_of, v_rooms, v_ended);
+    IF v_lanes IS NOT NULL THEN
+        RETURN NEXT;  -- the last round still found tokens: a row of nothing says that there may be more
+    END IF;
 END
 $body$;
 
