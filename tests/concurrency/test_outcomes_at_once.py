@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 WORKER = UUID(int=0xA)
 LATER = "clock_timestamp() + interval '1 day'"
 CLAIM = "SELECT id FROM redrive.claim_1(%s, '{mail}', '{1}', '{5000}', %s)"
-DELIVER = "SELECT result FROM redrive.settle_delivered_1(%s, %s, %s, %s, %s, %s)"
+DELIVER = "SELECT refusal FROM redrive.settle_delivered_1(%s, %s, %s, %s, %s, %s)"
 
 
 def _leased(connection: Connection, count: int, *, lease_seconds: float = 60) -> list[UUID]:

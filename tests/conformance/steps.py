@@ -21,7 +21,7 @@ BOB = WorkerId(UUID(int=2))
 NOBODY = MessageId(UUID("01900000-0000-7000-8000-000000000000"))
 MAIL = "mail"
 LEASE_SECONDS = 30.0
-ACT = {"actor": "ada", "reason": "asked the bank"}
+ACT: dict[str, Any] = {"actor": "ada", "reason": "asked the bank"}
 
 
 def at(seconds: float) -> datetime:

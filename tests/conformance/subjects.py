@@ -173,6 +173,9 @@ _TABLES = (
     "pending",
     "lease",
     "parked",
+    "lane_wake",
+    "lane",
+    "stream",
     "late_answer",
     "attempt",
     "message",
@@ -184,7 +187,7 @@ _TABLES = (
 )
 _ENQUEUE = """
     SELECT result, id, sequence, state
-      FROM redrive.enqueue_1(%s, %s, %s, %s, %s, %s, %s::json, %s, %s, %s::smallint, %s)
+      FROM redrive.enqueue_1(%s, %s, %s, %s, %s, %s, %s::json, %s, %s, %s::smallint, %s, %s)
 """
 
 

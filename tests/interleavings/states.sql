@@ -21,8 +21,8 @@ END $$;
 CREATE FUNCTION interleaving.deliver(p_worker uuid, p_id uuid, p_attempt integer, p_now timestamptz)
 RETURNS text LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN coalesce((SELECT s.result FROM redrive.settle_delivered_1(
-        p_worker, ARRAY[p_id], ARRAY[p_attempt], ARRAY[5], ARRAY['reference'], ARRAY['rules'], p_now) s), 'settled');
+    RETURN coalesce((SELECT s.refusal FROM redrive.settle_delivered_1(
+        p_worker, ARRAY[p_id], ARRAY[p_attempt], ARRAY[5], ARRAY['reference'], ARRAY['rules'], NULL, NULL, p_now) s), 'settled');
 END $$;
 
 -- The attempt number of what was claimed, or nothing. A suspect is claimed alone, as a relay does it.

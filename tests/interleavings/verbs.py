@@ -100,7 +100,7 @@ _STATEMENTS: Final[dict[str, str]] = {
     "park": "SELECT interleaving.settle({worker}, {id}, {attempt}, 'dead', {now})",
     "reap": "SELECT redrive.reap_1(10, NULL, {now})",
     "reap_owner": f"SELECT redrive.reap_1(10, '{OWNER}', {{now}})",
-    "requeue": "SELECT redrive.requeue_1({id}, {act}, NULL, {now})",
+    "requeue": "SELECT redrive.requeue_1({id}, {act}, NULL, false, {now})",
     "cancel": "SELECT redrive.cancel_1({id}, NULL, NULL, {now})",
     "hand_back": "SELECT attempt FROM redrive.hand_back_1({worker}, ARRAY[{id}], ARRAY[{attempt}], {now})",
     "renew": (

@@ -105,7 +105,7 @@ def test_expire_reads_only_what_has_expired(connection: Connection) -> None:
     with touched(connection) as seen:
         assert connection.execute("SELECT redrive.expire_1(500)").fetchone() == (11,)
     assert not seen.of("pending", seen.scanned)
-    assert seen.entries["pending_expires"] <= 12
+    assert seen.entries["pending_expires"] <= 2 * 11 + 2  # once for their lanes, once to close them
 
 
 @pytest.mark.soak

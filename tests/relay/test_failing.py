@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -170,12 +169,10 @@ async def test_an_outcome_that_the_database_will_never_take_does_not_end_the_rel
     good, bad = await enqueue(store, 5), await enqueue(store, 1, body=b'{"bad":1}')
     real = PostgresStore.settle
 
-    async def refuse(
-        self: PostgresStore, worker: WorkerId, outcomes: Sequence[Outcome], *, now: datetime | None = None
-    ) -> Settled:
+    async def refuse(self: PostgresStore, worker: WorkerId, outcomes: Sequence[Outcome], **options: Any) -> Settled:
         if any(outcome.attempt.id in bad for outcome in outcomes):
             raise ValueError("value out of range")
-        return await real(self, worker, outcomes, now=now)
+        return await real(self, worker, outcomes, **options)
 
     monkeypatch.setattr(PostgresStore, "settle", refuse)
     declare(app)

@@ -14,7 +14,7 @@ import pytest
 from redrive.answers import Advance, Answer, Delivered, Retryable, from_json
 from redrive.message import Attempt, Fence, MessageId, ParkReason, WorkerId
 from redrive.policy import Settlement
-from redrive.ports import Outcome, Record, RecordFailed, Settled, TransientFailure
+from redrive.ports import HandOver, Outcome, Record, RecordFailed, Settled, TransientFailure
 from redrive.relay.settle import RECORD_TRIES_MAX, REFUSED_IN_A_ROW, Settler
 from redrive.testing import ModelStore
 from tests.relay.harness import Seen
@@ -32,7 +32,14 @@ class At(ModelStore):
         self.open = asyncio.Event()
         self.open.set()
 
-    async def settle(self, worker: WorkerId, outcomes: Sequence[Outcome], *, now: datetime | None = None) -> Settled:
+    async def settle(
+        self,
+        worker: WorkerId,
+        outcomes: Sequence[Outcome],
+        *,
+        hand_over: HandOver | None = None,
+        now: datetime | None = None,
+    ) -> Settled:
         self.tries += 1
         await self.open.wait()
         self.before(outcomes)
@@ -70,6 +77,16 @@ class NoWait:
         await asyncio.sleep(0)
 
 
+class NoLanes:
+    """Nobody here takes the next message of a lane."""
+
+    def hand_over(self, batch: Sequence[Outcome]) -> HandOver | None:
+        return None
+
+    def take(self, batch: Sequence[Outcome], attempts: Sequence[Attempt], *, asked_at: float) -> None:
+        raise AssertionError(f"nothing was asked for, but {attempts} were handed over")
+
+
 class Rig:
     def __init__(self) -> None:
         self.store = At()
@@ -83,6 +100,7 @@ class Rig:
             events=self.seen.events,
             record_timeout_seconds=0.05,
             on_settled=self.over.extend,
+            lanes=NoLanes(),
         )
         self.task: asyncio.Task[None] | None = None
 
@@ -242,12 +260,17 @@ async def test_what_may_have_to_wait_for_its_own_handler_waits_apart_and_not_in_
 
     class Locked(At):
         async def settle(
-            self, worker: WorkerId, outcomes: Sequence[Outcome], *, now: datetime | None = None
+            self,
+            worker: WorkerId,
+            outcomes: Sequence[Outcome],
+            *,
+            hand_over: HandOver | None = None,
+            now: datetime | None = None,
         ) -> Settled:
             if outcomes[0].text == "locked":
                 self.tries += 1
                 await release.wait()
-            return await super().settle(worker, outcomes, now=now)
+            return await super().settle(worker, outcomes, hand_over=hand_over, now=now)
 
     async with settling() as rig:
         rig.settler._store = rig.store = Locked()

@@ -9,6 +9,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from redrive.errors import ActRefused, NotFound
 from redrive.message import Attempt, Closed, ParkReason, WorkerId
@@ -20,7 +21,7 @@ from tests.support import messages as m
 from tests.support.situations import EXPIRES_AT, NOBODY, Situation
 
 Verb = Callable[[PostgresStore, Situation], Awaitable[str | None]]
-ACT = {"actor": "ada", "reason": "looked into it"}
+ACT: dict[str, Any] = {"actor": "ada", "reason": "looked into it"}
 
 
 def _word(settled: Settled) -> str | None:

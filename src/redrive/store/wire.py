@@ -201,7 +201,7 @@ def settled(total: int, rows: Sequence[Any], lease_seconds: float) -> Settled:
         else:
             lost[refusal].append(Fence(row[0], row[1]))
     not_settled = sum(map(len, lost.values()))
-    return Settled(total - not_settled, lost["refused"], lost["repeated"], handed_over)
+    return Settled(total - not_settled, lost["refused"], lost["repeated"], tuple(handed_over))
 
 
 def settle_call(worker: WorkerId, verb: str, outcomes: Sequence[Outcome]) -> tuple[LiteralString, list[Any]]:

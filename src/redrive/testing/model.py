@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from redrive.answers import label
 from redrive.message import Attempt, Fence, MessageId, WorkerId
-from redrive.ports import Claimed, Outcome, Reaped, Record, RecordFailed, Room, Settled, TransientFailure
+from redrive.ports import Claimed, HandOver, Outcome, Reaped, Record, RecordFailed, Room, Settled, TransientFailure
 from redrive.testing import transitions
 from redrive.testing.desk import Desk
 from redrive.testing.tables import LateAnswer
@@ -116,7 +116,14 @@ class ModelStore(Desk):
 
     # settle, hand back, renew, reap: the fence is (id, attempt)
 
-    async def settle(self, worker: WorkerId, outcomes: Sequence[Outcome], *, now: datetime | None = None) -> Settled:
+    async def settle(
+        self,
+        worker: WorkerId,
+        outcomes: Sequence[Outcome],
+        *,
+        hand_over: HandOver | None = None,  # noqa: ARG002 - lanes are not modelled
+        now: datetime | None = None,
+    ) -> Settled:
         await self._unlocked(o.attempt.id for o in outcomes)
         return self._settle(worker, outcomes, self.at(now))
 

@@ -15,7 +15,6 @@ BEGIN
         SELECT x.id FROM lane x
          WHERE x.id = ANY (ARRAY(SELECT p.lane FROM pending p
                                   WHERE p.expires_at <= v_now AND p.in_doubt_since IS NULL AND p.kept_answer IS NULL
-                                    AND p.lane IS NOT NULL
                                   ORDER BY p.expires_at LIMIT p_limit))
          ORDER BY x.id FOR UPDATE SKIP LOCKED);
     WITH ended AS (
