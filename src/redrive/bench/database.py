@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, LiteralString
@@ -51,10 +52,10 @@ SELECT id, now(), now(), gen_random_uuid(), 1, 1, 1, 1, 'settle', 'default', 'hi
 
 
 @contextmanager
-def fresh_database(server_dsn: str, name: str) -> Iterator[str]:
+def fresh_database(server_dsn: str, prefix: str) -> Iterator[str]:
     """The DSN of a new, migrated database; dropped afterwards."""
+    name = f"{prefix}_{secrets.token_hex(4)}"
     with psycopg.connect(server_dsn, autocommit=True) as conn:
-        conn.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
         conn.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     dsn = make_conninfo(server_dsn, dbname=name)
     migrate.upgrade(dsn)
