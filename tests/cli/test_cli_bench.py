@@ -1,4 +1,4 @@
-"""`redrive bench`, small: every workload runs, and one that lost or doubled a message would fail instead of counting."""
+"""`redrive bench`, small: every workload runs; one that lost or doubled a message would fail instead of counting."""
 
 from __future__ import annotations
 
