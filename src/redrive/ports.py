@@ -260,6 +260,9 @@ class DutyState:
 class Status:
     """What flows, what waits and who works, in one snapshot.
 
+    blocked_keys: how many ordering keys do not go on, by the state of their head (in flight is not blocked).
+    keys_looked_at: how many keys were looked at, where that were not all; else None.
+    lanes_mended: how many lanes were ever found forgotten and healed; each was a bug of ours.
     sees_no_tenant: the login is under row-level security and chose no tenant: it would call anything empty.
     """
 
@@ -268,6 +271,9 @@ class Status:
     relays: Sequence[RelayState]
     duties: Sequence[DutyState]
     late_answers: int
+    blocked_keys: Mapping[str, int] = field(default_factory=dict)
+    keys_looked_at: int | None = None
+    lanes_mended: int = 0
     sees_no_tenant: bool = False
 
     @property

@@ -48,7 +48,7 @@ LEAVES = dict(leaves(cli))
 ACTS = {
     path
     for path in LEAVES
-    if path[-1] in {"cancel", "requeue", "discard", "confirm", "deny", "repair", "pause", "resume"}
+    if path[-1] in {"cancel", "requeue", "discard", "confirm", "deny", "repair", "pause", "resume", "skip"}
 }
 
 

@@ -87,7 +87,10 @@ def test_a_duty_that_has_not_ended_for_long_is_overdue(redrive: Redrive, shop: S
 def test_the_status_document_keeps_its_keys(redrive: Redrive, shop: Shop) -> None:
     document = redrive.json("status")
     assert document["schema"] == "redrive.status/v1"
-    assert list(document) == ["schema", "at", "destinations", "relays", "duties", "late_answers", "findings"]
+    assert list(document) == [
+        "schema", "at", "destinations", "relays", "duties", "late_answers", "blocked_keys", "keys_looked_at",
+        "lanes_mended", "findings",
+    ]  # fmt: skip
     assert list(document["relays"][0]) == [
         "worker", "name", "host", "pid", "version", "destinations", "started_at", "seen_seconds_ago", "leases", "live",
         "suspects_only",

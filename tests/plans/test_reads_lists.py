@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from redrive.store import read_models, reads
+from redrive.store.snapshots import statement as sql_of
 from tests.support import bulk
 from tests.support.databases import fresh_database
 from tests.support.touched import Touched, touched
@@ -71,7 +72,7 @@ def world(server_dsn: str, template: str) -> Iterator[World]:
 def run(world: World, statement: str, /, **values: Any) -> tuple[list[Any], Touched]:
     """The rows of a read, and what it touched."""
     with touched(world.connection) as seen:
-        rows = world.connection.execute(reads.statement(statement), values).fetchall()
+        rows = world.connection.execute(sql_of(statement), values).fetchall()
     return rows, seen
 
 

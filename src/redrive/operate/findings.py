@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from shlex import quote
 
+from redrive.message import ParkReason
 from redrive.ports import Backlog, Status
 
 
@@ -30,6 +31,7 @@ def findings(status: Status) -> list[Finding]:
         *_paused(status),
         *_overdue(status),
         *_stale(status),
+        *_halted(status),
         *_parked(status),
     ]
 
@@ -90,6 +92,18 @@ def _stale(status: Status) -> Iterator[Finding]:
                 detail=f"not seen for {relay.seen_seconds_ago:,.0f} s, with {relay.leases:,} in hand",
                 next="its messages come back when their leases run out; see whether the process lives",
             )
+
+
+def _halted(status: Status) -> Iterator[Finding]:
+    """More urgent than what is parked for itself: whole keys wait behind these."""
+    keys = sum(status.blocked_keys.get(reason, 0) for reason in ParkReason)
+    if keys:
+        yield Finding(
+            code="keys_halted",
+            subject="ordering keys",
+            detail=f"{keys:,} {'key waits' if keys == 1 else 'keys wait'} behind a parked message",
+            next="redrive keys list --blocked",
+        )
 
 
 def _parked(status: Status) -> Iterator[Finding]:

@@ -16,9 +16,10 @@ from typing import Final, assert_never
 from redrive.errors import ActRefused, InvalidValue, NotFound
 from redrive.message import CancelAnswer, MessageId, ParkReason
 from redrive.ports import MessageView
+from redrive.store.key_reads import gone_out, list_keys, show_key
 from redrive.store.postgres import PostgresStore
 from redrive.store.reach import explained, opened
-from redrive.store.read_models import LIMIT_MAX, ParkedFilter
+from redrive.store.read_models import LIMIT_MAX, KeyView, ParkedFilter
 from redrive.store.reads import (
     find_messages,
     knows_destination,
@@ -41,8 +42,10 @@ __all__ = [
     "count",
     "explained",
     "find_dead",
+    "find_head",
     "list_audit",
     "list_destinations",
+    "list_keys",
     "list_messages",
     "list_parked",
     "opened",
@@ -51,6 +54,7 @@ __all__ = [
     "require_known",
     "show_message",
     "show_parked",
+    "skip",
     "status",
 ]
 
@@ -81,7 +85,8 @@ class Outcome(StrEnum):
 class Request:
     """An act, by whom and why.
 
-    stage: with requeue, where it starts again; None = where it failed. reference: with confirm, the destination's id.
+    stage: with requeue, where it starts again; None = where it failed. out_of_order: with requeue, also a message whose
+    ordering key went on without it. reference: with confirm, the destination's id.
     only: leave alone what is parked for another reason.
     """
 
@@ -89,6 +94,7 @@ class Request:
     actor: str
     reason: str
     stage: str | None = None
+    out_of_order: bool = False
     reference: str | None = None
     only: ParkReason | None = None
 
@@ -140,12 +146,55 @@ async def preview(store: PostgresStore, request: Request, ids: Sequence[MessageI
     if not 1 <= len(ids) <= IDS_MAX:
         raise InvalidValue(f"{len(ids)} messages are named; an act takes 1 to {IDS_MAX} at a time.")
     found = await find_messages(store, ids)
-    return [_judge(request, id_, found.get(id_)) for id_ in ids]
+    judged = [_judge(request, id_, found.get(id_)) for id_ in ids]
+    return await _in_order(store, request, judged) if request.act is Act.REQUEUE else judged
+
+
+async def _in_order(store: PostgresStore, request: Request, judged: Sequence[ActResult]) -> list[ActResult]:
+    """Ruling 15: what would go after later ones of its key is requeued only by who says that this is meant."""
+    fitting = [result.id for result in judged if result.outcome is Outcome.WOULD]
+    later = await gone_out(store, fitting) if fitting else {}
+    return [_overtaken(request, result, later[result.id]) if result.id in later else result for result in judged]
+
+
+def _overtaken(request: Request, result: ActResult, later: int) -> ActResult:
+    went = f"{later:,} later {'message' if later == 1 else 'messages'} of its ordering key went out or ended without it"
+    if request.out_of_order:
+        return replace(result, detail=f"{result.detail}, before all that still wait; {went}")
+    return replace(
+        result,
+        outcome=Outcome.REFUSED,
+        detail=went,
+        next="the same with --out-of-order, if it may go before all that still wait",
+    )
 
 
 async def find_dead(store: PostgresStore, wanted: ParkedFilter) -> list[MessageId]:
     """The dead letters that a filter selects now, latest parked first; at most its limit."""
     return [record.id for record in (await list_parked(store, wanted)).rows]
+
+
+async def find_head(store: PostgresStore, tenant: str, order_by: str, *, sequence: int | None = None) -> KeyView:
+    """The head of an ordering key that can be skipped. sequence: it has to be this one."""
+    found = await show_key(store, tenant, order_by)
+    if found is None:
+        raise ActRefused(f"Ordering key {order_by!r}: nothing of it waits.", next="redrive keys list")
+    if found.state == "in_flight":
+        raise ActRefused(
+            f"Ordering key {order_by!r}: its head, number {found.sequence}, is being sent just now.",
+            next="try again when it has come back",
+        )
+    if sequence not in (None, found.sequence):
+        raise ActRefused(
+            f"Ordering key {order_by!r}: its head is number {found.sequence}, not {sequence}; nothing was skipped.",
+            next="redrive keys skip … --dry-run",
+        )
+    return found
+
+
+async def skip(store: PostgresStore, head: KeyView, *, actor: str, reason: str) -> None:
+    """Close this head for good, so that its key goes on; refused if the key has another one by now."""
+    await store.skip(head.tenant, head.order_by, sequence=head.sequence, actor=actor, reason=reason)
 
 
 async def require_known(store: PostgresStore, destination: str) -> None:
@@ -206,7 +255,7 @@ async def _call(store: PostgresStore, request: Request, judged: ActResult) -> st
         case Act.CANCEL:
             return _cancelled(await store.cancel(id_, actor=actor, reason=reason))
         case Act.REQUEUE:
-            await store.requeue(id_, actor=actor, reason=reason, stage=request.stage)
+            await store.requeue(id_, actor=actor, reason=reason, stage=request.stage, out_of_order=request.out_of_order)
         case Act.CONFIRM:
             await store.confirm(id_, actor=actor, reason=reason, reference=request.reference)
         case Act.DENY:

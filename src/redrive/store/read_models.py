@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -17,6 +18,8 @@ from redrive.ports import MessageView, ParkedRecord
 
 LIMIT_MAX: Final = 1000  # rows of one page
 SEARCH_WINDOW: Final = 100_000  # rows that one search looks at
+KEYS_WINDOW: Final = 10_000  # ordering keys that one look walks over
+WAITING_MAX: Final = 1000  # messages behind the head of a listed key are counted up to this
 TIMELINE_MAX: Final = 200  # latest attempts and acts that are shown of one message
 DESTINATIONS_MAX: Final = 1000
 RELAYS_MAX: Final = 1000
@@ -62,6 +65,67 @@ class ParkedFilter:
     limit: int = 50
 
 
+class KeyGroup(StrEnum):
+    """Ordering keys by what has to happen before they go on, the most urgent first.
+
+    halted: a person has to act. waiting: a time has to come, or the destination to open. flowing: nothing.
+    """
+
+    HALTED = "halted"
+    WAITING = "waiting"
+    FLOWING = "flowing"
+
+
+KEY_STATES: Final[Mapping[KeyGroup, Sequence[str]]] = {
+    KeyGroup.HALTED: ("dead", "held", "unrecorded"),
+    KeyGroup.WAITING: ("retrying", "not_due", "paused", "suspect"),
+    KeyGroup.FLOWING: ("ready", "in_flight"),
+}
+BLOCKED: Final = (*KEY_STATES[KeyGroup.HALTED], *KEY_STATES[KeyGroup.WAITING])
+
+
+class KeyPosition(NamedTuple):
+    """Where a page of ordering keys ended: the last key's group and the number of its lane."""
+
+    group: KeyGroup
+    lane: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyFilter:
+    """Which ordering keys are listed; None = any. destination: the head's. after: the position of the last one seen."""
+
+    tenant: str | None = None
+    destination: str | None = None
+    blocked: bool = False
+    after: KeyPosition | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyView:
+    """An ordering key that has something open, and its head: the message that has to go first.
+
+    state: of the head, one of `KEY_STATES`. since: from when on. due_at: when it goes, where it waits for a time.
+    waiting: how many are behind it; in lists counted up to `WAITING_MAX`.
+    """
+
+    lane: int
+    tenant: str
+    order_by: str
+    sequence: int
+    state: str
+    destination: str
+    since: datetime
+    due_at: datetime | None
+    head: MessageId
+    waiting: int
+
+    @property
+    def blocked(self) -> bool:
+        return self.state in BLOCKED
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
     """What was asked to be sent, of the present version."""
@@ -102,6 +166,7 @@ class AuditEntry:
 class MessageDetails:
     """One message with its whole life. acts: None where the reader may not read the audit.
 
+    behind: the head of its ordering key, while the message is open and another one has to go first.
     worker, relay, claimed_at, leased_until: who has it in hand, while it is leased.
     payload: None unless asked for. parked: only while it is parked.
     """
@@ -121,5 +186,6 @@ class MessageDetails:
     timeline: Sequence[HistoryEntry]
     late_answers: Sequence[LateAnswer]
     acts: Sequence[AuditEntry] | None
+    behind: KeyView | None = None
     parked: ParkedRecord | None = None
     payload: Payload | None = None

@@ -1,23 +1,17 @@
 """What people read: status, lists, one message. The SQL of a read is `sql/reads/<name>.sql`.
 
-Every call is one snapshot, read-only, and none of its statements takes longer than `READ_SECONDS_MAX`. Lists
-are pages by key, newest first; none needs work that grows with the messages that are closed. The payload is
-read only by `show_message(payload=True)`. Called by `redrive.operate.operations`; writes nothing.
+Every call is one snapshot (`snapshots`). Lists are pages by key, newest first; none needs work that grows with the
+messages that are closed. The payload is read only by `show_message(payload=True)`. Ordering keys are in `key_reads`.
+Called by `redrive.operate.operations`; writes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache
-from importlib import resources
 from typing import Any, Final, NamedTuple
 from uuid import UUID
-
-from psycopg import AsyncConnection, IsolationLevel
-from psycopg.rows import dict_row
 
 from redrive.errors import InvalidValue, NotAllowed, NotFound
 from redrive.message import Closed, HistoryEntry, MessageId, ParkReason, Priority, State
@@ -31,17 +25,17 @@ from redrive.ports import (
     RelayState,
     Status,
 )
+from redrive.store import key_reads
 from redrive.store import read_models as models
 from redrive.store.postgres import PostgresStore
 from redrive.store.read_models import Page, ParkedFilter, ParkedPosition
+from redrive.store.snapshots import Ask, Row, check_limit, moment_of, snapshot
 
 END_OF_IDS: Final = MessageId(UUID(int=2**128 - 1))
 END_OF_AUDIT: Final = 2**62
 END_OF_TIME: Final = datetime(9999, 12, 31, tzinfo=UTC)
 PRIORITIES: Final = {priority.level: priority.value for priority in Priority}
 STATES: Final = (*(s.value for s in State), *(r.value for r in ParkReason), *(c.value for c in Closed))
-
-Row = dict[str, Any]
 
 
 class Source(NamedTuple):
@@ -57,22 +51,26 @@ async def status(store: PostgresStore, *, now: datetime | None = None) -> Status
     async with snapshot(store) as ask:
         clock = (await ask("clock", now=now))[0]
         moment = {"now": clock["at"], "live_seconds": models.LIVE_SECONDS}
+        blocked, looked_at = await key_reads.count_blocked(ask, now=clock["at"])
         return Status(
             at=clock["at"],
             backlog=[_backlog(row) for row in await ask("backlog", **moment, limit=models.DESTINATIONS_MAX)],
             relays=[RelayState(**row) for row in await ask("relays", **moment, limit=models.RELAYS_MAX)],
             duties=[DutyState(**row) for row in await ask("duties", **moment, limit=models.DUTIES_MAX)],
             late_answers=clock["late_answers"],
+            blocked_keys=blocked,
+            keys_looked_at=looked_at,
+            lanes_mended=clock["lanes_mended"],
             sees_no_tenant=clock["sees_no_tenant"],
         )
 
 
 async def list_messages(store: PostgresStore, wanted: MessageFilter) -> Page[MessageView, MessageId]:
     """Messages, newest first. `next` goes on where a page, or the window of a search, ended."""
-    _check_limit(wanted.limit)
+    check_limit(wanted.limit)
     source = _source(wanted.state)
     async with snapshot(store) as ask:
-        at = await _moment(ask)
+        at = await moment_of(ask)
         if wanted.key is not None:
             return Page(await _with_key(ask, wanted), at)
         values = _search(wanted)
@@ -88,7 +86,7 @@ async def list_messages(store: PostgresStore, wanted: MessageFilter) -> Page[Mes
 
 async def find_messages(store: PostgresStore, ids: Sequence[MessageId]) -> dict[MessageId, MessageView]:
     """Those of the ids that exist, by id."""
-    _check_limit(len(ids) or 1)
+    check_limit(len(ids) or 1)
     async with snapshot(store) as ask:
         return {view.id: view for view in await _views(ask, ids)}
 
@@ -115,23 +113,25 @@ async def _details(ask: Ask, view: MessageView, may: Row, *, payload: bool) -> m
         view = replace(view, **(await ask("payload_size", **one, **version))[0])
     acts = await ask("audit", subject=str(view.id), before=END_OF_AUDIT, **limit) if may["audit"] else None
     parked = await ask("parked_one", **one)
+    details = (await ask("details", **one))[0]
     return models.MessageDetails(
         view=view,
         timeline=[HistoryEntry(**row) for row in await ask("timeline", **one, **limit)],
         late_answers=[models.LateAnswer(**row) for row in await ask("late_answers", **one, **limit)],
         acts=None if acts is None else [models.AuditEntry(**row) for row in reversed(acts)],
         parked=_parked(parked[0]) if parked else None,
+        behind=await key_reads.head_before(ask, view, details["order_by"]),
         payload=_payload((await ask("payload", **one, **version))[0]) if payload else None,
-        **(await ask("details", **one))[0],
+        **details,
     )
 
 
 async def list_parked(store: PostgresStore, wanted: ParkedFilter) -> Page[ParkedRecord, ParkedPosition]:
     """The worklist of one reason, latest parked first."""
-    _check_limit(wanted.limit)
+    check_limit(wanted.limit)
     before = wanted.before or ParkedPosition(END_OF_TIME, END_OF_IDS)
     async with snapshot(store) as ask:
-        at = await _moment(ask)
+        at = await moment_of(ask)
         rows = await ask(
             "parked",
             reason=wanted.reason.value,
@@ -159,7 +159,7 @@ async def list_destinations(
     store: PostgresStore, *, after: str = "", limit: int = models.DESTINATIONS_MAX
 ) -> Sequence[DestinationState]:
     """Every destination that was ever registered or paused, by name; `after` = the last name already seen."""
-    _check_limit(limit)
+    check_limit(limit)
     async with snapshot(store) as ask:
         rows = await ask("destinations", after=after, limit=limit)
     return [DestinationState(**row) for row in rows]
@@ -175,52 +175,12 @@ async def list_audit(
     store: PostgresStore, *, subject: str | None = None, before: int | None = None, limit: int = 50
 ) -> Page[models.AuditEntry, int]:
     """What operators did, newest first."""
-    _check_limit(limit)
+    check_limit(limit)
     async with snapshot(store) as ask:
-        at = await _moment(ask)
+        at = await moment_of(ask)
         rows = await ask("audit", subject=subject, before=END_OF_AUDIT if before is None else before, limit=limit)
     entries = [models.AuditEntry(**row) for row in rows]
     return Page(entries, at, next=entries[-1].id if len(entries) == limit else None)
-
-
-class Ask:
-    """Runs a statement of sql/reads by its name, inside one snapshot."""
-
-    def __init__(self, conn: AsyncConnection[Any]) -> None:
-        self._conn = conn
-
-    async def __call__(self, name: str, /, **values: Any) -> list[Row]:
-        async with self._conn.cursor(binary=True, row_factory=dict_row) as cursor:
-            await cursor.execute(statement(name), values)
-            return await cursor.fetchall()
-
-
-@asynccontextmanager
-async def snapshot(store: PostgresStore) -> AsyncIterator[Ask]:
-    """One read-only snapshot for several statements, each bounded in time."""
-    async with store.connection() as conn:
-        await conn.set_isolation_level(IsolationLevel.REPEATABLE_READ)
-        await conn.set_read_only(True)
-        try:
-            async with conn.transaction():
-                milliseconds = f"{models.READ_SECONDS_MAX * 1000:.0f}"
-                await conn.execute("SELECT set_config('statement_timeout', %s, true)", [milliseconds])
-                yield Ask(conn)
-        finally:
-            if not conn.closed:
-                await conn.set_isolation_level(None)
-                await conn.set_read_only(None)
-
-
-@cache
-def statement(name: str) -> bytes:
-    """The text of `sql/reads/<name>.sql`."""
-    return (resources.files("redrive.store") / "sql" / "reads" / f"{name}.sql").read_bytes()
-
-
-def _check_limit(limit: int) -> None:
-    if not 1 <= limit <= models.LIMIT_MAX:
-        raise InvalidValue(f"limit is {limit}; it must be 1 to {models.LIMIT_MAX}.")
 
 
 def _source(state: str | None) -> Source:
@@ -268,11 +228,6 @@ def _passes(view: MessageView, wanted: MessageFilter) -> bool:
         and wanted.destination in (None, view.destination)
         and wanted.kind in (None, view.kind)
     )
-
-
-async def _moment(ask: Ask) -> datetime:
-    moment: datetime = (await ask("moment"))[0]["at"]
-    return moment
 
 
 async def _views(ask: Ask, ids: Sequence[MessageId]) -> list[MessageView]:

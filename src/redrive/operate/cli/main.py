@@ -30,6 +30,7 @@ NOUNS: Final = {
     "demo": "redrive.operate.cli.demo",
     "destinations": "redrive.operate.cli.destinations",
     "held": "redrive.operate.cli.held",
+    "keys": "redrive.operate.cli.keys",
     "messages": "redrive.operate.cli.messages",
     "prove": "redrive.operate.cli.prove",
     "relay": "redrive.operate.cli.relay",

@@ -55,6 +55,8 @@ def _envelope(details: MessageDetails) -> Iterator[tuple[str, object]]:
     yield from ((name, value) for name, value in (("kind", view.kind), ("key", view.key)) if value)
     if details.order_by:
         yield "ordered by", f"{details.order_by}, number {details.sequence}"
+    if head := details.behind:
+        yield "waits behind", f"{head.head}, number {head.sequence}, which is {output.words(head.state)}"
     yield "priority", view.priority
     yield "stage", f"{view.stage}, version {view.version}"
     yield "attempts", f"{view.attempt}, of which {view.spent} spent of this stage's budget" + _crashes(details)

@@ -143,6 +143,9 @@ def _ids_or_filter(values: Mapping[str, Any]) -> None:
     "--limit", type=click.IntRange(1, LIMIT_MAX), default=LIMIT_MAX, show_default=True, help="At most so many."
 )
 @click.option("--stage", help="Start at this stage instead of the one that failed.")
+@click.option(
+    "--out-of-order", is_flag=True, help="Also messages whose ordering key went on: before all of it that still wait."
+)
 @acts.confirmed
 @acts.dry_run
 @acts.why
@@ -154,6 +157,7 @@ async def requeue(
     ids: tuple[MessageId, ...],
     limit: int,
     stage: str | None,
+    out_of_order: bool,
     yes: bool,
     dry_run: bool,
     actor: str,
@@ -162,7 +166,8 @@ async def requeue(
 ) -> None:
     """Send dead letters again: these, or those that a filter selects.
 
-    Same id, key and token; a fresh budget. What a filter selected is shown and asked about first.
+    Same id, key and token; a fresh budget. What a filter selected is shown and asked about first. A message of an
+    ordering key that has gone on without it needs --out-of-order; the refusal says how many later ones went out.
     """
     by_filter = not ids
     if by_filter:
@@ -172,7 +177,7 @@ async def requeue(
         output.note(
             f"The filter selects {len(ids):,} dead letter{'' if len(ids) == 1 else 's'}" + _at_most(len(ids), limit)
         )
-    request = Request(act=Act.REQUEUE, actor=actor, reason=reason, stage=stage)
+    request = Request(act=Act.REQUEUE, actor=actor, reason=reason, stage=stage, out_of_order=out_of_order)
     await acts.carry_out(call, store, request, ids, only_look=dry_run, ask=by_filter and not yes)
 
 

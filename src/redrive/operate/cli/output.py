@@ -42,6 +42,11 @@ STATE_STYLES: Final = {
     "refused": "red",
     "not_found": "red",
     "paused": "yellow",
+    "retrying": "yellow",
+    "not due": "yellow",
+    "suspect": "yellow",
+    "in flight": "blue",
+    "ready": "green",
 }
 
 
@@ -203,6 +208,11 @@ def state(name: str, detail: str | None = None) -> Text:
     """A state in its colour, always with its word."""
     style = STATE_STYLES.get(detail or "", "") or STATE_STYLES.get(name, "")
     return Text(one_line(f"{name} ({detail})" if detail else name), style=style)
+
+
+def words(name: str) -> str:
+    """A stable name as a person reads it: `in_flight` is in flight."""
+    return name.replace("_", " ")
 
 
 def number(value: int, *, style: str = "") -> Text:

@@ -128,6 +128,9 @@ def _values(status: Status) -> dict[str, object]:
         "relays": status.relays,
         "duties": status.duties,
         "late_answers": status.late_answers,
+        "blocked_keys": status.blocked_keys,
+        "keys_looked_at": status.keys_looked_at,
+        "lanes_mended": status.lanes_mended,
         "findings": findings(status),
     }
 
@@ -142,8 +145,18 @@ def page(status: Status, *, findings_first: bool = False) -> Iterator[Renderable
     yield from _relays(status)
     yield from _duties(status)
     yield Text(f"\nLate answers refused so far: {status.late_answers:,}")
+    yield from _keys(status)
     if not findings_first:
         yield from _loud(found)
+
+
+def _keys(status: Status) -> Iterator[RenderableType]:
+    """In flight is not blocked; a lane that had to be mended is a bug of ours."""
+    blocked = {output.words(state): keys for state, keys in status.blocked_keys.items() if keys}
+    why = f" ({', '.join(f'{keys:,} {state}' for state, keys in blocked.items())})" if blocked else ""
+    of = f", of the {status.keys_looked_at:,} looked at" if status.keys_looked_at else ""
+    yield Text(f"Ordering keys that are blocked: {sum(blocked.values()):,}{why}{of}")
+    yield Text(f"Lanes mended so far: {status.lanes_mended:,}", style="bold red" if status.lanes_mended else "")
 
 
 def _loud(found: Sequence[Finding]) -> Iterator[RenderableType]:

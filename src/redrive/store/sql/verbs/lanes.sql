@@ -179,7 +179,8 @@ BEGIN
         UNION ALL
         SELECT (SELECT p.lane FROM pending p WHERE p.lane > l.lane ORDER BY p.lane LIMIT 1) FROM lanes l WHERE l.lane IS NOT NULL
     ), unwatched AS (
-        SELECT l.lane FROM lanes l WHERE l.lane IS NOT NULL AND l.lane NOT IN (SELECT w.lane FROM lane_wake w)
+        -- EXCEPT, not NOT IN: that is quadratic once the tokens do not fit into work_mem.
+        SELECT l.lane FROM lanes l WHERE l.lane IS NOT NULL EXCEPT SELECT w.lane FROM lane_wake w
     )
     SELECT array_agg(f.lane) INTO v_lanes
       FROM (SELECT h.lane
@@ -192,8 +193,8 @@ BEGIN
     v_locked := ARRAY(SELECT x.id FROM lane x WHERE x.id = ANY (v_lanes) ORDER BY x.id FOR UPDATE SKIP LOCKED);
     INSERT INTO lane_wake (destination, level, due_at, lane)
     SELECT h.destination, h.level, greatest(h.due_at, v_now), h.lane
-      FROM redrive.free_heads(v_locked) h
-     WHERE NOT h.suspect AND h.lane NOT IN (SELECT w.lane FROM lane_wake w);
+      FROM redrive.free_heads(ARRAY(SELECT unnest(v_locked) EXCEPT SELECT w.lane FROM lane_wake w)) h
+     WHERE NOT h.suspect;
     GET DIAGNOSTICS v_count = ROW_COUNT;
     IF v_count > 0 THEN
         INSERT INTO duty AS d (name, every_seconds, mended) VALUES ('mend_lanes', 60, v_count)

@@ -43,7 +43,8 @@ GRANT EXECUTE ON FUNCTION
     TO redrive_operator;
 
 -- Readers. The payload is in no grant: reading it is a permission of its own.
-GRANT EXECUTE ON FUNCTION redrive.state_of, redrive.is_paused, redrive.earlier_attempts, redrive.action_hash
+GRANT EXECUTE ON FUNCTION redrive.state_of, redrive.is_paused, redrive.earlier_attempts, redrive.action_hash,
+    redrive.open_lanes, redrive.lane_head, redrive.gone_out_after
     TO redrive_viewer, redrive_operator, redrive_auditor;
 GRANT SELECT (id, created_at, expires_at, lane, sequence, level, tenant, destination, kind, key, order_by, source_id,
               content_type)
@@ -60,7 +61,7 @@ DO $row_security$
 DECLARE
     v_table text;
 BEGIN
-    FOREACH v_table IN ARRAY ARRAY['message', 'attempt', 'pending', 'lease', 'parked', 'idempotency'] LOOP
+    FOREACH v_table IN ARRAY ARRAY['message', 'attempt', 'pending', 'lease', 'parked', 'idempotency', 'stream'] LOOP
         EXECUTE format('ALTER TABLE redrive.%I ENABLE ROW LEVEL SECURITY', v_table);
         EXECUTE format('ALTER TABLE redrive.%I FORCE ROW LEVEL SECURITY', v_table);
         EXECUTE format('DROP POLICY IF EXISTS engine ON redrive.%I', v_table);

@@ -1,0 +1,183 @@
+"""`redrive keys`: ordering keys, which of them do not go on, and what can be done about it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+import click
+from rich.text import Text
+
+from redrive.operate import operations
+from redrive.operate.cli import acts, output
+from redrive.operate.cli.context import Call, example, narrowed, store_command
+from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.output import Column
+from redrive.operate.plain import one_line
+from redrive.store.postgres import PostgresStore
+from redrive.store.read_models import LIMIT_MAX, WAITING_MAX, KeyFilter, KeyGroup, KeyPosition, KeyView
+
+_COLUMNS: Final = (
+    Column("tenant", grow=True),
+    Column("ordering key", grow=True),
+    Column("head", "right"),
+    Column("state"),
+    Column("destination", grow=True),
+    Column("since"),
+    Column("due"),
+    Column("behind it", "right"),
+    Column("message"),
+)
+
+
+@click.group()
+def command() -> None:
+    """Ordering keys: what goes first, what waits behind it, and why.
+
+    Messages of one key go out strictly one after the other. The next one to go is the key's head; while it waits, all
+    of the key waits, and no other key does.
+    """
+
+
+class PositionType(click.ParamType[KeyPosition]):
+    """A position between two pages, as the page before printed it."""
+
+    name = "position"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> KeyPosition:
+        """Group and number of the lane, joined by a slash."""
+        group, _, lane = str(value).partition("/")
+        if group not in set(KeyGroup) or not (lane.isascii() and lane.isdigit() and int(lane) < 2**63):
+            self.fail(f"{value!r} is no position; use the one that a page ends with.", param, ctx)
+        return KeyPosition(KeyGroup(group), int(lane))
+
+
+def position(value: KeyPosition | None) -> str | None:
+    """A position as it is printed, and given back by `--after`."""
+    return value and f"{value.group}/{value.lane}"
+
+
+@command.command("list", epilog=example("redrive keys list --blocked", "redrive keys list --tenant acme --json"))
+@click.option("--tenant", help="Only of this tenant.")
+@click.option("--destination", help="Only keys whose head goes to this destination.")
+@click.option("--blocked", is_flag=True, help="Only keys that do not go on by themselves at once.")
+@click.option("--after", type=PositionType(), help="Go on behind this position; each page says with which.")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
+@store_command
+async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
+    """Ordering keys with anything open: first those that wait for a person, then those that wait for a time.
+
+    The state is that of the head. It is dead, held or unrecorded: a person has to act. It is retrying, not due,
+    paused (its destination) or a suspect (after a crash): it goes by itself, later. It is ready or in flight: nothing
+    holds it up. What waits behind a head is counted up to 1,000. A look walks over 10,000 keys and says where to go on.
+    """
+    page = await operations.list_keys(store, KeyFilter(**wanted))
+    following = position(page.next)
+    if call.json:
+        items = [_item(key) for key in page.rows]
+        output.document("keys", {"items": items, "next": following, "looked_at": page.looked_at})
+        return
+    if page.rows:
+        output.show(output.table(_COLUMNS, [_row(key, page.at) for key in page.rows]))
+    else:
+        output.note(_nothing(wanted))
+    if page.looked_at:
+        output.note(f"Looked at {page.looked_at:,} keys only.")
+    if following:
+        output.note(f"More: the same with --after {following}")
+
+
+def _nothing(wanted: dict[str, Any]) -> str:
+    if narrowed({**wanted, "blocked": None}):
+        return "No ordering key matches."
+    return "No ordering key is blocked." if wanted["blocked"] else "No ordering key has anything open."
+
+
+def _item(key: KeyView) -> dict[str, object]:
+    return {
+        "tenant": key.tenant,
+        "order_by": key.order_by,
+        "sequence": key.sequence,
+        "state": key.state,
+        "blocked": key.blocked,
+        "destination": key.destination,
+        "since": key.since,
+        "due_at": key.due_at,
+        "waiting": key.waiting,
+        "head": key.head,
+    }
+
+
+def _row(key: KeyView, now: datetime) -> tuple[object, ...]:
+    return (
+        key.tenant,
+        key.order_by,
+        key.sequence,
+        output.state(output.words(key.state)),
+        key.destination,
+        output.ago(key.since, now),
+        output.until(key.due_at, now),
+        f"{key.waiting:,}{'+' if key.waiting == WAITING_MAX else ''}",
+        key.head,
+    )
+
+
+@command.command(
+    "skip",
+    epilog=example(
+        "redrive keys skip default customer:7 --dry-run --reason 'order was cancelled by phone'",
+        "redrive keys skip default customer:7 --sequence 12 --yes --reason 'order was cancelled by phone'",
+    ),
+)
+@click.argument("tenant")
+@click.argument("order_by", metavar="KEY")
+@click.option("--sequence", type=click.IntRange(1), help="Only if the head still is this number.")
+@acts.confirmed
+@acts.dry_run
+@acts.why
+@store_command
+async def skip(
+    call: Call,
+    store: PostgresStore,
+    tenant: str,
+    order_by: str,
+    sequence: int | None,
+    yes: bool,
+    dry_run: bool,
+    actor: str,
+    reason: str,
+) -> None:
+    """Close the head of an ordering key, so that the key goes on. It is never sent; this cannot be undone.
+
+    What is closed is the head that is shown, and no other: if the key has gone on meanwhile, nothing is done.
+    """
+    head = await operations.find_head(store, tenant, order_by, sequence=sequence)
+    if not dry_run:
+        if not yes:
+            _ask(head)
+        await operations.skip(store, head, actor=actor, reason=reason)
+    if call.json:
+        said = {"act": "skip", "dry_run": dry_run, "actor": actor, "reason": reason, "skipped": not dry_run}
+        output.document("key_skip", {**said, "key": _item(head)})
+        return
+    output.show(Text(f"{'Would close' if dry_run else 'Closed'} {_described(head)}"))
+    if dry_run:
+        output.note("Dry run: nothing was changed.")
+
+
+def _ask(head: KeyView) -> None:
+    if not acts.can_ask():
+        raise click.UsageError("skip needs --yes where nobody can be asked (or --dry-run first).")
+    output.note(f"  {_described(head)}")
+    if not click.confirm("Skip it?", err=True):
+        output.note("Nothing was changed.")
+        raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _described(head: KeyView) -> str:
+    waits = "nothing waits" if not head.waiting else "1 waits" if head.waiting == 1 else f"{head.waiting:,} wait"
+    doubt = "" if head.state not in {"held", "unrecorded"} else " It may have been delivered."
+    return (
+        f"number {head.sequence} of {one_line(head.order_by)}: message {head.head} to {one_line(head.destination)},"
+        f" {output.words(head.state)}; {waits} behind it.{doubt}"
+    )

@@ -1,0 +1,68 @@
+"""Where reads are run: one read-only snapshot for all statements of a read, each bounded in time.
+
+The SQL of a read is `sql/reads/<name>.sql`, asked for by its name. Called by `reads` and `key_reads`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from psycopg import AsyncConnection, IsolationLevel
+from psycopg.rows import dict_row
+
+from redrive.errors import InvalidValue
+from redrive.store import read_models as models
+from redrive.store.postgres import PostgresStore
+
+Row = dict[str, Any]
+
+
+class Ask:
+    """Runs a statement of sql/reads by its name, inside one snapshot."""
+
+    def __init__(self, conn: AsyncConnection[Any]) -> None:
+        self._conn = conn
+
+    async def __call__(self, name: str, /, **values: Any) -> list[Row]:
+        async with self._conn.cursor(binary=True, row_factory=dict_row) as cursor:
+            await cursor.execute(statement(name), values)
+            return await cursor.fetchall()
+
+
+@asynccontextmanager
+async def snapshot(store: PostgresStore) -> AsyncIterator[Ask]:
+    """One read-only snapshot for several statements, each bounded in time."""
+    async with store.connection() as conn:
+        await conn.set_isolation_level(IsolationLevel.REPEATABLE_READ)
+        await conn.set_read_only(True)
+        try:
+            async with conn.transaction():
+                milliseconds = f"{models.READ_SECONDS_MAX * 1000:.0f}"
+                await conn.execute("SELECT set_config('statement_timeout', %s, true)", [milliseconds])
+                yield Ask(conn)
+        finally:
+            if not conn.closed:
+                await conn.set_isolation_level(None)
+                await conn.set_read_only(None)
+
+
+@cache
+def statement(name: str) -> bytes:
+    """The text of `sql/reads/<name>.sql`."""
+    return (resources.files("redrive.store") / "sql" / "reads" / f"{name}.sql").read_bytes()
+
+
+def check_limit(limit: int) -> None:
+    if not 1 <= limit <= models.LIMIT_MAX:
+        raise InvalidValue(f"limit is {limit}; it must be 1 to {models.LIMIT_MAX}.")
+
+
+async def moment_of(ask: Ask) -> datetime:
+    """The database's clock."""
+    moment: datetime = (await ask("moment"))[0]["at"]
+    return moment
