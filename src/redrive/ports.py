@@ -383,8 +383,11 @@ class Store(Protocol):
         actor: str,
         reason: str,
         stage: str | None = None,
+        out_of_order: bool = False,
         now: datetime | None = None,
-    ) -> None: ...
+    ) -> None:
+        """Dead to pending. Refused where later messages of its ordering key went out, unless that is meant."""
+        ...
 
     async def confirm(
         self,
@@ -401,6 +404,19 @@ class Store(Protocol):
     async def repair(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None: ...
 
     async def discard(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None: ...
+
+    async def skip(
+        self,
+        tenant: str,
+        order_by: str,
+        *,
+        actor: str,
+        reason: str,
+        sequence: int | None = None,
+        now: datetime | None = None,
+    ) -> None:
+        """Close the head of an ordering key that nobody has in hand; with `sequence`, only if that is the head."""
+        ...
 
     async def pause(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool: ...
 

@@ -142,9 +142,9 @@ class PostgresSubject(PostgresStore):
         pending, leases, parked, counts, late, attempts = rows
         return Seen(
             {
-                **{row["id"]: Pending(**row) for row in pending},
-                **{row["id"]: Lease(**row) for row in leases},
-                **{row["id"]: Parked(**row) for row in parked},
+                **{row["id"]: Pending(**_laned(row)) for row in pending},
+                **{row["id"]: Lease(**_laned(row)) for row in leases},
+                **{row["id"]: Parked(**_laned(row)) for row in parked},
                 **{row["message_id"]: Closed(row["closed"]) for row in attempts if row["closed"]},
             },
             Conservation(**counts[0]),
@@ -192,8 +192,16 @@ _ENQUEUE = """
 
 
 def _select(names: Sequence[str], rest: LiteralString) -> sql.Composed:
-    columns = sql.SQL(", ").join(map(sql.Identifier, names))
+    columns = sql.SQL(", ").join(_LANE if name == "lane" else sql.Identifier(name) for name in names)
     return sql.SQL("SELECT {} FROM ").format(columns) + sql.SQL(rest)
+
+
+# By its name, since its number says nothing to the model.
+_LANE = sql.SQL("(SELECT ARRAY[s.tenant, s.order_by] FROM redrive.stream s WHERE s.id = lane) AS lane")
+
+
+def _laned(row: dict[str, Any]) -> dict[str, Any]:
+    return row if row["lane"] is None else {**row, "lane": tuple(row["lane"])}
 
 
 def _names(kind: type[Pending | Lease | Parked | HistoryEntry]) -> list[str]:

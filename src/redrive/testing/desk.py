@@ -1,24 +1,24 @@
-"""What people do to a message of the model store: cancel it, and the five ways out of parked.
+"""What people do to a message of the model store: cancel it, the five ways out of parked, and skip.
 
 `ModelStore` builds on it. Each act needs an actor and a reason, fits some states and is refused with the
 state's word in the others, and changes nothing then. The SQL beside it: verbs/cancel.sql,
-verbs/parked.sql.
+verbs/parked.sql, and skip in verbs/lanes.sql.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from redrive.errors import ActRefused
+from redrive.errors import ActRefused, NotFound
 from redrive.message import CancelAnswer, Closed, MessageId, ParkReason
 from redrive.testing import transitions
 from redrive.testing.tables import require_actor_and_reason
-from redrive.testing.transitions import Act, Parked, Place
+from redrive.testing.transitions import Act, Lane, Parked, Pending, Place
 from redrive.testing.upkeep import Upkeep
 
 
 class Desk(Upkeep):
-    """Cancel, requeue, confirm, deny, repair, discard."""
+    """Cancel, requeue, confirm, deny, repair, discard, skip."""
 
     async def cancel(
         self,
@@ -42,9 +42,18 @@ class Desk(Upkeep):
         return _cancel_answer(move.to)
 
     async def requeue(
-        self, id: MessageId, *, actor: str, reason: str, stage: str | None = None, now: datetime | None = None
+        self,
+        id: MessageId,
+        *,
+        actor: str,
+        reason: str,
+        stage: str | None = None,
+        out_of_order: bool = False,
+        now: datetime | None = None,
     ) -> None:
         act, parked = self._act("requeue", id, actor, reason, {ParkReason.DEAD})
+        if self._has_gone_on(parked) and not out_of_order:
+            raise ActRefused(f"Message {id}: later messages of its ordering key went out without it.")
         doubt = parked.in_doubt_since
         self._move(id, transitions.pended_again(parked, act, self.at(now), stage=stage, in_doubt_since=doubt))
 
@@ -79,6 +88,45 @@ class Desk(Upkeep):
         act, parked = self._act("discard", id, actor, reason, set(ParkReason))
         self._move(id, transitions.closed_by(parked, act, Closed.DISCARDED, self.at(now)))
 
+    async def skip(
+        self,
+        tenant: str,
+        order_by: str,
+        *,
+        actor: str,
+        reason: str,
+        sequence: int | None = None,
+        now: datetime | None = None,
+    ) -> None:
+        require_actor_and_reason(actor, reason)
+        lane = tenant, order_by
+        if lane not in self._last_sequences:
+            raise NotFound(f"There is no ordering key {order_by!r} of tenant {tenant!r}.", next="redrive keys list")
+        head = self._blocking(lane)
+        if any(lease.lane == lane for lease in self._leases.values()):
+            raise _not_skipped(order_by, "its head is being sent just now; it cannot be skipped before it comes back.")
+        if head is None:
+            raise _not_skipped(order_by, "nothing of it waits.")
+        if sequence not in (None, head.sequence):
+            raise _not_skipped(order_by, "its head is another one by now; nothing was skipped.")
+        act = Act("skip", actor, reason)
+        self._move(head.id, transitions.closed_by(head, act, Closed.SKIPPED, self.at(now)))
+
+    def _blocking(self, lane: Lane) -> Pending | Parked | None:
+        """The head of a lane that nobody has in hand, whatever it waits for."""
+        waiting: list[Pending | Parked] = [p for p in self._pending.values() if p.lane == lane]
+        waiting += [p for p in self._parked.values() if p.lane == lane and p.halts]
+        return min(waiting, key=lambda place: place.sequence or 0, default=None)
+
+    def _has_gone_on(self, parked: Parked) -> bool:
+        """Whether any later message of its lane was claimed or has ended."""
+        if parked.lane is None or parked.sequence is None:
+            return False
+        untouched = (
+            p for p in self._pending.values() if p.lane == parked.lane and not p.attempt and _is_later(p, parked)
+        )
+        return self._last_sequences[parked.lane] - parked.sequence > sum(1 for _ in untouched)
+
     def _act(self, verb: str, id: MessageId, actor: str, reason: str, fits: set[ParkReason]) -> tuple[Act, Parked]:
         require_actor_and_reason(actor, reason)
         place = self._known(id)
@@ -86,6 +134,14 @@ class Desk(Upkeep):
             return Act(verb, actor, reason), place
         word = place.reason if isinstance(place, Parked) else self.state_of(id)
         raise ActRefused(f"Message {id} is {word}; {verb} does not apply.")
+
+
+def _is_later(one: Pending, other: Parked) -> bool:
+    return one.sequence is not None and other.sequence is not None and one.sequence > other.sequence
+
+
+def _not_skipped(order_by: str, why: str) -> ActRefused:
+    return ActRefused(f"Ordering key {order_by!r}: {why}", next="redrive keys list")
 
 
 def _cancel_answer(to: Place) -> CancelAnswer:

@@ -3,26 +3,26 @@
 For seeded simulations and for tests of code that needs a store. Deterministic: ids come from the `random`
 it is given (UUIDv7 by its own clock), time from `time`; nothing else varies. Every verb is atomic: it runs
 without giving up control, and `settle_one` keeps its claim locked while the record runs, as the row lock
-does. What a verb does to one message is in `transitions`; here is which messages it touches. Not
-modelled: lanes, the audit, grants.
+does. What a verb does to one message is in `transitions`; here is which messages it touches, with `lanes`
+for those that have an ordering key. Not modelled: tokens, the audit, grants.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from redrive.answers import label
-from redrive.message import Attempt, Fence, MessageId, WorkerId
+from redrive.answers import Delivered, label
+from redrive.message import Attempt, Closed, Fence, MessageId, WorkerId
 from redrive.ports import Claimed, HandOver, Outcome, Reaped, Record, RecordFailed, Room, Settled, TransientFailure
-from redrive.testing import transitions
+from redrive.testing import lanes, transitions
 from redrive.testing.desk import Desk
 from redrive.testing.tables import LateAnswer
-from redrive.testing.transitions import Lease, Move, Pending
+from redrive.testing.transitions import Lane, Lease, Move, Pending
 
 EARLIER_MAX: Final = 50  # archive rows that an attempt carries
 
@@ -39,15 +39,25 @@ class ModelStore(Desk):
         self, worker: WorkerId, rooms: Sequence[Room], *, lease_seconds: float, now: datetime | None = None
     ) -> Claimed:
         moment = self.at(now)
-        taken = {pending.id: pending for room in rooms for pending in self._due(room, moment)}
+        heads = self._free_heads().values()
+        taken = {pending.id: pending for room in rooms for pending in self._due(room, heads, moment)}
         return self._take(taken.values(), worker, alone=False, lease_seconds=lease_seconds, now=moment)
 
-    def _due(self, room: Room, now: datetime) -> list[Pending]:
-        """What fits into one room, the longest due first; suspects are not for everybody."""
+    def _due(self, room: Room, free: Iterable[Pending], now: datetime) -> list[Pending]:
+        """What fits into one room: heads of lanes in turn, and of the others the longest due."""
         if self.is_paused(room.destination):
             return []
-        due = (p for p in self._pending.values() if _is_for(p, room) and not p.suspect and p.due_at <= now)
-        return heapq.nsmallest(room.room, due, key=_by_due)
+        unordered = (p for p in self._pending.values() if p.lane is None and _is_due(p, room, now))
+        others = heapq.nsmallest(room.room, unordered, key=_by_due)
+        heads = [head for head in free if _is_due(head, room, now)]
+        heads.sort(key=lambda head: lanes.waits_since(head, self._released))
+        share = lanes.share_of_lanes(
+            room.room,
+            lanes.waits_since(heads[0], self._released) if heads else None,
+            others[0].due_at if others else None,
+        )
+        taken = heads[:share]
+        return taken + others[: room.room - len(taken)]
 
     async def claim_suspect(
         self,
@@ -60,15 +70,18 @@ class ModelStore(Desk):
         moment = self.at(now)
         if any(lease.worker == worker for lease in self._leases.values()):
             return Claimed([])
-        first = heapq.nsmallest(1, self._due_suspects(destinations, moment), key=_by_due)
+        first = self._due_suspects(destinations, moment)[:1]
         return self._take(first, worker, alone=True, lease_seconds=lease_seconds, now=moment)
 
     async def has_suspect(self, destinations: Sequence[str], *, now: datetime | None = None) -> bool:
-        return any(True for _ in self._due_suspects(destinations, self.at(now)))
+        return bool(self._due_suspects(destinations, self.at(now)))
 
-    def _due_suspects(self, destinations: Sequence[str], now: datetime) -> Iterable[Pending]:
+    def _due_suspects(self, destinations: Sequence[str], now: datetime) -> list[Pending]:
+        """Unordered ones first; one of a lane only while it is its head."""
         open_ones = {name for name in destinations if not self.is_paused(name)}
-        return (p for p in self._pending.values() if p.suspect and p.due_at <= now and p.destination in open_ones)
+        unordered = sorted((p for p in self._pending.values() if p.lane is None), key=_by_due)
+        heads = sorted(self._free_heads().values(), key=lambda head: head.due_at)
+        return [p for p in unordered + heads if p.suspect and p.due_at <= now and p.destination in open_ones]
 
     def _take(
         self, taken: Iterable[Pending], worker: WorkerId, *, alone: bool, lease_seconds: float, now: datetime
@@ -105,6 +118,8 @@ class ModelStore(Desk):
             lease_seconds=lease.lease_seconds,
             level=lease.level,
             headers=dict(message.headers),
+            order_by=message.asked.order_by,
+            sequence=lease.sequence,
             in_doubt_since=lease.in_doubt_since,
             down_since=lease.down_since,
             first_failed_at=lease.first_failed_at,
@@ -121,11 +136,11 @@ class ModelStore(Desk):
         worker: WorkerId,
         outcomes: Sequence[Outcome],
         *,
-        hand_over: HandOver | None = None,  # noqa: ARG002 - lanes are not modelled
+        hand_over: HandOver | None = None,
         now: datetime | None = None,
     ) -> Settled:
         await self._unlocked(o.attempt.id for o in outcomes)
-        return self._settle(worker, outcomes, self.at(now))
+        return self._settle(worker, outcomes, self.at(now), hand_over)
 
     async def settle_one(
         self,
@@ -164,21 +179,39 @@ class ModelStore(Desk):
             while id in self._fenced:
                 await self._fenced[id].wait()
 
-    def _settle(self, worker: WorkerId, outcomes: Sequence[Outcome], now: datetime) -> Settled:
+    def _settle(
+        self, worker: WorkerId, outcomes: Sequence[Outcome], now: datetime, hand_over: HandOver | None = None
+    ) -> Settled:
         """All moves are worked out before the first is made, so that a bad outcome changes nothing."""
         moves = {o.attempt.fence: self._settled_move(o, now) for o in reversed(outcomes)}
         refused, repeated = [], []
+        released: dict[Lane, str] = {}
         for outcome in outcomes:
             fence = outcome.attempt.fence
             move = moves.pop(fence, None)
             if move is not None:
+                lease = self._leases[fence.id]
+                if hand_over is not None and fence.id in hand_over.ids and lease.lane and _is_plain_delivery(outcome):
+                    released[lease.lane] = lease.destination
                 self._move(fence.id, move)
             elif self._has_settled(worker, outcome):
                 repeated.append(fence)
             else:
                 refused.append(fence)
                 self.late_answers.append(_late(worker, outcome, now))
-        return Settled(len(outcomes) - len(refused) - len(repeated), refused, repeated)
+        following = self._following(released, now)
+        claimed = self._take(following, worker, alone=False, lease_seconds=_seconds(hand_over), now=now)
+        settled = len(outcomes) - len(refused) - len(repeated)
+        return Settled(settled, refused, repeated, tuple(claimed.attempts))
+
+    def _following(self, released: Mapping[Lane, str], now: datetime) -> list[Pending]:
+        """The next messages of lanes whose last one was delivered just now, with its destination."""
+        free = self._free_heads() if released else {}
+        return [
+            free[lane]
+            for lane, destination in released.items()
+            if lane in free and not self.is_paused(destination) and lanes.may_follow(free[lane], destination, now)
+        ]
 
     def _settled_move(self, outcome: Outcome, now: datetime) -> Move | None:
         lease = self._held(outcome.attempt.fence)
@@ -251,8 +284,20 @@ class ModelStore(Desk):
         return 0
 
 
-def _is_for(pending: Pending, room: Room) -> bool:
-    return pending.destination == room.destination and pending.level == room.level
+def _is_plain_delivery(outcome: Outcome) -> bool:
+    """What is settled in bulk, and may hand over its lane."""
+    answer = outcome.settlement.answer
+    return outcome.settlement.closed is Closed.DELIVERED and isinstance(answer, Delivered) and answer.result is None
+
+
+def _seconds(hand_over: HandOver | None) -> float:
+    return 0.0 if hand_over is None else hand_over.lease_seconds
+
+
+def _is_due(pending: Pending, room: Room, now: datetime) -> bool:
+    """Suspects are not for everybody."""
+    fits = pending.destination == room.destination and pending.level == room.level
+    return fits and not pending.suspect and pending.due_at <= now
 
 
 def _by_due(pending: Pending) -> tuple[datetime, MessageId]:

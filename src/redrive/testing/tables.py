@@ -12,7 +12,7 @@ import asyncio
 import copy
 import json
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Final, NamedTuple, Self
@@ -28,7 +28,8 @@ from redrive.message import (
     WorkerId,
 )
 from redrive.produce.steps import Prepared, prepare
-from redrive.testing.transitions import Lease, Move, Parked, Pending, Place
+from redrive.testing.lanes import free_heads
+from redrive.testing.transitions import Lane, Lease, Move, Parked, Pending, Place
 
 START: Final = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -63,6 +64,7 @@ class _Message(NamedTuple):
     asked: Prepared
     headers: Mapping[str, str]
     created_at: datetime
+    sequence: int | None
 
 
 @dataclass
@@ -77,6 +79,8 @@ class Tables:
     late_answers: list[LateAnswer] = field(default_factory=list, init=False)
     _messages: dict[MessageId, _Message] = field(default_factory=dict, init=False, repr=False)
     _keys: dict[tuple[str, str], tuple[MessageId, object]] = field(default_factory=dict, init=False, repr=False)
+    _last_sequences: dict[Lane, int] = field(default_factory=dict, init=False, repr=False)
+    _released: dict[Lane, datetime] = field(default_factory=dict, init=False, repr=False)
     _pending: dict[MessageId, Pending] = field(default_factory=dict, init=False, repr=False)
     _leases: dict[MessageId, Lease] = field(default_factory=dict, init=False, repr=False)
     _parked: dict[MessageId, Parked] = field(default_factory=dict, init=False, repr=False)
@@ -143,18 +147,27 @@ class Tables:
         _refuse_past_expiry(asked, moment)
         new_id = id or self._new_id()
         if asked.key is not None:
-            fingerprint = (asked.destination, asked.kind, asked.body)
+            fingerprint = (asked.destination, asked.kind, asked.order_by, asked.body)
             first, known = self._keys.setdefault((asked.tenant, asked.key), (new_id, fingerprint))
             if first != new_id:
                 return self._duplicate(first, asked, same=known == fingerprint)
-        self._messages[new_id] = _Message(asked, json.loads(asked.headers or "{}"), moment)
-        self._pending[new_id] = _first_place(new_id, asked, moment)
-        return Receipt(new_id, already_existed=False, sequence=None, state="pending")
+        self._pending[new_id] = place = self._numbered(_first_place(new_id, asked, moment))
+        self._messages[new_id] = _Message(asked, json.loads(asked.headers or "{}"), moment, place.sequence)
+        return Receipt(new_id, already_existed=False, sequence=place.sequence, state="pending")
+
+    def _numbered(self, place: Pending) -> Pending:
+        """With the next number of its ordering key, if it has one."""
+        if place.lane is None:
+            return place
+        self._last_sequences[place.lane] = number = self._last_sequences.get(place.lane, 0) + 1
+        return replace(place, sequence=number)
 
     def _duplicate(self, first: MessageId, asked: Prepared, *, same: bool) -> Receipt:
         if not same and not asked.first_wins:
             raise KeyReused(f"The key {asked.key!r} belongs to message {first}, whose content is another.")
-        return Receipt(first, already_existed=True, sequence=None, state=self.state_of(first) or "closed")
+        known = self._messages.get(first)
+        sequence = None if known is None else known.sequence
+        return Receipt(first, already_existed=True, sequence=sequence, state=self.state_of(first) or "closed")
 
     def _new_id(self) -> MessageId:
         """A UUIDv7 of the store's own clock, whatever `now` a verb was given."""
@@ -162,7 +175,8 @@ class Tables:
         return MessageId(UUID(int=value | 2 << 62 | self.random.getrandbits(62)))
 
     def _move(self, id: MessageId, move: Move) -> None:
-        """The only place where a message changes its place."""
+        """The only place where a message changes its place; a lane is released by whatever leaves a row behind."""
+        lane = getattr(self._known(id), "lane", None)
         for table in (self._pending, self._leases, self._parked):
             table.pop(id, None)
         match move.to:
@@ -176,6 +190,13 @@ class Tables:
                 self._closed[id] = move.to
         if move.row is not None:
             self._archive[id] = (*self._archive.get(id, ()), move.row)
+            if lane is not None:
+                self._released[lane] = move.row.completed_at
+
+    def _free_heads(self) -> dict[Lane, Pending]:
+        """The heads that nothing blocks, the oldest lane first."""
+        heads = free_heads(self._pending.values(), self._leases.values(), self._parked.values())
+        return {lane: heads[lane] for lane in self._last_sequences if lane in heads}
 
     def _known(self, id: MessageId) -> Place:
         place = self.place_of(id)
@@ -208,6 +229,7 @@ def _first_place(id: MessageId, asked: Prepared, now: datetime) -> Pending:
         tenant=asked.tenant,
         destination=asked.destination,
         level=asked.level,
+        lane=None if asked.order_by is None else (asked.tenant, asked.order_by),
         due_at=now if asked.due_at is None else max(asked.due_at, now),
         expires_at=asked.expires_at,
     )

@@ -21,6 +21,8 @@ from redrive.message import FIRST_STAGE, FIRST_VERSION, Closed, HistoryEntry, Me
 from redrive.policy import SettlementKind
 from redrive.ports import Outcome
 
+Lane = tuple[str, str]  # tenant and ordering key
+
 REFERENCE_MAX: Final = 500  # characters of a destination's reference that are kept
 
 
@@ -32,6 +34,8 @@ class Carried:
     tenant: str
     destination: str
     level: int
+    lane: Lane | None = None
+    sequence: int | None = None
     stage: str = FIRST_STAGE
     version: int = FIRST_VERSION
     attempt: int = 0
@@ -287,9 +291,11 @@ def pended_again(
     return Move(back, row)
 
 
-def closed_by(parked: Parked, act: Act, closed: Closed, now: datetime, *, reference: str | None = None) -> Move:
-    """Confirm and discard: the end, by a person."""
-    row = _row(parked, act.verb, now, closed=closed.value, actor=act.actor, reason=act.reason, reference=reference)
+def closed_by(
+    place: Pending | Parked, act: Act, closed: Closed, now: datetime, *, reference: str | None = None
+) -> Move:
+    """Confirm, discard and skip: the end, by a person."""
+    row = _row(place, act.verb, now, closed=closed.value, actor=act.actor, reason=act.reason, reference=reference)
     return Move(closed, row)
 
 

@@ -169,15 +169,17 @@ CREATE OR REPLACE FUNCTION redrive.suspect_lanes(p_destinations text[], p_now ti
 LANGUAGE plpgsql STABLE ROWS 10 SET search_path = redrive, pg_temp
 AS $body$
 #variable_conflict use_column
+DECLARE
+    v_open text[] := ARRAY(SELECT d.name FROM unnest(p_destinations) AS d(name) WHERE redrive.is_open(d.name, p_now));
 BEGIN
     RETURN QUERY
     SELECT h.lane
       FROM redrive.free_heads(ARRAY(SELECT p.lane FROM pending p
                                      WHERE p.suspect AND p.lane IS NOT NULL AND p.due_at <= p_now
-                                       AND p.destination = ANY (p_destinations)
+                                       AND p.destination = ANY (v_open)
                                      ORDER BY p.due_at, p.id LIMIT 100)) h
-     WHERE h.suspect AND h.due_at <= p_now AND redrive.is_open(h.destination, p_now)
-     ORDER BY h.due_at;
+     WHERE h.suspect AND h.due_at <= p_now AND h.destination = ANY (v_open)
+     ORDER BY h.due_at, h.lane;
 END
 $body$;
 

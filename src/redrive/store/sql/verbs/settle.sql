@@ -169,7 +169,7 @@ BEGIN
     )
     SELECT array_agg(f.id), array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL),
            array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL AND f.hand_over),
-           array_agg(DISTINCT f.destination) FILTER (WHERE f.lane IS NOT NULL AND f.hand_over)
+           array_agg(f.destination) FILTER (WHERE f.lane IS NOT NULL AND f.hand_over)
       INTO v_held, v_lanes, v_next, v_destinations FROM fenced f;
 
     IF v_lanes IS NOT NULL THEN
