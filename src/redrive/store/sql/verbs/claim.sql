@@ -66,8 +66,8 @@ BEGIN
 END
 $body$;
 
--- open_rooms: what may be claimed now of what was asked for, and how much of it is for lanes: all where nothing unordered is
--- due, else half; an odd one goes to whichever has waited longer.
+-- open_rooms: what may be claimed now of what was asked for, and how much of it is for lanes: half, and what too few unordered
+-- messages leave; an odd one goes to whichever has waited longer.
 CREATE OR REPLACE FUNCTION redrive.open_rooms(
     p_destinations text[], p_levels smallint[], p_rooms integer[], p_now timestamptz
 ) RETURNS TABLE (destination text, level smallint, room integer, lane_share integer)
@@ -78,16 +78,16 @@ BEGIN
     RETURN QUERY
     SELECT r.destination, r.level, r.room,
            CASE WHEN t.due_at IS NULL THEN 0
-                WHEN u.due_at IS NULL THEN r.room
-                ELSE (r.room + (t.due_at <= u.due_at)::integer) / 2 END
+                ELSE greatest((r.room + (t.due_at <= u.due_at)::integer) / 2, r.room - u.waiting) END
       FROM unnest(p_destinations, p_levels, p_rooms) AS r(destination, level, room)
       LEFT JOIN LATERAL (SELECT w.due_at FROM lane_wake w
                           WHERE w.destination = r.destination AND w.level = r.level AND w.due_at <= p_now
                           ORDER BY w.due_at, w.lane LIMIT 1) t ON true
-      LEFT JOIN LATERAL (SELECT p.due_at FROM pending p
-                          WHERE p.destination = r.destination AND p.level = r.level
-                            AND p.lane IS NULL AND NOT p.suspect AND p.due_at <= p_now
-                          ORDER BY p.due_at, p.id LIMIT 1) u ON t.due_at IS NOT NULL
+     CROSS JOIN LATERAL (SELECT min(w.due_at) AS due_at, count(*)::integer AS waiting
+                           FROM (SELECT p.due_at FROM pending p
+                                  WHERE t.due_at IS NOT NULL AND p.destination = r.destination AND p.level = r.level
+                                    AND p.lane IS NULL AND NOT p.suspect AND p.due_at <= p_now
+                                  ORDER BY p.due_at, p.id LIMIT (r.room + 1) / 2) w) u
      WHERE r.room > 0 AND redrive.is_open(r.destination, p_now);
 END
 $body$;
