@@ -33,6 +33,16 @@ def enqueue(store: Subject, *, now: datetime = T0, destination: str = MAIL, **va
     return store.enqueue(NewMessage(destination, {"n": 1}, **values), now=now).id
 
 
+def enqueue_lane(store: Subject, count: int, *, key: str = "k", **values: Any) -> list[MessageId]:
+    """So many messages of one ordering key."""
+    return [enqueue(store, order_by=key, **values) for _ in range(count)]
+
+
+def order(attempts: Sequence[Attempt]) -> list[tuple[str | None, int | None]]:
+    """Ordering key and sequence of what was claimed."""
+    return sorted((attempt.order_by, attempt.sequence) for attempt in attempts)
+
+
 async def claim(
     store: Subject,
     *,
@@ -110,7 +120,7 @@ def advanced(attempt: Attempt, stage: str, *, result: Any = None, destination: s
     return Outcome(attempt=attempt, settlement=settlement)
 
 
-def parked(attempt: Attempt, reason: ParkReason = ParkReason.DEAD) -> Outcome:
+def parked(attempt: Attempt, reason: ParkReason = ParkReason.DEAD, *, halts: bool = True) -> Outcome:
     """Dead by a terminal answer, held in doubt, or unrecorded with the answer kept."""
     answer = {
         ParkReason.DEAD: Terminal("HTTP_422"),
@@ -124,7 +134,7 @@ def parked(attempt: Attempt, reason: ParkReason = ParkReason.DEAD) -> Outcome:
         error_class=getattr(answer, "code", "RECORD_FAILED"),
         spent=attempt.spent + 1,
         in_doubt=reason is ParkReason.HELD,
-        halts=True,
+        halts=halts,
     )
     return Outcome(
         attempt=attempt,
@@ -135,6 +145,10 @@ def parked(attempt: Attempt, reason: ParkReason = ParkReason.DEAD) -> Outcome:
         kept_answer=answers.to_json(answer) if reason is ParkReason.UNRECORDED else None,
         policy_version="p3",
     )
+
+
+async def deliver(store: Subject, attempt: Attempt, *, now: datetime = T0, worker: WorkerId = ALICE) -> None:
+    await settle(store, delivered(attempt), now=now, worker=worker)
 
 
 async def settle(store: Subject, outcome: Outcome, *, now: datetime = T0, worker: WorkerId = ALICE) -> None:

@@ -7,7 +7,7 @@ The SQL beside it: `free_heads` and `next_heads` in verbs/lanes.sql, `open_rooms
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from redrive.testing.transitions import Lane, Lease, Parked, Pending, has_expired, may_just_end
@@ -40,13 +40,12 @@ def waits_since(head: Pending, released: Mapping[Lane, datetime]) -> datetime:
     return max(head.due_at, released.get(head.lane, head.due_at))
 
 
-def share_of_lanes(room: int, lanes_since: datetime | None, others_since: datetime | None) -> int:
-    """All of a room where only one kind waits, else half; the odd one is for whoever waits longer."""
-    if lanes_since is None:
-        return 0
-    if others_since is None:
-        return room
-    return (room + (lanes_since <= others_since)) // 2
+def share_of_lanes(room: int, heads: Sequence[datetime], others: Sequence[datetime]) -> int:
+    """Half of a room, and what too few others leave; the odd one is for whoever waits longer. Given: since when."""
+    if not heads or not others:
+        return room if heads else 0
+    half = (room + (heads[0] <= others[0])) // 2
+    return max(half, room - len(others))
 
 
 def may_follow(head: Pending, destination: str, now: datetime) -> bool:

@@ -51,12 +51,8 @@ class ModelStore(Desk):
         others = heapq.nsmallest(room.room, unordered, key=_by_due)
         heads = [head for head in free if _is_due(head, room, now)]
         heads.sort(key=lambda head: lanes.waits_since(head, self._released))
-        share = lanes.share_of_lanes(
-            room.room,
-            lanes.waits_since(heads[0], self._released) if heads else None,
-            others[0].due_at if others else None,
-        )
-        taken = heads[:share]
+        since = [lanes.waits_since(head, self._released) for head in heads]
+        taken = heads[: lanes.share_of_lanes(room.room, since, [p.due_at for p in others])]
         return taken + others[: room.room - len(taken)]
 
     async def claim_suspect(

@@ -3,8 +3,10 @@
 
 -- release_lanes: the last step of every verb that took away, put back or re-dated the head of a lane.
 -- Locks: the lanes, in id order; it may wait for them. The look is a statement of its own, after the lock.
+-- With settings of its own, because reap has not all of them.
 CREATE OR REPLACE FUNCTION redrive.release_lanes(p_lanes bigint[], p_now timestamptz) RETURNS void
 LANGUAGE plpgsql SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 BEGIN
     PERFORM redrive.lock_lanes(p_lanes);
