@@ -61,6 +61,21 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
 
+class Heard(NamedTuple):
+    """What was said on a line. rung: there is new work. probed: the relay spoke to itself."""
+
+    rung: bool
+    probed: bool
+
+
+class Line(Protocol):
+    """A connection that listens for the doorbell."""
+
+    async def wait(self, seconds: float) -> Heard:
+        """Until something is said, at most so long; raises TransientFailure when the line is lost."""
+        ...
+
+
 class Room(NamedTuple):
     """How many messages of one destination and priority level a relay can take now."""
 
@@ -234,6 +249,8 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayState:
+    """listener: whether it hears the doorbell: listening, reconnecting, deaf, or off."""
+
     worker: UUID
     name: str
     host: str
@@ -245,6 +262,7 @@ class RelayState:
     leases: int
     live: bool
     suspects_only: bool
+    listener: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,8 +442,20 @@ class Store(Protocol):
 
     async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None: ...
 
-    async def heartbeat(self, worker: WorkerId, *, now: datetime | None = None) -> Sequence[DestinationState]:
-        """Say that this relay lives; returns the state of the destinations that it handles."""
+    async def heartbeat(
+        self, worker: WorkerId, *, listener: str = "off", now: datetime | None = None
+    ) -> Sequence[DestinationState]:
+        """Say that this relay lives, and whether it hears the doorbell; returns the state of its destinations."""
+        ...
+
+    async def doze(
+        self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: datetime | None = None
+    ) -> None:
+        """Ask producers of these destinations to ring, for so long; of none, it is awake."""
+        ...
+
+    async def probe(self, worker: WorkerId) -> None:
+        """Say something to whoever listens for this worker, on another connection than the one that listens."""
         ...
 
     async def deregister(self, worker: WorkerId) -> None: ...

@@ -14,6 +14,7 @@ from redrive.app import Destination
 from redrive.message import Attempt, Fence
 from redrive.relay.bugs import BugBreaker
 from redrive.relay.dispatch import Dispatcher
+from redrive.relay.idle import Idleness
 from redrive.relay.room import Demand
 from redrive.relay.wake import Wake
 
@@ -65,6 +66,7 @@ class Hand:
     waiting: deque[Claim] = field(default_factory=deque)
     slots: set[Slot] = field(default_factory=set)
     bugs: BugBreaker = field(default_factory=BugBreaker)
+    idleness: Idleness = field(default_factory=Idleness)
     paused: bool = False
     pausing: bool = False  # by us: the database does not know yet
 

@@ -17,7 +17,10 @@ STREAK_MAX: Final = 20
 
 
 class HandOvers:
-    """may_take: whether the relay still takes messages of this destination; take: puts one in hand, with its streak."""
+    """may_take: whether the relay still takes messages of this destination; take: puts one in hand, with its streak.
+
+    on_released: a lane goes on and was not handed over, so the relay looks for its next message.
+    """
 
     def __init__(
         self,
@@ -26,11 +29,13 @@ class HandOvers:
         lease_seconds: float,
         may_take: Callable[[str], bool],
         take: Callable[[Attempt, float, int], None],
+        on_released: Callable[[], None],
     ) -> None:
         self._leases = leases
         self._lease_seconds = lease_seconds
         self._may_take = may_take
         self._take = take
+        self._on_released = on_released
 
     def hand_over(self, batch: Sequence[Outcome]) -> HandOver | None:
         """For which of these the loop would take the next message of the lane."""
@@ -48,6 +53,12 @@ class HandOvers:
         streaks = {_lane(outcome.attempt): self._streak(outcome.attempt) for outcome in batch}
         for attempt in attempts:
             self._take(attempt, asked_at, streaks[_lane(attempt)] + 1)
+
+    def over(self, batch: Sequence[Outcome], attempts: Sequence[Attempt]) -> None:
+        """These are settled, and those were handed over."""
+        released = {_lane(outcome.attempt) for outcome in batch if outcome.attempt.sequence is not None}
+        if released - {_lane(attempt) for attempt in attempts}:
+            self._on_released()
 
     def _streak(self, attempt: Attempt) -> int:
         claim = self._leases.held.get(attempt.id)

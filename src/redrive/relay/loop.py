@@ -26,10 +26,12 @@ from redrive.message import Attempt, WorkerId
 from redrive.ports import Claimed, Clock, NotBegun, Outcome, RelayInfo, Room, Store, TransientFailure
 from redrive.relay import bugs
 from redrive.relay.dispatch import Dispatcher
+from redrive.relay.doorbell import Doorbell
 from redrive.relay.hand import Claim, Hand, Slot
 from redrive.relay.lanes import HandOvers
 from redrive.relay.leases import Leases
 from redrive.relay.limits import RelayLimits
+from redrive.relay.listening import OpenLine
 from redrive.relay.patience import UNREACHABLE_SECONDS, Patience
 from redrive.relay.room import Demand, looked_everywhere, note_quiet, rooms
 from redrive.relay.settle import Settler
@@ -56,6 +58,7 @@ class Relay:
         clock: Clock,
         random: Random,
         events: Events,
+        open_line: OpenLine | None = None,
     ) -> None:
         self._store = store
         self._info = info
@@ -83,6 +86,15 @@ class Relay:
             on_lost=self._lost,
         )
         self._patience = Patience(clock, events)
+        self._doorbell = Doorbell(
+            store,
+            self._worker,
+            open_line,
+            poll_seconds=limits.poll_seconds,
+            clock=clock,
+            events=events,
+            wake=self._rung,
+        )
         self._settler = Settler(
             store,
             self._worker,
@@ -95,9 +107,11 @@ class Relay:
                 lease_seconds=limits.lease_seconds,
                 may_take=self._may_take,
                 take=self._take_handed_over,
+                on_released=self._look_now,
             ),
         )
         self._stopping = asyncio.Event()
+        self._beat_asked = asyncio.Event()
         self._slots_used = 0
         self._short: dict[Hand, None] = {}  # what waits while all slots of the process are in use, in turn
         self._tasks = Tasks()
@@ -114,6 +128,7 @@ class Relay:
                 self._leases.renewing(),
                 self._timekeeping(),
                 self._beating(),
+                self._doorbell.run(),
                 self._tasks.watching(),
             )
         ]
@@ -166,14 +181,33 @@ class Relay:
                 await self._until_changed(self._rest_seconds())
                 continue
             claimed = await self._claim(asked)
+            await self._doze()
             if claimed is None:
                 await self._until_changed(UNREACHABLE_SECONDS)
             elif claimed.found_something:
-                continue
+                if len(claimed.attempts) < YIELD_EVERY:
+                    await asyncio.sleep(0)  # a few begin before anything else is asked for
             elif self._info.suspects_only:
                 return
             elif all(looked_everywhere(self._hands[room.destination].demand) for room in asked):
                 self._events.emit("relay.idle", worker=self._worker)
+
+    async def _doze(self) -> None:
+        """Let producers ring for what has run dry, and look there once more: nobody rang for what came before."""
+        dry = [name for name, hand in self._hands.items() if hand.idleness.is_dry and not hand.paused]
+        for name in await self._doorbell.doze(dry):
+            self._hands[name].wake.call(self._clock.monotonic())
+
+    def _rung(self) -> None:
+        if any(hand.paused for hand in self._hands.values()):
+            self._beat_asked.set()  # one may have been resumed
+        self._look_now()
+
+    def _look_now(self) -> None:
+        now = self._clock.monotonic()
+        for hand in self._hands.values():
+            hand.wake.call(now)
+        self._changed.set()
 
     def _ask(self) -> list[Room]:
         self._changed.clear()
@@ -222,7 +256,8 @@ class Relay:
             hand.waiting.append(self._leases.take(attempt, asked_at=sent_at, received_at=received_at))
             self._prepare_completion(attempt, hand)
             taken[attempt.destination] = taken.get(attempt.destination, 0) + 1
-        self._note_levels(claimed, asked)
+        self._note_levels(claimed, asked, sent_at)
+        self._doorbell.looked(found=claimed.found_something)
         for name in taken:
             self._fill_slots(self._hands[name])
 
@@ -244,7 +279,7 @@ class Relay:
             _ = self._tasks.start(self._leases.hand_back(hand.take_waiting()))
         self._fill_slots(hand)
 
-    def _note_levels(self, claimed: Claimed, asked: Sequence[Room]) -> None:
+    def _note_levels(self, claimed: Claimed, asked: Sequence[Room], sent_at: float) -> None:
         levels: dict[str, dict[int, int]] = {}
         for attempt in claimed.attempts:
             counts = levels.setdefault(attempt.destination, {})
@@ -257,9 +292,23 @@ class Relay:
             hand = self._hands[name]
             note_quiet(hand.demand, here, levels.get(name, {}))
             if name in levels or claimed.expired or claimed.more:
-                hand.wake.found_something()
+                self._found(
+                    hand, here, levels.get(name, {}), all_of_it=not (claimed.more or claimed.expired), asked_at=sent_at
+                )
             elif looked_everywhere(hand.demand):
-                hand.wake.found_nothing(now)
+                hand.wake.found_nothing(now, asked_at=sent_at)
+                hand.idleness.found_nothing()
+
+    def _found(
+        self, hand: Hand, asked: Sequence[Room], taken: Mapping[int, int], *, all_of_it: bool, asked_at: float
+    ) -> None:
+        """More is looked for at once, unless there was no more and whoever brings the next one rings."""
+        full = any(taken.get(room.level, 0) >= room.room for room in asked)
+        hand.idleness.found(sum(taken.values()), full=full)
+        if all_of_it and looked_everywhere(hand.demand) and self._doorbell.rings_for(hand.destination.name):
+            hand.wake.found_all(self._clock.monotonic(), asked_at=asked_at)
+        else:
+            hand.wake.found_something()
 
     # dispatch
 
@@ -361,6 +410,8 @@ class Relay:
             self._finished(hand, self._unknown(hand, slot, claim, "COMPLETE_ROLLED_BACK"))
             return
         self._leases.let_go([claim.fence])
+        if claim.attempt.sequence is not None:
+            self._look_now()  # its lane goes on
         if isinstance(outcome.settlement.answer, Delivered):
             hand.bugs.saw_success()
 
@@ -454,13 +505,14 @@ class Relay:
 
     async def _beating(self) -> None:
         while True:
-            await self._clock.sleep(self._limits.heartbeat_seconds)
+            await _until_set(self._beat_asked, self._limits.heartbeat_seconds)
+            self._beat_asked.clear()
             with suppress(TransientFailure):
                 await self._beat()
 
     async def _beat(self) -> None:
         with self._events.step("heartbeat", worker=self._worker):
-            states = await self._store.heartbeat(self._worker)
+            states = await self._store.heartbeat(self._worker, listener=self._doorbell.state)
         if not states and not self._stopping.is_set():  # else the row is gone because we took our leave
             await self._register()
         for state in states:
@@ -516,9 +568,14 @@ class Relay:
             await asyncio.wait_for(work, seconds)
 
     async def _until_changed(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._changed.wait()
+        await _until_set(self._changed, seconds)
+
+
+async def _until_set(event: asyncio.Event, seconds: float) -> None:
+    """At most so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 def _forget_cancellation(slot: Slot) -> bool:

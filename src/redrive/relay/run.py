@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import UUID
@@ -29,10 +30,12 @@ from redrive.message import WorkerId
 from redrive.ports import RelayInfo, TransientFailure
 from redrive.recover.duties import engine_duties, run_duties
 from redrive.relay.limits import RelayLimits
+from redrive.relay.listening import OpenLine
 from redrive.relay.loop import Relay, new_worker
 from redrive.relay.patience import UNREACHABLE_SECONDS
 from redrive.relay.suspects import Suspects
 from redrive.relay.tasks import end
+from redrive.store import line
 from redrive.store.migration_files import MigrationSet
 from redrive.store.postgres import PostgresStore
 from redrive.store.reach import require_schema
@@ -61,6 +64,7 @@ class RelayProcess:
     """What a relay process is made of.
 
     app_spec: `module:name` of the app, so that suspects can be run in a child process; None = they run in this one.
+    listen: whether it hears the doorbell; listen_dsn: where, if `dsn` leads to a pooler.
     only: handle just these destinations. name: shown in `status`. alone_module: what `python -m` runs as that child.
     """
 
@@ -70,6 +74,8 @@ class RelayProcess:
     app_spec: str | None = None
     only: Sequence[str] = ()
     name: str = ""
+    listen: bool = True
+    listen_dsn: str | None = None
     partition_days: float = 7.0
     partitions_ahead: int = 4
     retention_days: float | None = None
@@ -230,7 +236,12 @@ def _relay(
         clock=SystemClock(),
         random=random,
         events=events,
+        open_line=None if suspects_only else _open_line(process, worker),
     )
+
+
+def _open_line(process: RelayProcess, worker: WorkerId) -> OpenLine | None:
+    return partial(line.opened, process.listen_dsn or process.dsn, worker) if process.listen else None
 
 
 def _destinations(process: RelayProcess) -> dict[str, Destination]:

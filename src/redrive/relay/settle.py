@@ -40,6 +40,10 @@ class Lanes(Protocol):
         """Take these in hand; they follow messages of the batch."""
         ...
 
+    def over(self, batch: Sequence[Outcome], attempts: Sequence[Attempt]) -> None:
+        """The batch is settled, and those were handed over."""
+        ...
+
 
 class Settler:
     """Takes outcomes, writes them, and calls `on_settled` with the claims that are over, whatever became of them."""
@@ -221,6 +225,7 @@ class Settler:
             for outcome, fence in zip(batch, fences, strict=True):
                 self._tell(outcome, refused=fence in refused)
         self._on_settled(fences)
+        self._lanes.over(batch, settled.handed_over)
 
     def _tell(self, outcome: Outcome, *, refused: bool) -> None:
         name = "message.refused" if refused else _FACT[outcome.settlement.kind]

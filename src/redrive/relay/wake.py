@@ -2,7 +2,7 @@
 
 Short steps right after it ran dry, because the next message is likeliest then (and a producer that began before may
 commit now); then the poll interval. The poll alone always suffices. Room that becomes free is no reason to look sooner:
-it makes no message.
+it makes no message. The doorbell is one, and so is a message of an ordering key that is over: the next one may go.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ class Wake:
     def __init__(self, poll_seconds: float) -> None:
         self._poll_seconds = poll_seconds
         self._empty = 0
+        self._called_at = 0.0
         self.look_at = 0.0  # not before
 
     def is_due(self, now: float) -> bool:
@@ -27,7 +28,19 @@ class Wake:
         self._empty = 0
         self.look_at = 0.0
 
-    def found_nothing(self, now: float) -> None:
+    def found_all(self, now: float, *, asked_at: float) -> None:
+        """There was something, and no more; what comes now will call."""
+        self._empty = 0
+        self.found_nothing(now, asked_at=asked_at)
+
+    def call(self, now: float) -> None:
+        """Look at once, and again if a look is under way: it may have begun too early."""
+        self._called_at = now
+        self.look_at = 0.0
+
+    def found_nothing(self, now: float, *, asked_at: float | None = None) -> None:
+        """asked_at: when the look began, if it took time."""
         step = STEPS_SECONDS[self._empty] if self._empty < len(STEPS_SECONDS) else self._poll_seconds
         self._empty += 1
-        self.look_at = now + min(step, self._poll_seconds)
+        if asked_at is None or self._called_at < asked_at:
+            self.look_at = now + min(step, self._poll_seconds)

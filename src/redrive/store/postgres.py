@@ -35,6 +35,7 @@ from redrive.ports import (
     duty_hold_seconds,
 )
 from redrive.store import wire
+from redrive.store.line import PROBE_CHANNEL
 from redrive.store.sessions import Sessions
 
 _TRANSIENT = (
@@ -280,8 +281,10 @@ class PostgresStore:
             ],
         )
 
-    async def heartbeat(self, worker: WorkerId, *, now: datetime | None = None) -> Sequence[DestinationState]:
-        rows = await self.rows("SELECT * FROM redrive.heartbeat_1(%s, %s)", [worker, now])
+    async def heartbeat(
+        self, worker: WorkerId, *, listener: str = "off", now: datetime | None = None
+    ) -> Sequence[DestinationState]:
+        rows = await self.rows("SELECT * FROM redrive.heartbeat_1(%s, %s, %s)", [worker, listener, now])
         return [
             DestinationState(name=name, paused=paused, pause_reason=reason, paused_by=by, paused_at=at)
             for name, paused, reason, by, at in rows
@@ -289,6 +292,14 @@ class PostgresStore:
 
     async def deregister(self, worker: WorkerId) -> None:
         await self.rows("SELECT redrive.deregister_1(%s)", [worker])
+
+    async def doze(
+        self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: datetime | None = None
+    ) -> None:
+        await self.rows("SELECT redrive.doze_1(%s, %s::text[], %s, %s)", [worker, list(destinations), seconds, now])
+
+    async def probe(self, worker: WorkerId) -> None:
+        await self.rows("SELECT pg_notify(%s, %s)", [PROBE_CHANNEL, str(worker)])
 
     async def forget_relays(self, *, after_seconds: float, now: datetime | None = None) -> int:
         return int(await self._value("SELECT redrive.forget_relays_1(%s, %s)", [after_seconds, now]))

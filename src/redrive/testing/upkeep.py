@@ -28,6 +28,7 @@ class _Destination:
 class _Relay:
     info: RelayInfo
     seen_at: datetime
+    listener: str = "off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +103,22 @@ class Upkeep(Tables):
         first = self._relays.get(relay.worker)
         self._relays[relay.worker] = _Relay(first.info if first else relay, self.at(now))
 
-    async def heartbeat(self, worker: WorkerId, *, now: datetime | None = None) -> Sequence[DestinationState]:
+    async def heartbeat(
+        self, worker: WorkerId, *, listener: str = "off", now: datetime | None = None
+    ) -> Sequence[DestinationState]:
         relay = self._relays.get(worker)
         if relay is None:
             return []
-        self._relays[worker] = replace(relay, seen_at=self.at(now))
+        self._relays[worker] = replace(relay, seen_at=self.at(now), listener=listener)
         return [self._destination(name).state for name in relay.info.destinations]
+
+    async def doze(
+        self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: datetime | None = None
+    ) -> None:
+        """Nobody rings here: whoever has a model store polls."""
+
+    async def probe(self, worker: WorkerId) -> None:
+        """Nobody listens here."""
 
     async def deregister(self, worker: WorkerId) -> None:
         self._relays.pop(worker, None)

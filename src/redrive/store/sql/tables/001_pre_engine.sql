@@ -316,13 +316,17 @@ CREATE TABLE redrive.relay (
     suspects_only boolean     NOT NULL,
     started_at    timestamptz NOT NULL,
     seen_at       timestamptz NOT NULL,
-    stopping      boolean     NOT NULL DEFAULT false
+    stopping      boolean     NOT NULL DEFAULT false,
+    listener      text        NOT NULL DEFAULT 'off'
 ) WITH (fillfactor = 50);
--- Who sleeps, until when: rung by producers only while somebody does. Not worth a WAL record.
+-- Which relay sleeps, until when, for want of work for which destinations: producers ring only while one does. Not worth a
+-- WAL record. The key begins with the time: whoever rings reads only what lies ahead, however many dead rows lie behind.
 CREATE UNLOGGED TABLE redrive.doorbell (
-    worker     uuid        PRIMARY KEY,
-    idle_until timestamptz NOT NULL
-) WITH (fillfactor = 50);
+    idle_until   timestamptz NOT NULL,
+    worker       uuid        NOT NULL,
+    destinations text[]      NOT NULL,
+    PRIMARY KEY (idle_until, worker)
+);
 
 -- Periodic work, once at a time over all machines (G-17).
 CREATE TABLE redrive.duty (

@@ -49,6 +49,9 @@ BEGIN
         IF v_lane IS NOT NULL THEN
             PERFORM redrive.wake_lanes(ARRAY[v_lane], p_now);
         END IF;
+        IF v_lane IS NOT NULL OR v_answer <> 'cancelled' THEN
+            PERFORM redrive.ring(NULL, p_now);
+        END IF;
         RETURN v_answer;
     END IF;
     PERFORM 1 FROM parked k WHERE k.id = p_id;

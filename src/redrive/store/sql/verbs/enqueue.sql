@@ -4,6 +4,7 @@
 -- index before it writes. It waits only for a transaction that has put the same key and not ended yet.
 -- With p_order_by it takes the next number of its key, gap-free, because the counter is locked until the caller's transaction
 -- ends: whoever enqueues for the same key waits for that. No relay does (LANES.md).
+-- What is due at once rings (doorbell.sql).
 -- Locks: idempotency (insert), then the stream, then inserts only. Relies on: idempotency's primary key.
 CREATE OR REPLACE FUNCTION redrive.enqueue_1(
     p_destination  text,
@@ -71,6 +72,9 @@ BEGIN
     INSERT INTO pending (id, due_at, lane, sequence, level, tenant, destination, expires_at)
     VALUES (enqueue_1.id, greatest(p_due_at, v_now), v_lane, enqueue_1.sequence, p_level, p_tenant, p_destination,
             p_expires_at);
+    IF p_due_at IS NULL OR p_due_at <= v_now THEN
+        PERFORM redrive.ring(ARRAY[p_destination], v_now);
+    END IF;
     result := 'new';
     state := 'pending';
 END

@@ -1,6 +1,7 @@
 -- enqueue_many: many messages in the caller's transaction, one row back per input position (from 1), in no set order.
 -- The first position of a key wins; keys are taken in sorted order, so that two such calls cannot deadlock (ruling 18).
 -- The messages of one ordering key are numbered in the order of the call, and the counters are taken in sorted order too.
+-- What is due at once rings (doorbell.sql).
 -- Locks: idempotency in key order, streams in key order, then inserts only. Relies on: idempotency's primary key.
 -- Linear in the number of messages: the given arrays are only unnested, never subscripted (that walks the array from
 -- its start), and the registry is probed row by row, never joined. The plans do not depend on the values, so they are
@@ -116,6 +117,10 @@ BEGIN
       FROM unnest(p_destinations, p_tenants, p_due_at, p_expires_at, p_levels, v_lanes, v_sequences)
            WITH ORDINALITY AS g(destination, tenant, due_at, expires_at, level, lane, sequence, n)
      WHERE v_holders[g.n] = v_ids[g.n];
+    PERFORM redrive.ring(array_agg(DISTINCT g.destination), v_now)
+       FROM unnest(p_destinations, p_due_at, v_ids, v_holders) AS g(destination, due_at, id, holder)
+      WHERE g.holder = g.id AND (g.due_at IS NULL OR g.due_at <= v_now)
+     HAVING count(*) > 0;
     RETURN QUERY SELECT g.n::integer, 'new', g.id, g.sequence, 'pending'
                    FROM unnest(v_ids, v_holders, v_sequences) WITH ORDINALITY AS g(id, holder, sequence, n)
                   WHERE g.holder = g.id;

@@ -42,6 +42,9 @@ BEGIN
     IF v_lanes IS NOT NULL THEN
         PERFORM redrive.release_lanes(v_lanes, v_now);
     END IF;
+    IF v_ids IS NOT NULL THEN
+        PERFORM redrive.ring(NULL, v_now);  -- a relay that stops leaves them to the others
+    END IF;
     RETURN QUERY SELECT * FROM unnest(v_ids, v_attempts);
 END
 $body$;

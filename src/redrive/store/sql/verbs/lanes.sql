@@ -252,6 +252,7 @@ BEGIN
     VALUES (v_pending.id, v_now, v_pending.attempt, v_pending.spent, v_pending.version, v_pending.in_doubt_since IS NOT NULL,
             'skip', v_pending.tenant, v_pending.destination, v_pending.stage, 'skipped', p_actor, p_reason);
     PERFORM redrive.wake_lanes(ARRAY[v_lane], v_now);
+    PERFORM redrive.ring(NULL, v_now);
     PERFORM redrive.audit(p_actor, 'skip', v_pending.id::text, p_reason, json_build_object('state', 'pending'),
                           json_build_object('state', 'skipped'), v_now);
     RETURN 'done';

@@ -153,6 +153,7 @@ BEGIN
     IF p_row.lane IS NOT NULL THEN
         PERFORM redrive.release_lanes(ARRAY[p_row.lane], p_now);
     END IF;
+    PERFORM redrive.ring(ARRAY[p_row.destination], p_now);
     PERFORM redrive.audit(p_actor, p_verb, p_row.id::text, p_reason,
                           json_build_object('state', 'parked', 'reason', p_row.reason, 'stage', p_row.stage),
                           json_build_object('state', 'pending', 'stage', p_stage), p_now);
@@ -170,6 +171,7 @@ BEGIN
             p_row.tenant, p_row.destination, p_row.stage, p_closed, p_reference, p_actor, p_reason);
     IF p_row.lane IS NOT NULL THEN
         PERFORM redrive.release_lanes(ARRAY[p_row.lane], p_now);
+        PERFORM redrive.ring(NULL, p_now);
     END IF;
     PERFORM redrive.audit(p_actor, p_verb, p_row.id::text, p_reason,
                           json_build_object('state', 'parked', 'reason', p_row.reason),

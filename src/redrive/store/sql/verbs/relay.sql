@@ -18,7 +18,8 @@ END
 $body$;
 
 -- Returns what the database says about the destinations of this relay. A relay whose row is gone registers again.
-CREATE OR REPLACE FUNCTION redrive.heartbeat_1(p_worker uuid, p_now timestamptz DEFAULT NULL)
+-- p_listener: whether it hears the doorbell (listening, reconnecting, deaf or off).
+CREATE OR REPLACE FUNCTION redrive.heartbeat_1(p_worker uuid, p_listener text, p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (name text, paused boolean, pause_reason text, paused_by text, paused_at timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
 AS $body$
@@ -27,7 +28,7 @@ DECLARE
     v_now          timestamptz := coalesce(p_now, clock_timestamp());
     v_destinations text[];
 BEGIN
-    UPDATE relay r SET seen_at = v_now WHERE r.worker = p_worker RETURNING r.destinations INTO v_destinations;
+    UPDATE relay r SET seen_at = v_now, listener = p_listener WHERE r.worker = p_worker RETURNING r.destinations INTO v_destinations;
     RETURN QUERY SELECT d.name, redrive.is_paused(d.name, v_now), d.pause_reason, d.paused_by, d.paused_at
                    FROM destination d WHERE d.name = ANY (v_destinations);
 END
@@ -38,6 +39,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
 AS $body$
 BEGIN
     DELETE FROM relay r WHERE r.worker = p_worker;
+    DELETE FROM doorbell b WHERE b.worker = p_worker;
 END
 $body$;
 
@@ -51,6 +53,7 @@ DECLARE
 BEGIN
     DELETE FROM relay r WHERE r.seen_at < v_now - make_interval(secs => p_after_seconds);
     GET DIAGNOSTICS v_count = ROW_COUNT;
+    DELETE FROM doorbell b WHERE b.idle_until < v_now - make_interval(secs => p_after_seconds);
     RETURN v_count;
 END
 $body$;

@@ -41,9 +41,10 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_now  timestamptz := coalesce(p_now, clock_timestamp());
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
     v_held  uuid[];
     v_lanes bigint[];
+    v_due   text[];
 BEGIN
     -- A settlement that leads nowhere would lose the message: its lease goes, and nothing comes instead.
     IF EXISTS (SELECT 1 FROM unnest(p_settlements, p_closed, p_park_reasons) AS s(kind, closed, park_reason)
@@ -112,9 +113,15 @@ BEGIN
         SELECT f.destination, f.level, v_now, f.lane FROM fenced f
          WHERE f.lane IS NOT NULL AND current_setting('transaction_isolation') <> 'read committed'
     )
-    SELECT array_agg(f.id), array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL) INTO v_held, v_lanes FROM fenced f;
+    SELECT array_agg(j.id), array_agg(j.lane) FILTER (WHERE j.lane IS NOT NULL),
+           array_agg(DISTINCT coalesce(j.next_destination, j.destination))
+               FILTER (WHERE j.settlement IN ('retry', 'advance') AND NOT j.cancelled AND j.delay_seconds <= 0)
+      INTO v_held, v_lanes, v_due FROM judged j;
     IF v_lanes IS NOT NULL THEN
         PERFORM redrive.release_lanes(v_lanes, v_now);
+    END IF;
+    IF v_due IS NOT NULL THEN
+        PERFORM redrive.ring(v_due, v_now);
     END IF;
 
     IF coalesce(cardinality(v_held), 0) < cardinality(p_ids) THEN
