@@ -33,6 +33,7 @@ STEPS: Final = (
     "register",
     "heartbeat",
     "doze",
+    "probe",
     "deregister",
     "has_suspect",
     "reap",

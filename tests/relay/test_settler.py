@@ -86,6 +86,8 @@ class NoLanes:
     def take(self, batch: Sequence[Outcome], attempts: Sequence[Attempt], *, asked_at: float) -> None:
         raise AssertionError(f"nothing was asked for, but {attempts} were handed over")
 
+    def over(self, batch: Sequence[Outcome], attempts: Sequence[Attempt]) -> None: ...
+
 
 class Rig:
     def __init__(self) -> None:

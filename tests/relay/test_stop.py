@@ -129,9 +129,11 @@ async def test_a_heartbeat_that_crosses_the_end_does_not_register_again(app: App
     class Crossing(ModelStore):
         gone: asyncio.Event
 
-        async def heartbeat(self, worker: WorkerId, *, now: datetime | None = None) -> Sequence[DestinationState]:
+        async def heartbeat(
+            self, worker: WorkerId, *, listener: str = "off", now: datetime | None = None
+        ) -> Sequence[DestinationState]:
             await self.gone.wait()
-            return await super().heartbeat(worker, now=now)
+            return await super().heartbeat(worker, listener=listener, now=now)
 
         async def deregister(self, worker: WorkerId) -> None:
             await super().deregister(worker)

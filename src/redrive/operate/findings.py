@@ -32,6 +32,7 @@ def findings(status: Status) -> list[Finding]:
         *_overdue(status),
         *_stale(status),
         *_halted(status),
+        *_deaf(status),
         *_parked(status),
     ]
 
@@ -104,6 +105,17 @@ def _halted(status: Status) -> Iterator[Finding]:
             detail=f"{keys:,} {'key waits' if keys == 1 else 'keys wait'} behind a parked message",
             next="redrive keys list --blocked",
         )
+
+
+def _deaf(status: Status) -> Iterator[Finding]:
+    for relay in status.relays:
+        if relay.live and relay.listener == "deaf":
+            yield Finding(
+                code="relay_deaf",
+                subject=relay.name,
+                detail="it listens for new work and does not hear itself (a pooler between transactions?), so it polls",
+                next="set listen_dsn (REDRIVE_LISTEN_DSN) to a direct connection, or wakeup = poll",
+            )
 
 
 def _parked(status: Status) -> Iterator[Finding]:

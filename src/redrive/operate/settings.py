@@ -22,6 +22,7 @@ from redrive.operate import settings_sources as sources
 HEALS_WITHIN_SECONDS: Final = 120.0  # G-14: what the defaults promise
 HEARTBEATS_PER_LEASE: Final = 3  # two heartbeats may be lost before a lease runs out
 
+Wakeup = Literal["notify", "poll"]
 LogFormat = Literal["auto", "console", "json", "logfmt"]
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 
@@ -71,6 +72,16 @@ class Settings(BaseSettings):
     concurrency: int = _count(100, 1, 10_000, "dispatches", "Dispatches at a time in one relay process.")
     claim_max: int = _count(1000, 1, 5000, "messages", "Most messages in hand per destination.")
     poll_seconds: float = _number(0.25, 0.05, 60, "s", "Longest pause between two looks for work while there is none.")
+    wakeup: Wakeup = Field(
+        default="notify",
+        description="How a relay hears of new work. notify: it listens, and polls besides. poll: it only polls.",
+    )
+    listen_dsn: str | None = Field(
+        default=None,
+        repr=False,
+        description="Where a relay listens: a direct connection to the same database, if the DSN leads to a pooler that"
+        " shares connections between transactions. None: the DSN itself.",
+    )
     stop_seconds: float = _number(
         20.0, 0, 3600, "s", "How long a graceful stop waits for what runs. 0: cut it off at once."
     )
@@ -155,7 +166,7 @@ class Settings(BaseSettings):
             return None
         return value
 
-    @field_validator("dsn")
+    @field_validator("dsn", "listen_dsn")
     @classmethod
     def _plain_dsn(cls, value: str | None) -> str | None:
         """SQLAlchemy's URLs name a driver, which PostgreSQL's do not."""

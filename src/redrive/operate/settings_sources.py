@@ -93,7 +93,7 @@ def explain(error: ErrorDetails, origins: Mapping[str, str], fields: Fields) -> 
     origin = origins.get(name, ARGUMENT)
     if name not in fields:
         return _unknown(name, origin, fields)
-    shown = "what was given" if name == "dsn" else repr(error["input"])
+    shown = "what was given" if name.endswith("dsn") else repr(error["input"])
     place = "" if origin == ARGUMENT else f" (from {origin})"
     return SettingsError(
         f"{name} is {shown}{place}; it must be {_allowed(fields[name])}.",

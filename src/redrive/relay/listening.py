@@ -72,7 +72,8 @@ class Listening:
             await self._hear(line, PROBE_EVERY_SECONDS, until_probed=False)
 
     async def _hears_itself(self, line: Line) -> bool:
-        await self._store.probe(self._worker)
+        with self._events.step("probe", worker=self._worker):
+            await self._store.probe(self._worker)
         return await self._hear(line, PROBE_ANSWER_SECONDS, until_probed=True)
 
     async def _hear(self, line: Line, seconds: float, *, until_probed: bool) -> bool:

@@ -42,6 +42,7 @@ _RELAYS: Final = (
     Column("version"),
     Column("state"),
     Column("seen"),
+    Column("bell"),
     Column("in hand", "right"),
     Column("handles", grow=True),
 )
@@ -217,6 +218,7 @@ def _relay(relay: RelayState) -> tuple[object, ...]:
         relay.version,
         live.append(" (suspects only)") if relay.suspects_only else live,
         f"{output.span(max(0.0, relay.seen_seconds_ago), units=1)} ago",
+        Text(relay.listener, style="yellow" if relay.listener in {"reconnecting", "deaf"} else ""),
         output.number(relay.leases),
         ", ".join(relay.destinations),
     )
