@@ -93,7 +93,7 @@ def test_the_status_document_keeps_its_keys(redrive: Redrive, shop: Shop) -> Non
     ]  # fmt: skip
     assert list(document["relays"][0]) == [
         "worker", "name", "host", "pid", "version", "destinations", "started_at", "seen_seconds_ago", "leases", "live",
-        "suspects_only",
+        "suspects_only", "listener",
     ]  # fmt: skip
     assert list(document["findings"][0]) == ["code", "subject", "detail", "next"]
 

@@ -54,11 +54,11 @@ class Listening:
                 async with self._open_line() as line:
                     await self._listen(line)
             except TransientFailure as failure:
-                self._is("reconnecting", error=str(failure))
+                self._has_lost(failure)
                 pause_seconds = RECONNECT_SECONDS[min(self._lost, len(RECONNECT_SECONDS) - 1)]
                 self._lost += 1
             else:
-                self._is("deaf")
+                self._is_deaf()
                 pause_seconds = DEAF_SECONDS
             await self._clock.sleep(pause_seconds)
 
@@ -66,9 +66,7 @@ class Listening:
         """Returns when the line turns out to be deaf."""
         while await self._hears_itself(line):
             self._lost = 0
-            if self.state != "listening":
-                self._is("listening")
-                self._on_ring()  # for all that was missed
+            self._is_listening()
             await self._hear(line, PROBE_EVERY_SECONDS, until_probed=False)
 
     async def _hears_itself(self, line: Line) -> bool:
@@ -89,7 +87,18 @@ class Listening:
             if left <= 0:
                 return False
 
-    def _is(self, state: str, **values: str) -> None:
-        if state != self.state:
-            self.state = state
-            self._events.emit(f"listener.{state}", worker=self._worker, **values)
+    def _is_listening(self) -> None:
+        if self.state != "listening":
+            self.state = "listening"
+            self._events.emit("listener.listening", worker=self._worker)
+            self._on_ring()  # for all that was missed
+
+    def _has_lost(self, failure: TransientFailure) -> None:
+        if self._lost == 0:  # said once, however long it lasts
+            self._events.emit("listener.reconnecting", worker=self._worker, error=str(failure))
+        self.state = "reconnecting"
+
+    def _is_deaf(self) -> None:
+        if self.state != "deaf":
+            self.state = "deaf"
+            self._events.emit("listener.deaf", worker=self._worker)
