@@ -32,8 +32,10 @@ DEADLINE_SECONDS = 20.0
 _STATE = "SELECT redrive.state_of(%s), (SELECT reason FROM redrive.parked WHERE id = %s)"
 _OPEN = """
     SELECT EXISTS (SELECT 1 FROM redrive.lease)
-        OR EXISTS (SELECT 1 FROM redrive.pending WHERE due_at <= clock_timestamp() AND destination = ANY (%s)
-                      AND NOT redrive.is_paused(destination, clock_timestamp()))
+        OR EXISTS (SELECT 1 FROM redrive.pending p WHERE p.due_at <= clock_timestamp() AND p.destination = ANY (%s)
+                      AND NOT redrive.is_paused(p.destination, clock_timestamp())
+                      AND (p.lane IS NULL
+                           OR EXISTS (SELECT 1 FROM redrive.lane_head(p.lane, clock_timestamp()) h WHERE h.id = p.id)))
 """
 
 
@@ -86,7 +88,7 @@ class Desk:
         return receipt.id
 
     def deliver(self, dsn: str | None = None, **limits: Any) -> None:
-        """Run a relay until nothing that is due is left."""
+        """Run a relay until nothing is left that is due and may go."""
         self.conn.commit()
         asyncio.run(_drain(self.names["app"], dsn or self.dsn, self.dsn, limits))
 
@@ -98,6 +100,7 @@ class Desk:
     def make_due(self) -> None:
         """As if the time until the next attempt had passed."""
         self.query("UPDATE redrive.pending SET due_at = clock_timestamp() RETURNING id")
+        self.query("UPDATE redrive.lane_wake SET due_at = clock_timestamp() RETURNING lane")
 
     def role(self, name: str) -> str:
         """From now on this role of the page stands for one that no other test has."""

@@ -18,6 +18,7 @@ from redrive.store.postgres import PostgresStore
 from tests.support import messages as m
 
 KEY = "order:1"
+ORDER_BY = "customer:1"
 EXPIRES_AT = m.at(10_000)
 NOBODY = MessageId(UUID("01890a5d-ac96-774b-bcce-000000000000"))
 PARKED = {f"parked·{reason}": reason for reason in ParkReason}
@@ -35,11 +36,11 @@ class Situation:
     now: datetime
 
 
-async def reach(store: PostgresStore, state: str) -> Situation:
+async def reach(store: PostgresStore, state: str, *, order_by: str | None = None) -> Situation:
     """A message in that state, at 200 seconds of the test's time."""
     if state == "none":
         return _nobody()
-    pending = await _tried_twice(store)
+    pending = await _tried_twice(store, order_by)
     if state == "pending":
         return pending
     claimed = await m.claim(store, now=m.at(200))
@@ -55,9 +56,9 @@ def _nobody() -> Situation:
     return Situation(id=NOBODY, key=KEY, stale=ghost, held=ghost, last=(ghost, m.retry()), now=m.at(200))
 
 
-async def _tried_twice(store: PostgresStore) -> Situation:
+async def _tried_twice(store: PostgresStore, order_by: str | None) -> Situation:
     """Pending, not in doubt, no suspect; attempt 1 was reaped, attempt 2 found that nothing had happened."""
-    message_id = await m.enqueue(store, key=KEY, expires_at=EXPIRES_AT)
+    message_id = await m.enqueue(store, key=KEY, expires_at=EXPIRES_AT, order_by=order_by)
     stale = await m.claim(store, worker=m.OTHER_WORKER)
     await store.reap(limit=10, now=m.at(100))
     second = await m.claim_suspect(store, now=m.at(100), worker=m.WORKER)

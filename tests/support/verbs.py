@@ -18,7 +18,7 @@ from redrive.ports import Settled
 from redrive.store.postgres import PostgresStore
 from redrive.store.wire import settle_call
 from tests.support import messages as m
-from tests.support.situations import EXPIRES_AT, NOBODY, Situation
+from tests.support.situations import EXPIRES_AT, NOBODY, ORDER_BY, Situation
 
 Verb = Callable[[PostgresStore, Situation], Awaitable[str | None]]
 ACT: dict[str, Any] = {"actor": "ada", "reason": "looked into it"}
@@ -108,12 +108,12 @@ async def cancel(store: PostgresStore, s: Situation) -> str | None:
         return "not_found"
 
 
-def act(name: str) -> Verb:
+def act(name: str, **options: bool) -> Verb:
     """An operator's act, by the name of the store's method."""
 
     async def verb(store: PostgresStore, s: Situation) -> str | None:
         try:
-            await getattr(store, name)(s.id, **ACT, now=s.now)
+            await getattr(store, name)(s.id, **ACT, **options, now=s.now)
         except NotFound:
             return "not_found"
         except ActRefused as refused:
@@ -122,6 +122,13 @@ def act(name: str) -> Verb:
         return None
 
     return verb
+
+
+async def skip(store: PostgresStore, s: Situation) -> str | None:
+    """Of the ordering key `ORDER_BY`, whichever message is its head."""
+    values = ["default", ORDER_BY, *ACT.values(), s.now]
+    rows = await store.rows("SELECT redrive.skip_1(%s, %s, %s, %s, p_now => %s)", values)
+    return None if rows[0][0] == "done" else str(rows[0][0])
 
 
 def _refusal(text: str) -> str:
@@ -166,9 +173,11 @@ VERBS: Mapping[str, Verb] = {
     "expire": expire,
     "cancel": cancel,
     "requeue": act("requeue"),
+    "requeue (out of order)": act("requeue", out_of_order=True),
     "confirm": act("confirm"),
     "deny": act("deny"),
     "repair": act("repair"),
     "discard": act("discard"),
     "retire": retire,
+    "skip": skip,
 }
