@@ -74,7 +74,7 @@ async def drain(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name in settings["destinations"]:
         app.destination(name, record=record if name in settings["records"] else None)(seen.handler)
     events.subscribe(seen.heard, "relay.started", "claim.stop", "settle.stop")
-    process = RelayProcess(app=app, dsn=settings["dsn"], name="bench")
+    process = RelayProcess(app=app, dsn=settings["dsn"], name="bench", listen=settings.get("listen", True))
     relay = asyncio.create_task(run_relay(process, events=events, signals=False))
     await asyncio.wait([relay, asyncio.create_task(seen.ended.wait())], return_when=asyncio.FIRST_COMPLETED)
     relay.cancel()

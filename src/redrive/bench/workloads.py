@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ KEYS = 1000
 BLOCKED_BEHIND = 100_000
 LONG_DRAIN = 300_000
 LATENCY_MESSAGES = 1000
+PRODUCER_PROCESSES = 4
+PRODUCERS_EACH = 8
 LATENCY_P50_MS = 1.5
 LATENCY_P99_MS = 5.0
 DRAIN_SECONDS_MAX = 300
@@ -245,6 +247,33 @@ def _one_every(dsn: str, count: int, *, seconds: float) -> dict[str, float]:
     return committing
 
 
+def enqueue_beside_relay(server: str, scale: float) -> Rates:
+    """W9: 32 connections enqueue while a relay drains and is woken by them, against one that only polls."""
+    return {
+        "wake-up off": _producers_rate(server, scale, listen=False),
+        "wake-up on": _producers_rate(server, scale, listen=True),
+    }
+
+
+def _producers_rate(server: str, scale: float, *, listen: bool) -> float:
+    each = max(int(SINGLES * scale) // PRODUCERS_EACH, 5)
+    count = each * PRODUCER_PROCESSES * PRODUCERS_EACH
+    with ExitStack() as stack:
+        dsn = stack.enter_context(fresh_database(server, "bench_w9"))
+        settings = json.dumps({"dsn": dsn, "connections": PRODUCERS_EACH, "each": each})
+        relay = stack.enter_context(_relay(dsn, ["ours"], count, listen=listen))
+        producers = [
+            stack.enter_context(_process("redrive.bench.produce", settings)) for _ in range(PRODUCER_PROCESSES)
+        ]
+        for producer in producers:
+            assert producer.stdin is not None
+            producer.stdin.write("go\n")
+            producer.stdin.flush()
+        seen = [_report(producer) for producer in producers]
+        relay.report()
+    return float(count / (max(one["ended"] for one in seen) - min(one["began"] for one in seen)))
+
+
 class _Draining:
     """A relay process under measurement."""
 
@@ -252,11 +281,33 @@ class _Draining:
         self._process = process
 
     def report(self) -> dict[str, Any]:
-        out, _ = self._process.communicate(timeout=DRAIN_SECONDS_MAX)
-        if self._process.returncode:
-            raise LostOrDoubled(f"the relay ended with {self._process.returncode}")
-        report: dict[str, Any] = json.loads(out)
-        return report
+        return _report(self._process)
+
+
+def _report(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """What it prints in the end."""
+    out, _ = process.communicate(timeout=DRAIN_SECONDS_MAX)
+    if process.returncode:
+        raise LostOrDoubled(f"{process.args!r} ended with {process.returncode}")
+    report: dict[str, Any] = json.loads(out)
+    return report
+
+
+@contextmanager
+def _process(module: str, settings: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that was given its settings and has said that it is ready."""
+    with subprocess.Popen(
+        [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(settings + "\n")
+            process.stdin.flush()
+            process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
 
 
 @contextmanager
@@ -265,17 +316,8 @@ def _relay(
 ) -> Iterator[_Draining]:
     """A relay process that has registered; it ends when it has settled so many."""
     settings = {"dsn": dsn, "destinations": list(destinations), "records": list(records), "count": count, **more}
-    command = [sys.executable, "-m", "redrive.bench.drain"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(json.dumps(settings) + "\n")
-            process.stdin.flush()
-            process.stdout.readline()
-            yield _Draining(process)
-        finally:
-            process.kill()
+    with _process("redrive.bench.drain", json.dumps(settings)) as process:
+        yield _Draining(process)
 
 
 def _relay_rate(dsn: str, destinations: Sequence[str], count: int, *, records: Sequence[str] = ()) -> float:
@@ -331,6 +373,7 @@ WORKLOADS: Sequence[Workload] = (
         0.6,
         drain_beside_old_transaction,
     ),
+    Workload("W9", "enqueue by 32 connections, wake-up on", "wake-up on", "wake-up off", 0.7, enqueue_beside_relay),
     Workload(
         "W10",
         "20 destinations, one paused, one with record",
