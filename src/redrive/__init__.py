@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from redrive.message import Priority as Priority
     from redrive.message import Receipt as Receipt
     from redrive.policy import Backoff as Backoff
+    from redrive.policy import Breaker as Breaker
     from redrive.policy import Policy as Policy
     from redrive.policy import Settlement as Settlement
     from redrive.produce import aenqueue as aenqueue
@@ -58,7 +59,7 @@ _HOME = {
     "redrive.errors": "ActRefused ClaimLost InvalidPayload InvalidValue KeyReused NoOpenTransaction RedriveError "
     "UsageError",
     "redrive.message": "Attempt HistoryEntry MessageId NewMessage Priority Receipt",
-    "redrive.policy": "Backoff Policy Settlement",
+    "redrive.policy": "Backoff Breaker Policy Settlement",
     "redrive.produce": "aenqueue aenqueue_many enqueue enqueue_many key",
     "redrive.system": "System",
 }

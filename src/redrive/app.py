@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, get_args
 
 from redrive.errors import InvalidValue, NotFound
-from redrive.policy import InDoubt, OnDead, Policy, Rules, in_doubt_default
+from redrive.policy import Breaker, InDoubt, OnDead, Policy, Rules, in_doubt_default
 from redrive.ports import Record, Store, Transport
 from redrive.produce import bounds
 from redrive.system import System
@@ -26,6 +26,8 @@ HandlerType = TypeVar("HandlerType", bound=Handler)
 
 CONCURRENCY_DEFAULT = 10
 CONCURRENCY_MAX = 1000
+GLOBAL_CONCURRENCY_MAX = 100_000
+RATE_MIN, RATE_MAX = 0.001, 100_000.0  # messages per second
 TIMEOUT_SECONDS_DEFAULT = 30.0
 TIMEOUT_SECONDS_MAX = 3000.0
 DESTINATIONS_MAX = 1000
@@ -40,6 +42,9 @@ class Destination:
     """Where messages of one name go, and by which rules.
 
     concurrency: sends at a time in one relay process. timeout_seconds: for one send; cut off after it, it is Unknown.
+    global_concurrency: messages in flight over all relays, 1 to 100,000; None = no limit.
+    rate: messages per second over all relays, 0.001 to 100,000; None = no limit.
+    breaker: when it is taken to be down, and left alone; None = it has none.
     record: your writes inside the settle transaction; None = outcomes are settled in bulk.
     """
 
@@ -49,10 +54,16 @@ class Destination:
     concurrency: int = CONCURRENCY_DEFAULT
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
     record: Record | None = None
+    global_concurrency: int | None = None
+    rate: float | None = None
+    breaker: Breaker | None = None
 
     def __post_init__(self) -> None:
         bounds.name("destination", self.name)
         _check_concurrency(self.name, self.concurrency)
+        _check_limits(self.name, self.global_concurrency, self.rate)
+        # What is free of charge while a destination is down is bounded by its breaker: neither without the other.
+        object.__setattr__(self, "rules", replace(self.rules, has_breaker=self.breaker is not None))
         if not 0 < self.timeout_seconds <= TIMEOUT_SECONDS_MAX:
             raise InvalidValue(
                 f"timeout_seconds of {self.name!r} is {self.timeout_seconds};"
@@ -87,6 +98,19 @@ def _check_concurrency(name: str, concurrency: int) -> None:
         )
 
 
+def _check_limits(name: str, global_concurrency: int | None, rate: float | None) -> None:
+    limit = global_concurrency
+    if limit is not None and (type(limit) is not int or not 1 <= limit <= GLOBAL_CONCURRENCY_MAX):
+        raise InvalidValue(
+            f"global_concurrency of {name!r} is {limit!r};"
+            f" it must be a whole number from 1 to {GLOBAL_CONCURRENCY_MAX}, or None."
+        )
+    if rate is not None and (isinstance(rate, bool) or not RATE_MIN <= rate <= RATE_MAX):
+        raise InvalidValue(
+            f"rate of {name!r} is {rate!r}; it must be between {RATE_MIN} and {RATE_MAX:.0f} per second, or None."
+        )
+
+
 def _check_rules(name: str, rules: Rules, *, can_look_up: bool) -> None:
     for option, choices in (("in_doubt", get_args(InDoubt)), ("on_dead", get_args(OnDead))):
         if getattr(rules, option) not in choices:
@@ -111,6 +135,14 @@ def _check_span(name: str, option: str, seconds: float, *, above_zero: bool = Fa
         raise InvalidValue(f"{option} of {name!r} is {seconds}; it must be {low} and at most {SPAN_SECONDS_MAX:.0f}.")
 
 
+def _breaker(name: str, breaker: Breaker | bool) -> Breaker | None:
+    if isinstance(breaker, bool):
+        return Breaker() if breaker else None
+    if not isinstance(breaker, Breaker):
+        raise InvalidValue(f"breaker of {name!r} is a {type(breaker).__name__}; it must be True, False or a Breaker.")
+    return breaker
+
+
 def _is_async(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
@@ -129,6 +161,9 @@ class App:
         *,
         policy: Policy | None = None,
         concurrency: int = CONCURRENCY_DEFAULT,
+        global_concurrency: int | None = None,
+        rate: float | None = None,
+        breaker: Breaker | bool = False,
         timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
         lookup: Handler | None = None,
         validate: Handler | None = None,
@@ -167,6 +202,9 @@ class App:
                     concurrency=concurrency,
                     timeout_seconds=timeout_seconds,
                     record=record,
+                    global_concurrency=global_concurrency,
+                    rate=rate,
+                    breaker=_breaker(name, breaker),
                 )
             )
             return handler

@@ -178,6 +178,7 @@ class Attempt:
     in_doubt: an earlier attempt may have had its effect. expired, cancel_requested: looked up, never sent.
     kept_answer: the destination has answered already; only `record` is run again.
     claimed_at: database clock. alone: the only lease of its worker, because a crash brought it back.
+    probe: the one message that a destination is given whose breaker was open.
     """
 
     id: MessageId
@@ -208,6 +209,7 @@ class Attempt:
     cancel_requested: bool = False
     kept_answer: Mapping[str, Any] | None = None
     earlier: tuple[HistoryEntry, ...] = ()
+    probe: bool = False
     completion: Completion = field(default_factory=Completion, repr=False, compare=False)
 
     @property

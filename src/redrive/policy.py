@@ -9,6 +9,7 @@ what it chose. `docs/explanation/doubt.md` tells the story in prose.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -96,6 +97,35 @@ class Policy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Breaker:
+    """When a destination is taken to be down, and for how long it is then left alone. One for all relays.
+
+    failures: so many sends in a row without an answer open it; 1 to 1,000.
+    share, window: so does this share of the last `window` sends, once there were that many; 0.01 to 1, and 1 to 10,000.
+    codes: answers that count as none, such as HTTP_503.
+    cool_off_seconds: how long it stays open, doubled each time its probe fails; 0.1 to 3,600.
+    cool_off_max_seconds: but no longer than this; up to 86,400.
+    """
+
+    failures: int = 5
+    share: float = 0.5
+    window: int = 50
+    codes: Collection[str] = frozenset()
+    cool_off_seconds: float = 5.0
+    cool_off_max_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        _within("failures", self.failures, 1, 1000)
+        _within("share", self.share, 0.01, 1)
+        _within("window", self.window, 1, 10_000)
+        _within("cool_off_seconds", self.cool_off_seconds, 0.1, 3600)
+        _within("cool_off_max_seconds", self.cool_off_max_seconds, self.cool_off_seconds, 86_400)
+        if isinstance(self.codes, str):
+            raise InvalidValue(f"codes is the text {self.codes!r}; it must be a set of texts.")
+        object.__setattr__(self, "codes", frozenset(self.codes))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rules:
     """What a destination declares about itself; with `Policy` all that `decide` needs.
 
@@ -141,6 +171,7 @@ class Settlement:
 
     answer: what the destination said, None where nothing was sent. spent, lookups: the new counts.
     delay_seconds: retry no sooner than this from the database's now. in_doubt: the effect may have happened.
+    pause_seconds: the destination asked for a rest (Retry-After): nothing of anybody is sent to it for so long.
     halts: a dead head keeps its ordering key waiting.
     """
 
@@ -150,6 +181,7 @@ class Settlement:
     park_reason: ParkReason | None = None
     error_class: str | None = None
     delay_seconds: float = 0.0
+    pause_seconds: float = 0.0
     spent: int = 0
     lookups: int = 0
     in_doubt: bool = False
@@ -242,16 +274,17 @@ _DELIVERED_AT_ONCE: Final = Settlement(kind=SettlementKind.CLOSE, answer=DELIVER
 
 
 def _after_retryable(attempt: Attempt, answer: Retryable, rules: Rules, now: datetime, random: Random) -> Settlement:
+    pause = _pause_seconds(answer, rules, now)
     free = answer.destination_down and rules.has_breaker
-    if free and not _too_old(attempt, rules, now):
-        delay = _retry_delay(answer, rules, attempt.spent + 1, now, random)
-        return _retry(attempt, answer, spent=attempt.spent, delay_seconds=delay, in_doubt=attempt.in_doubt, down=True)
     spent = attempt.spent + 1
-    if free or spent >= rules.policy.attempts:
+    if _too_old(attempt, rules, now) if free else spent >= rules.policy.attempts:
         held = attempt.in_doubt and rules.in_doubt != "resend"
-        return _park(attempt, rules, answer.code, answer, spent=spent, held=held, exhausted=True)
-    delay = _retry_delay(answer, rules, spent, now, random)
-    return _retry(attempt, answer, spent=spent, delay_seconds=delay, in_doubt=attempt.in_doubt)
+        parked = _park(attempt, rules, answer.code, answer, spent=spent, held=held, exhausted=True)
+        return replace(parked, pause_seconds=pause)
+    delay = max(rules.policy.backoff.delay_seconds(spent, random), pause)
+    spent -= free
+    retried = _retry(attempt, answer, spent=spent, delay_seconds=delay, in_doubt=attempt.in_doubt, down=free)
+    return replace(retried, pause_seconds=pause)
 
 
 def _after_unknown(attempt: Attempt, answer: Unknown, rules: Rules, random: Random) -> Settlement:
@@ -351,10 +384,10 @@ def _too_old(attempt: Attempt, rules: Rules, now: datetime) -> bool:
     return down_since is not None and (now - down_since).total_seconds() > rules.policy.max_age_seconds
 
 
-def _retry_delay(answer: Retryable, rules: Rules, failures: int, now: datetime, random: Random) -> float:
-    backoff = rules.policy.backoff.delay_seconds(failures, random)
+def _pause_seconds(answer: Retryable, rules: Rules, now: datetime) -> float:
+    """What the destination asked for, under its ceiling; 0 if nothing."""
     asked = retry_after_seconds(answer.retry_after, now=now)
-    return backoff if asked is None else max(backoff, min(asked, rules.policy.retry_after_max_seconds))
+    return 0.0 if asked is None else min(asked, rules.policy.retry_after_max_seconds)
 
 
 def retry_after_seconds(value: object, *, now: datetime) -> float | None:

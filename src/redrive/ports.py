@@ -88,12 +88,13 @@ class Room(NamedTuple):
 class Claimed:
     """attempts: what this worker holds now. expired: messages closed as expired instead of being handed out.
 
-    more: so much led nowhere that there may be more.
+    more: so much led nowhere that there may be more. held_back: where limits or a breaker let no more out now.
     """
 
     attempts: Sequence[Attempt] = ()
     expired: int = 0
     more: bool = False
+    held_back: frozenset[str] = frozenset()
 
     @property
     def found_something(self) -> bool:
@@ -153,6 +154,7 @@ class RelayInfo:
     """How a relay presents itself: shown by `status`, and used to see which destinations nobody handles (G-29).
 
     records: those of its destinations that have a `record`. policies: destination to the version of its rules.
+    rates: messages per second, concurrency_limits: messages in flight, of those that have such a limit over all relays.
     """
 
     worker: WorkerId
@@ -163,18 +165,36 @@ class RelayInfo:
     destinations: Sequence[str]
     records: Sequence[str] = ()
     policies: Mapping[str, str] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    concurrency_limits: Mapping[str, int] = field(default_factory=dict)
     suspects_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationState:
-    """What the database says about a destination. pause_reason: `bug`, `epoch`, or an operator's words."""
+    """What the database says about a destination. pause_reason: `bug`, `epoch`, `retry_after`, or an operator's words.
+
+    pause_seconds: how much longer it is paused; None = until somebody resumes it.
+    breaker: closed, open, half_open or ramping. breaker_opened_at: when it last opened; what was claimed before that is
+    not sent any more, but handed back.
+    """
 
     name: str
     paused: bool
     pause_reason: str | None = None
     paused_by: str | None = None
     paused_at: datetime | None = None
+    pause_seconds: float | None = None
+    breaker: str = "closed"
+    breaker_opened_at: datetime | None = None
+
+
+class Opened(NamedTuple):
+    """What `open_breaker` answers. opened: by this call. opened_at: when it last opened. open_seconds: for how long."""
+
+    opened: bool
+    opened_at: datetime | None
+    open_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -439,6 +459,29 @@ class Store(Protocol):
     async def pause(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool: ...
 
     async def resume(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool: ...
+
+    async def pause_until(
+        self, destination: str, *, actor: str, seconds: float, now: datetime | None = None
+    ) -> float | None:
+        """The destination asked for a rest: for how many seconds it is paused now; None where a person paused it."""
+        ...
+
+    async def open_breaker(
+        self,
+        destination: str,
+        *,
+        claimed_at: datetime,
+        code: str,
+        cool_off_seconds: float,
+        cool_off_max_seconds: float,
+        now: datetime | None = None,
+    ) -> Opened:
+        """It is down, says somebody whose message was claimed then. Nothing is claimed for it for a while."""
+        ...
+
+    async def close_breaker(self, destination: str, *, claimed_at: datetime, now: datetime | None = None) -> bool:
+        """The probe that was claimed then was answered: the ramp begins. False where it was not the latest probe."""
+        ...
 
     async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None: ...
 

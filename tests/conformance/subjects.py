@@ -36,6 +36,10 @@ class Subject(Store, Protocol):
     @property
     def server_started_at(self) -> datetime: ...
 
+    async def half_open(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> str:
+        """Not of the port: only people call it."""
+        ...
+
     def clock(self) -> datetime:
         """The store's own time, which it uses where no `now` is given."""
         ...
@@ -181,6 +185,7 @@ _TABLES = (
     "message",
     "idempotency",
     "destination",
+    "allowance",
     "relay",
     "duty",
     "operator_action",

@@ -20,6 +20,7 @@ FEW_ROWS = "its tables have a row for each relay, destination, duty or range: a 
 WITHOUT: Final = {
     "audit": (SETTINGS, "the newest row, by the primary key; also called by pause and resume"),
     "begin_duty_1": (SETTINGS, FEW_ROWS),
+    "close_breaker_1": (SETTINGS, FEW_ROWS),
     "deregister_1": (SETTINGS, FEW_ROWS),
     "end_duty_1": (SETTINGS, FEW_ROWS),
     "enqueue_1": (SETTINGS, "inserts rows and reads none; what a duplicate reads is in holder_of, which has them"),
@@ -27,7 +28,9 @@ WITHOUT: Final = {
     "heartbeat_1": (SETTINGS, FEW_ROWS),
     "make_partition": (SETTINGS, "makes tables, and reads none"),
     "make_partitions_1": (SETTINGS, FEW_ROWS),
+    "open_breaker_1": (SETTINGS, FEW_ROWS),
     "pause_1": (SETTINGS, FEW_ROWS),
+    "pause_until_1": (SETTINGS, FEW_ROWS),
     "ranges_1": (SETTINGS, FEW_ROWS),
     "reap_1": (SETTINGS - {"jit=off"}, "reads all leases, and there are few: no index is kept for it"),
     "refuse_change": (SETTINGS, "a trigger that raises, and reads nothing"),

@@ -19,14 +19,14 @@ import redrive
 from redrive import answers
 from redrive.app import App, Destination
 from redrive.message import Attempt, NewMessage, Receipt
-from redrive.policy import Backoff, Policy, Rules
+from redrive.policy import Backoff, Breaker, Policy, Rules
 from redrive.transports import network_errors
 from tests.support.reference_codes import CODES
 from tests.support.reference_text import paragraph, table, words
 
 ANSWERS: Final = (answers.Delivered, answers.Advance, answers.Retryable, answers.Terminal, answers.Unknown)
 LOOKUP_ANSWERS: Final = (answers.Found, answers.Absent, answers.CannotTell)
-API: Final = (NewMessage, Receipt, Attempt, Policy, Backoff)
+API: Final = (NewMessage, Receipt, Attempt, Policy, Backoff, Breaker)
 # Options of a destination that no dataclass explains.
 OPTIONS: Final = {
     "name": "1 to 100 characters; what `enqueue` calls it.",
@@ -36,6 +36,7 @@ OPTIONS: Final = {
     "in_doubt": 'what follows an attempt whose outcome is unknown; None = "lookup" where there is one, "hold" for'
     ' `money` without `token_ttl_seconds`, else "resend".',
     "on_dead": "what a dead message does to its ordering key; of no effect before ordering keys exist.",
+    "breaker": "when it is taken to be down, and left alone; True = `Breaker()`, False = it has none.",
     "classify": "exception type to an answer, or to a function of the exception that gives one.",
 }
 

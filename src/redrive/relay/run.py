@@ -226,6 +226,10 @@ def _relay(
         destinations=sorted(destinations),
         records=[name for name, destination in destinations.items() if destination.record is not None],
         policies={name: destination.rules.version for name, destination in destinations.items()},
+        rates={name: d.rate for name, d in destinations.items() if d.rate is not None},
+        concurrency_limits={
+            name: d.global_concurrency for name, d in destinations.items() if d.global_concurrency is not None
+        },
         suspects_only=suspects_only,
     )
     return Relay(

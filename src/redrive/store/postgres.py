@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from datetime import datetime
 from typing import Any, LiteralString, Self
 
@@ -24,6 +25,7 @@ from redrive.ports import (
     Claimed,
     DestinationState,
     HandOver,
+    Opened,
     Outcome,
     Reaped,
     Record,
@@ -262,11 +264,45 @@ class PostgresStore:
         _require_actor_and_reason(actor, reason)
         return bool(await self._value("SELECT redrive.resume_1(%s, %s, %s, %s)", [destination, actor, reason, now]))
 
+    # what holds a destination back
+
+    async def pause_until(
+        self, destination: str, *, actor: str, seconds: float, now: datetime | None = None
+    ) -> float | None:
+        values = [destination, actor, seconds, now]
+        left: float | None = await self._value("SELECT redrive.pause_until_1(%s, %s, %s, %s)", values)
+        return left
+
+    async def open_breaker(
+        self,
+        destination: str,
+        *,
+        claimed_at: datetime,
+        code: str,
+        cool_off_seconds: float,
+        cool_off_max_seconds: float,
+        now: datetime | None = None,
+    ) -> Opened:
+        rows = await self.rows(
+            "SELECT * FROM redrive.open_breaker_1(%s, %s, %s, %s, %s, %s)",
+            [destination, claimed_at, code, cool_off_seconds, cool_off_max_seconds, now],
+        )
+        return Opened(*rows[0])
+
+    async def close_breaker(self, destination: str, *, claimed_at: datetime, now: datetime | None = None) -> bool:
+        return bool(await self._value("SELECT redrive.close_breaker_1(%s, %s, %s)", [destination, claimed_at, now]))
+
+    async def half_open(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> str:
+        """An operator's test; the words of its answer are in `breaker.sql`."""
+        _require_actor_and_reason(actor, reason)
+        return str(await self._value("SELECT redrive.half_open_1(%s, %s, %s, %s)", [destination, actor, reason, now]))
+
     # relays and duties
 
     async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None:
         await self.rows(
-            "SELECT redrive.register_1(%s, %s, %s, %s, %s, %s::text[], %s::boolean[], %s::json, %s, %s)",
+            "SELECT redrive.register_1(%s, %s, %s, %s, %s, %s::text[], %s::boolean[], %s::float8[], %s::integer[],"
+            " %s::json, %s, %s)",
             [
                 relay.worker,
                 relay.name,
@@ -275,6 +311,8 @@ class PostgresStore:
                 relay.version,
                 list(relay.destinations),
                 [name in relay.records for name in relay.destinations],
+                [relay.rates.get(name) for name in relay.destinations],
+                [relay.concurrency_limits.get(name) for name in relay.destinations],
                 json.dumps(dict(relay.policies)),
                 relay.suspects_only,
                 now,
@@ -285,10 +323,7 @@ class PostgresStore:
         self, worker: WorkerId, *, listener: str = "off", now: datetime | None = None
     ) -> Sequence[DestinationState]:
         rows = await self.rows("SELECT * FROM redrive.heartbeat_1(%s, %s, %s)", [worker, listener, now])
-        return [
-            DestinationState(name=name, paused=paused, pause_reason=reason, paused_by=by, paused_at=at)
-            for name, paused, reason, by, at in rows
-        ]
+        return [DestinationState(**dict(zip(_HEARD, row, strict=True))) for row in rows]
 
     async def deregister(self, worker: WorkerId) -> None:
         await self.rows("SELECT redrive.deregister_1(%s)", [worker])
@@ -334,6 +369,7 @@ class PostgresStore:
         return [HistoryEntry(*row) for row in rows]
 
 
+_HEARD = tuple(field.name for field in fields(DestinationState))  # the columns of heartbeat
 _HISTORY: LiteralString = (
     "SELECT attempt, verb, stage, version, settlement, answer, code, text, reference, result, closed, worker, actor,"
     " reason, claimed_at, completed_at, latency_ms, spent, due_at"

@@ -38,15 +38,22 @@ def columns(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:
 
 def claimed(rows: Sequence[Any], lease_seconds: float, *, alone: bool) -> Claimed:
     attempts = [_attempt(row, lease_seconds, alone) for row in rows if row[1] is not None]
-    more = sum(row[0] is None for row in rows)
-    return Claimed(attempts, expired=len(rows) - len(attempts) - more, more=bool(more))
+    if len(attempts) == len(rows):
+        return Claimed(attempts)
+    said = [row[2] for row in rows if row[0] is None]  # rows without a message: a destination, or nothing
+    return Claimed(
+        attempts,
+        expired=len(rows) - len(attempts) - len(said),
+        more=None in said,
+        held_back=frozenset(said) - {None},
+    )
 
 
 # The columns of the type redrive.claimed, in its order, as the fields of an attempt.
 _CLAIMED = (
     *("id", "number", "destination", "tenant", "kind", "key", "body", "content_type", "stage", "version", "spent"),
     *("lookups", "crashes", "claimed_at", "created_at", "headers", "order_by", "sequence", "in_doubt_since"),
-    *("down_since", "first_failed_at", "expired", "cancel_requested", "kept_answer", "earlier", "level"),
+    *("down_since", "first_failed_at", "expired", "cancel_requested", "kept_answer", "earlier", "level", "probe"),
 )
 _REFUSAL = len(_CLAIMED)  # the last column, of settle_delivered only
 

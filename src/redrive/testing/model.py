@@ -40,12 +40,14 @@ class ModelStore(Desk):
     ) -> Claimed:
         moment = self.at(now)
         heads = self._free_heads().values()
-        taken = {pending.id: pending for room in rooms for pending in self._due(room, heads, moment)}
-        return self._take(taken.values(), worker, alone=False, lease_seconds=lease_seconds, now=moment)
+        within, held_back = self._within_limits(rooms, lambda room: len(self._due(room, heads, moment)), moment)
+        taken = {pending.id: pending for room in within for pending in self._due(room, heads, moment)}
+        claimed = self._take(taken.values(), worker, alone=False, lease_seconds=lease_seconds, now=moment)
+        return replace(claimed, held_back=held_back)
 
     def _due(self, room: Room, free: Iterable[Pending], now: datetime) -> list[Pending]:
         """What fits into one room: heads of lanes in turn, and of the others the longest due."""
-        if self.is_paused(room.destination):
+        if not self.is_open(room.destination, now):
             return []
         unordered = (p for p in self._pending.values() if p.lane is None and _is_due(p, room, now))
         others = heapq.nsmallest(room.room, unordered, key=_by_due)
@@ -74,7 +76,7 @@ class ModelStore(Desk):
 
     def _due_suspects(self, destinations: Sequence[str], now: datetime) -> list[Pending]:
         """Unordered ones first; one of a lane only while it is its head."""
-        open_ones = {name for name in destinations if not self.is_paused(name)}
+        open_ones = {name for name in destinations if self.is_open(name, now) and self.has_room(name, now)}
         unordered = sorted((p for p in self._pending.values() if p.lane is None), key=_by_due)
         heads = sorted(self._free_heads().values(), key=lambda head: head.due_at)
         return [p for p in unordered + heads if p.suspect and p.due_at <= now and p.destination in open_ones]
@@ -82,15 +84,25 @@ class ModelStore(Desk):
     def _take(
         self, taken: Iterable[Pending], worker: WorkerId, *, alone: bool, lease_seconds: float, now: datetime
     ) -> Claimed:
+        leased: dict[str, list[MessageId]] = {}
         attempts, expired = [], 0
         for pending in taken:
-            move = transitions.claimed(pending, worker, alone=alone, lease_seconds=lease_seconds, now=now)
+            counted = self._destination(pending.destination).limited
+            move = transitions.claimed(
+                pending, worker, alone=alone, counted=counted, lease_seconds=lease_seconds, now=now
+            )
             self._move(pending.id, move)
             if isinstance(move.to, Lease):
+                leased.setdefault(pending.destination, []).append(pending.id)
                 attempts.append(self._attempt(move.to, expired=transitions.has_expired(pending, now)))
             else:
                 expired += 1
-        return Claimed(attempts, expired)
+        self._charge(leased, now)
+        return Claimed([replace(a, probe=self._is_probe(a)) for a in attempts], expired)
+
+    def _is_probe(self, attempt: Attempt) -> bool:
+        known = self._destination(attempt.destination)
+        return known.breaker == "half_open" and known.breaker_probe == attempt.id
 
     def _attempt(self, lease: Lease, *, expired: bool) -> Attempt:
         message = self._messages[lease.id]
@@ -206,7 +218,7 @@ class ModelStore(Desk):
         return [
             free[lane]
             for lane, destination in released.items()
-            if lane in free and not self.is_paused(destination) and lanes.may_follow(free[lane], destination, now)
+            if lane in free and self.hands_over(destination, now) and lanes.may_follow(free[lane], destination, now)
         ]
 
     def _settled_move(self, outcome: Outcome, now: datetime) -> Move | None:

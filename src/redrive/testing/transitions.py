@@ -71,6 +71,7 @@ class Lease(Carried):
     until: datetime
     lease_seconds: float
     alone: bool
+    counted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +99,10 @@ class Move(NamedTuple):
     row: HistoryEntry | None
 
 
-def claimed(pending: Pending, worker: WorkerId, *, alone: bool, lease_seconds: float, now: datetime) -> Move:
-    """To a lease; what has expired and may just end is closed instead."""
+def claimed(
+    pending: Pending, worker: WorkerId, *, alone: bool, counted: bool, lease_seconds: float, now: datetime
+) -> Move:
+    """To a lease; what has expired and may just end is closed instead. counted: its destination has limits."""
     if has_expired(pending, now) and may_just_end(pending):
         return expired(pending, now)
     until = now + timedelta(seconds=lease_seconds)
@@ -112,6 +115,7 @@ def claimed(pending: Pending, worker: WorkerId, *, alone: bool, lease_seconds: f
         until=until,
         lease_seconds=lease_seconds,
         alone=alone,
+        counted=counted,
     )
     return Move(lease, None)
 

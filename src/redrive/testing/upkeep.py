@@ -5,23 +5,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from redrive.message import WorkerId
-from redrive.ports import DestinationState, RelayInfo, duty_hold_seconds
+from redrive.message import MessageId, WorkerId
+from redrive.ports import DestinationState, Opened, RelayInfo, Room, duty_hold_seconds
+from redrive.testing import destinations
+from redrive.testing.destinations import Destination
 from redrive.testing.tables import START, Tables, milliseconds, require_actor_and_reason
 
 FIRST_WIDTH_SECONDS: Final = 7 * 86_400.0
 FIRST_AHEAD: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Destination:
-    state: DestinationState
-    has_record: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,7 @@ class Upkeep(Tables):
 
     server_started_at: datetime = START
     oldest_transaction_at: datetime | None = None
-    _destinations: dict[str, _Destination] = field(default_factory=dict, init=False, repr=False)
+    _destinations: dict[str, Destination] = field(default_factory=dict, init=False, repr=False)
     _relays: dict[WorkerId, _Relay] = field(default_factory=dict, init=False, repr=False)
     _duties: dict[str, _Duty] = field(default_factory=dict, init=False, repr=False)
     _ranges: list[tuple[datetime, datetime]] = field(default_factory=list, init=False, repr=False)
@@ -61,45 +57,131 @@ class Upkeep(Tables):
 
     async def pause(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool:
         require_actor_and_reason(actor, reason)
-        known = self._destination(destination)
-        if known.state.paused:
+        changed = destinations.paused(self._destination(destination), actor=actor, reason=reason, now=self.at(now))
+        if changed is not None:
+            self._destinations[destination] = changed
+        return changed is not None
+
+    async def resume(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool:
+        require_actor_and_reason(actor, reason)
+        if not self.is_paused(destination, now):
             return False
-        paused = DestinationState(
-            name=destination, paused=True, pause_reason=reason, paused_by=actor, paused_at=self.at(now)
-        )
-        self._destinations[destination] = replace(known, state=paused)
+        self._destinations[destination] = destinations.resumed(self._destination(destination))
         return True
 
-    async def resume(
+    async def pause_until(
+        self, destination: str, *, actor: str, seconds: float, now: datetime | None = None
+    ) -> float | None:
+        known = destinations.rested(self._destination(destination), actor=actor, seconds=seconds, now=self.at(now))
+        self._destinations[destination] = known
+        return known.pause_seconds(self.at(now))
+
+    async def open_breaker(
         self,
         destination: str,
         *,
-        actor: str,
-        reason: str,
-        now: datetime | None = None,  # noqa: ARG002 - the port's; only the audit would keep it
-    ) -> bool:
-        require_actor_and_reason(actor, reason)
-        if not self.is_paused(destination):
-            return False
-        known = self._destination(destination)
-        self._destinations[destination] = replace(known, state=_open(destination))
-        return True
+        claimed_at: datetime,
+        code: str,  # noqa: ARG002 - only people read it
+        cool_off_seconds: float,
+        cool_off_max_seconds: float,
+        now: datetime | None = None,
+    ) -> Opened:
+        before, moment = self._destination(destination), self.at(now)
+        known = destinations.opened(
+            before,
+            claimed_at=claimed_at,
+            cool_off_seconds=cool_off_seconds,
+            cool_off_max_seconds=cool_off_max_seconds,
+            now=moment,
+        )
+        self._destinations[destination] = known
+        left = 0.0 if known.breaker_until is None else (known.breaker_until - moment).total_seconds()
+        return Opened(known is not before, known.breaker_opened_at, max(left, 0.0))
 
-    def is_paused(self, destination: str) -> bool:
-        return self._destination(destination).state.paused
+    async def close_breaker(self, destination: str, *, claimed_at: datetime, now: datetime | None = None) -> bool:
+        before = self._destination(destination)
+        self._destinations[destination] = known = destinations.ramping(before, claimed_at=claimed_at, now=self.at(now))
+        return known is not before
+
+    async def half_open(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> str:
+        require_actor_and_reason(actor, reason)
+        known, moment = self._destinations.get(destination), self.at(now)
+        if known is None:
+            return "not_found"
+        paused = known.is_paused(moment)
+        if paused and (known.paused_until is None or known.pause_reason != destinations.RETRY_AFTER):
+            return "paused"
+        if known.breaker == "half_open" and known.breaker_probe in self._leases:
+            return "probing"
+        if known.breaker_state(moment) in ("closed", "ramping") and not paused:
+            return "flows"
+        if not any(p.destination == destination and p.due_at <= moment for p in self._pending.values()):
+            return "empty"
+        self._destinations[destination] = destinations.half_opened(known, now=moment)
+        return "done"
+
+    def is_paused(self, destination: str, now: datetime | None = None) -> bool:
+        return self._destination(destination).is_paused(self.at(now))
+
+    def is_open(self, destination: str, now: datetime | None = None) -> bool:
+        """Whether it may be sent to at all; its limits may still say no."""
+        return self._destination(destination).is_open(self.at(now))
+
+    def hands_over(self, destination: str, now: datetime) -> bool:
+        """Whether the next message of a lane may follow the last one at once."""
+        known = self._destination(destination)
+        return known.is_open(now) and not known.limited
+
+    def has_room(self, destination: str, now: datetime) -> bool:
+        """Whether its limits allow one more."""
+        known = self._destination(destination)
+        return not known.limited or destinations.allowed(known, self._leases, now) > 0
 
     def has_record(self, destination: str) -> bool:
         return self._destination(destination).has_record
 
-    def _destination(self, name: str) -> _Destination:
-        return self._destinations.get(name) or _Destination(_open(name))
+    def _destination(self, name: str) -> Destination:
+        return self._destinations.get(name) or Destination(name=name)
+
+    def _within_limits(
+        self, rooms: Sequence[Room], due: Callable[[Room], int], now: datetime
+    ) -> tuple[list[Room], frozenset[str]]:
+        """The rooms that a claim may fill, and the destinations for which more is due than may go."""
+        within, held_back = [], set()
+        for name, here in _by_destination(rooms).items():
+            known = self._destination(name)
+            if not known.limited:
+                within += here
+                continue
+            if not known.is_paused(now) and known.breaker_state(now) == "open":
+                held_back.add(name)
+            most = destinations.allowed(known, self._leases, now) if known.is_open(now) else 0
+            cut, more = destinations.shared(known, here, most, due)
+            within += cut
+            if more and known.is_open(now):
+                held_back.add(name)
+        return within, frozenset(held_back)
+
+    def _charge(self, taken: Mapping[str, Sequence[MessageId]], now: datetime) -> None:
+        for name, ids in taken.items():
+            known = self._destination(name)
+            if known.limited:
+                self._destinations[name] = destinations.charged(known, ids, now)
 
     # relays
 
     async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None:
         for name in relay.destinations:
-            known = self._destination(name)
-            self._destinations[name] = replace(known, has_record=name in relay.records)
+            self._destinations[name] = replace(
+                self._destination(name),
+                has_record=name in relay.records,
+                rate_per_second=relay.rates.get(name),
+                concurrency_limit=relay.concurrency_limits.get(name),
+            )
+        if relay.concurrency_limits:
+            for id, lease in self._leases.items():
+                if self._destination(lease.destination).limited:
+                    self._leases[id] = replace(lease, counted=True)
         first = self._relays.get(relay.worker)
         self._relays[relay.worker] = _Relay(first.info if first else relay, self.at(now))
 
@@ -110,7 +192,7 @@ class Upkeep(Tables):
         if relay is None:
             return []
         self._relays[worker] = replace(relay, seen_at=self.at(now), listener=listener)
-        return [self._destination(name).state for name in relay.info.destinations]
+        return [self._destination(name).heard(self.at(now)) for name in relay.info.destinations]
 
     async def doze(
         self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: datetime | None = None
@@ -186,8 +268,11 @@ class Upkeep(Tables):
         return "retired"
 
 
-def _open(name: str) -> DestinationState:
-    return DestinationState(name=name, paused=False)
+def _by_destination(rooms: Sequence[Room]) -> dict[str, list[Room]]:
+    found: dict[str, list[Room]] = {}
+    for room in rooms:
+        found.setdefault(room.destination, []).append(room)
+    return found
 
 
 def _is_held(duty: _Duty, now: datetime) -> bool:

@@ -164,6 +164,7 @@ CREATE TABLE redrive.lease (
     version          integer     NOT NULL,
     level            smallint    NOT NULL,
     alone            boolean     NOT NULL,
+    counted          boolean     NOT NULL DEFAULT false,
     cancel_requested boolean     NOT NULL,
     tenant           text        NOT NULL,
     destination      text        NOT NULL,
@@ -176,6 +177,8 @@ CREATE TABLE redrive.lease (
     kept_answer      json
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = false);
+-- Leases of destinations with limits, so that counting one destination's costs nothing to the others.
+CREATE INDEX lease_counted ON redrive.lease (destination) WHERE counted;
 -- One claim per lane at a time: what would overtake is an error.
 CREATE UNIQUE INDEX lease_lane ON redrive.lease (lane) WHERE lane IS NOT NULL;
 
@@ -287,22 +290,39 @@ CREATE TABLE redrive.replay_item (
 );
 CREATE INDEX replay_item_message ON redrive.replay_item (message_id);
 
--- What is known of a destination beyond one process: pause, breaker transitions, global limits.
+-- What is known of a destination beyond one process: pause, breaker, and the limits over all relays.
+-- limited: a claim must lock this row and count before it takes anything. Read by every claim, so it changes rarely;
+-- what changes with the claims is in `allowance`.
 CREATE TABLE redrive.destination (
-    name              text        PRIMARY KEY,
-    has_record        boolean     NOT NULL DEFAULT false,
-    paused_at         timestamptz,
-    paused_until      timestamptz,
-    paused_by         text,
-    pause_reason      text,
-    breaker           text        NOT NULL DEFAULT 'closed',
+    name               text        PRIMARY KEY,
+    has_record         boolean     NOT NULL DEFAULT false,
+    paused_at          timestamptz,
+    paused_until       timestamptz,
+    paused_by          text,
+    pause_reason       text,
+    breaker            text        NOT NULL DEFAULT 'closed',
     breaker_changed_at timestamptz,
-    concurrency_limit integer,
-    rate_per_second   float8,
-    rate_tokens       float8,
-    rate_at           timestamptz,
-    CONSTRAINT name_has_1_to_100_characters CHECK (char_length(name) BETWEEN 1 AND 100)
-);
+    breaker_until      timestamptz,
+    breaker_opened_at  timestamptz,
+    breaker_trips      integer     NOT NULL DEFAULT 0,
+    breaker_code       text,
+    breaker_probe      uuid,
+    concurrency_limit  integer,
+    rate_per_second    float8,
+    limited            boolean     GENERATED ALWAYS AS
+        (breaker <> 'closed' OR concurrency_limit IS NOT NULL OR rate_per_second IS NOT NULL) STORED,
+    CONSTRAINT name_has_1_to_100_characters CHECK (char_length(name) BETWEEN 1 AND 100),
+    CONSTRAINT breaker_is_a_state CHECK (breaker IN ('closed', 'open', 'half_open', 'ramping'))
+) WITH (fillfactor = 50);
+CREATE INDEX destination_limited ON redrive.destination (name) WHERE limited;
+-- What a destination with limits has left, written by the claims that use it up, behind the lock of its destination row.
+-- Not worth a WAL record: after a crash of the server every rate begins anew.
+CREATE UNLOGGED TABLE redrive.allowance (
+    destination text        PRIMARY KEY,
+    rate_room   float8      NOT NULL,
+    rate_at     timestamptz NOT NULL,
+    turns       bigint      NOT NULL
+) WITH (fillfactor = 50);
 
 -- Relays that live, and what they handle (G-29).
 CREATE TABLE redrive.relay (

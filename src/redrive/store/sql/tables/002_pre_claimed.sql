@@ -1,5 +1,6 @@
 -- What a claim returns: one row per message, everything that a handler needs (see verbs/claim.sql).
--- attempt is NULL for a message that was closed as expired instead. refusal is of settle_delivered, where it says why a claim
+-- attempt is NULL for a message that was closed as expired instead. probe: the one message that a destination gets whose breaker
+-- was open. refusal is of settle_delivered, where it says why a claim
 -- was not settled ('refused' or 'repeated').
 CREATE TYPE redrive.claimed AS (
     id               uuid,
@@ -28,5 +29,6 @@ CREATE TYPE redrive.claimed AS (
     kept_answer      json,
     earlier          json,
     level            smallint,
+    probe            boolean,
     refusal          text
 );

@@ -25,11 +25,20 @@ DECLARE
     v_levels       smallint[];
     v_rooms        integer[];
     v_shares       integer[];
+    v_limited      text[] := redrive.limited(p_destinations);
+    v_held_back    text[];
+    v_heads        tid[];
     v_rows         tid[];
     v_taken        bigint[];
     v_over         bigint[];
     v_more         boolean;
 BEGIN
+    IF v_limited IS NOT NULL THEN
+        SELECT w.rooms, w.held_back INTO p_rooms, v_held_back
+          FROM redrive.rooms_within_limits(p_destinations, p_levels, p_rooms, v_limited, v_now) w;
+        RETURN QUERY SELECT (jsonb_populate_record(NULL::redrive.claimed, jsonb_build_object('destination', h.name))).*
+                       FROM unnest(v_held_back) AS h(name);
+    END IF;
     SELECT array_agg(o.destination), array_agg(o.level), array_agg(o.room), array_agg(o.lane_share)
       INTO v_destinations, v_levels, v_rooms, v_shares
       FROM redrive.open_rooms(p_destinations, p_levels, p_rooms, v_now) o;
@@ -39,17 +48,13 @@ BEGIN
     IF 0 < ANY (v_shares) THEN
         SELECT array_agg(h.place) FILTER (WHERE h.place IS NOT NULL), array_agg(h.room) FILTER (WHERE h.place IS NOT NULL),
                array_agg(h.lane) FILTER (WHERE h.ended), bool_or(h.place IS NULL)
-          INTO v_rows, v_taken, v_over, v_more
+          INTO v_heads, v_taken, v_over, v_more
           FROM redrive.lane_heads(v_destinations, v_levels, v_shares, v_now) h;
         IF v_more THEN
             RETURN NEXT NULL;
         END IF;
-        IF v_rows IS NOT NULL THEN
-            RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, false, p_lease_seconds, v_now);
+        IF v_heads IS NOT NULL THEN
             v_rooms := redrive.rooms_left(v_rooms, v_taken);
-        END IF;
-        IF v_over IS NOT NULL THEN
-            PERFORM redrive.wake_lanes(v_over, v_now);  -- their heads had expired: they go on
         END IF;
     END IF;
     SELECT array_agg(due.place) INTO v_rows
@@ -62,8 +67,15 @@ BEGIN
          ORDER BY p.due_at, p.id
          LIMIT r.room
            FOR UPDATE SKIP LOCKED) due;
-    IF v_rows IS NOT NULL THEN
-        RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, false, p_lease_seconds, v_now);
+    v_rows := v_heads || v_rows;
+    IF v_rows IS NULL THEN
+        RETURN;
+    ELSIF v_limited IS NOT NULL THEN
+        PERFORM redrive.charge(v_rows, v_limited, v_now);
+    END IF;
+    RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, false, p_lease_seconds, v_now, v_limited);
+    IF v_over IS NOT NULL THEN
+        PERFORM redrive.wake_lanes(v_over, v_now);  -- their heads had expired: they go on
     END IF;
 END
 $body$;
@@ -118,13 +130,19 @@ CREATE OR REPLACE FUNCTION redrive.claim_suspect_1(
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
-    v_now  timestamptz := coalesce(p_now, clock_timestamp());
-    v_lane bigint;
-    v_over bigint[];
-    v_rows tid[];
+    v_now     timestamptz := coalesce(p_now, clock_timestamp());
+    v_limited text[] := redrive.limited(p_destinations);
+    v_locked  text[];
+    v_lane    bigint;
+    v_over    bigint[];
+    v_rows    tid[];
 BEGIN
     IF EXISTS (SELECT 1 FROM lease l WHERE l.worker = p_worker) THEN
         RETURN;
+    END IF;
+    IF v_limited IS NOT NULL THEN
+        v_locked := redrive.lock_destinations(v_limited);
+        p_destinations := redrive.with_room(p_destinations, v_limited, v_locked, v_now);
     END IF;
     v_rows := ARRAY(
         SELECT p.ctid
@@ -144,7 +162,10 @@ BEGIN
             EXIT WHEN v_rows IS NOT NULL;
         END LOOP;
     END IF;
-    RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, true, p_lease_seconds, v_now);
+    IF v_limited IS NOT NULL THEN
+        PERFORM redrive.charge(v_rows, v_limited, v_now);
+    END IF;
+    RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, true, p_lease_seconds, v_now, v_limited);
     IF v_over IS NOT NULL THEN
         PERFORM redrive.wake_lanes(v_over, v_now);
     END IF;
@@ -157,8 +178,12 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+    v_now     timestamptz := coalesce(p_now, clock_timestamp());
+    v_limited text[] := redrive.limited(p_destinations);
 BEGIN
+    IF v_limited IS NOT NULL THEN
+        p_destinations := redrive.with_room(p_destinations, v_limited, v_limited, v_now);
+    END IF;
     RETURN EXISTS (SELECT 1 FROM pending p
                     WHERE p.suspect AND p.lane IS NULL AND p.due_at <= v_now AND p.destination = ANY (p_destinations)
                       AND redrive.is_open(p.destination, v_now))
@@ -186,8 +211,9 @@ END
 $body$;
 
 -- take: the rows that a claim has locked, moved from pending to lease (or closed as expired), with all a handler needs.
+-- p_limited: destinations with limits, whose leases are counted.
 CREATE OR REPLACE FUNCTION redrive.take(
-    p_rows tid[], p_worker uuid, p_alone boolean, p_lease_seconds float8, p_now timestamptz
+    p_rows tid[], p_worker uuid, p_alone boolean, p_lease_seconds float8, p_now timestamptz, p_limited text[] DEFAULT NULL
 ) RETURNS SETOF redrive.claimed LANGUAGE plpgsql SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
@@ -196,20 +222,21 @@ BEGIN
     WITH taken AS (
         DELETE FROM pending p WHERE p.ctid = ANY (p_rows) RETURNING p.*
     ), judged AS (
-        -- In doubt it is looked up first, with an answer kept it is recorded: neither just ends.
-        SELECT t.*, t.expired AND t.in_doubt_since IS NULL AND t.kept_answer IS NULL AS ended
-          FROM (SELECT x.*, x.expires_at IS NOT NULL AND x.expires_at <= p_now AS expired FROM taken x) t
+        SELECT x.*, x.expires_at IS NOT NULL AND x.expires_at <= p_now AS expired,
+               redrive.just_ends(x.expires_at, x.in_doubt_since, x.kept_answer, p_now) AS ended,
+               coalesce(x.destination = ANY (p_limited), false) AS counted
+          FROM taken x
     ), closed AS (
         INSERT INTO attempt (message_id, completed_at, attempt, spent, version, verb, tenant, destination, stage, closed)
         SELECT j.id, p_now, j.attempt, j.spent, j.version, 'expire', j.tenant, j.destination, j.stage, 'expired'
           FROM judged j WHERE j.ended
     ), leased AS (
         INSERT INTO lease (id, until, claimed_at, due_at, worker, lane, sequence, lease_seconds, attempt, spent, lookups,
-                           crashes, version, level, alone, cancel_requested, tenant, destination, stage, expires_at,
-                           in_doubt_since, down_since, first_failed_at, policy_version, kept_answer)
+                           crashes, version, level, alone, counted, cancel_requested, tenant, destination, stage,
+                           expires_at, in_doubt_since, down_since, first_failed_at, policy_version, kept_answer)
         SELECT j.id, p_now + make_interval(secs => p_lease_seconds), p_now, j.due_at, p_worker, j.lane, j.sequence,
                p_lease_seconds, j.attempt + 1, j.spent, j.lookups, j.crashes, j.version, j.level, p_alone,
-               j.cancel_requested, j.tenant, j.destination, j.stage, j.expires_at, j.in_doubt_since, j.down_since,
+               j.counted, j.cancel_requested, j.tenant, j.destination, j.stage, j.expires_at, j.in_doubt_since, j.down_since,
                j.first_failed_at, j.policy_version, j.kept_answer
           FROM judged j WHERE NOT j.ended
     )
@@ -222,7 +249,10 @@ BEGIN
                 ELSE m.content_type END,
            j.stage, j.version, j.spent, j.lookups, j.crashes, p_now, m.created_at, m.headers, m.order_by, j.sequence,
            j.in_doubt_since, j.down_since, j.first_failed_at, j.expired, j.cancel_requested, j.kept_answer,
-           CASE WHEN j.attempt > 0 THEN redrive.earlier_attempts(j.id) END, j.level, NULL::text
+           CASE WHEN j.attempt > 0 THEN redrive.earlier_attempts(j.id) END, j.level,
+           CASE WHEN j.counted THEN (SELECT d.breaker = 'half_open' AND d.breaker_probe = j.id FROM destination d
+                                      WHERE d.name = j.destination) ELSE false END,
+           NULL::text
       FROM judged j
      CROSS JOIN LATERAL (SELECT * FROM message x WHERE x.id = j.id OFFSET 0) m;
 END
@@ -248,10 +278,13 @@ BEGIN
 END
 $body$;
 
--- is_open: whether a destination may be sent to now, as far as the database knows.
+-- is_open: whether a destination may be sent to now, as far as a look without a lock can tell: its limits may still say no.
 CREATE OR REPLACE FUNCTION redrive.is_open(p_destination text, p_now timestamptz) RETURNS boolean LANGUAGE plpgsql STABLE
 AS $body$
 BEGIN
-    RETURN NOT redrive.is_paused(p_destination, p_now);
+    RETURN NOT EXISTS (SELECT 1 FROM redrive.destination d
+                        WHERE d.name = p_destination
+                          AND ((d.paused_at IS NOT NULL AND (d.paused_until IS NULL OR d.paused_until > p_now))
+                               OR (d.breaker = 'open' AND d.breaker_until > p_now)));
 END
 $body$;

@@ -1,5 +1,5 @@
 -- pause, resume: whether a destination is claimed for. True when it changed something. An operator's act, or a relay's
--- own (reason 'bug'); both are audited.
+-- own (reason 'bug'); both are audited. What a Retry-After paused (`pause_until`) a person may pause or resume.
 -- Locks: the destination row, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.pause_1(
     p_destination text, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
@@ -10,7 +10,7 @@ DECLARE
 BEGIN
     INSERT INTO destination (name) VALUES (p_destination) ON CONFLICT DO NOTHING;
     UPDATE destination d SET paused_at = v_now, paused_until = NULL, paused_by = p_actor, pause_reason = p_reason
-     WHERE d.name = p_destination AND d.paused_at IS NULL;
+     WHERE d.name = p_destination AND (d.paused_at IS NULL OR d.paused_until IS NOT NULL);
     IF NOT FOUND THEN
         RETURN false;
     END IF;
@@ -28,7 +28,7 @@ DECLARE
     v_before text;
 BEGIN
     SELECT d.pause_reason INTO v_before FROM destination d
-     WHERE d.name = p_destination AND d.paused_at IS NOT NULL FOR UPDATE;
+     WHERE d.name = p_destination AND d.paused_at IS NOT NULL AND (d.paused_until IS NULL OR d.paused_until > v_now) FOR UPDATE;
     IF NOT FOUND THEN
         RETURN false;
     END IF;

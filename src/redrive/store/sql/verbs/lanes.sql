@@ -146,14 +146,15 @@ END
 $body$;
 
 -- next_heads: of lanes whose message has just been delivered, the heads that the same relay may have at once: of the same
--- destination (p_destinations[i] is that of p_lanes[i]), which nothing holds back, due, not expired, no suspect.
+-- destination (p_destinations[i] is that of p_lanes[i]), which nothing holds back and nothing limits, due, not expired, no
+-- suspect.
 -- The caller has locked the lanes, in an earlier statement.
 CREATE OR REPLACE FUNCTION redrive.next_heads(p_lanes bigint[], p_destinations text[], p_now timestamptz)
 RETURNS tid[] LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
 AS $body$
 DECLARE
     v_open text[] := ARRAY(SELECT d.name FROM (SELECT DISTINCT u.name FROM unnest(p_destinations) AS u(name)) d
-                            WHERE redrive.is_open(d.name, p_now));
+                            WHERE redrive.is_open(d.name, p_now) AND redrive.limited(ARRAY[d.name]) IS NULL);
     v_last jsonb  := jsonb_object(p_lanes::text[], p_destinations);  -- looked up by lane: a join of the two is quadratic
 BEGIN
     RETURN ARRAY(

@@ -1,16 +1,29 @@
 -- register, heartbeat, deregister: which relays live and what they handle (G-29).
+-- p_records, p_rates, p_concurrency_limits: of each destination whether it records, and its limits over all relays; what the
+-- last relay says counts. What is in flight when a limit is new counts too.
+-- Locks: destination rows in name order; leases with SKIP LOCKED.
 CREATE OR REPLACE FUNCTION redrive.register_1(
     p_worker uuid, p_name text, p_host text, p_pid integer, p_version text, p_destinations text[], p_records boolean[],
-    p_policies json, p_suspects_only boolean, p_now timestamptz DEFAULT NULL
+    p_rates float8[], p_concurrency_limits integer[], p_policies json, p_suspects_only boolean, p_now timestamptz DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
 AS $body$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
-    INSERT INTO destination (name, has_record)
-    SELECT d.name, d.has_record FROM unnest(p_destinations, p_records) AS d(name, has_record) ORDER BY d.name
-    ON CONFLICT (name) DO UPDATE SET has_record = excluded.has_record
-     WHERE destination.has_record IS DISTINCT FROM excluded.has_record;
+    INSERT INTO destination (name, has_record, rate_per_second, concurrency_limit)
+    SELECT d.name, d.has_record, d.rate, d.concurrency_limit
+      FROM unnest(p_destinations, p_records, p_rates, p_concurrency_limits) AS d(name, has_record, rate, concurrency_limit)
+     ORDER BY d.name
+    ON CONFLICT (name) DO UPDATE SET has_record = excluded.has_record, rate_per_second = excluded.rate_per_second,
+                                     concurrency_limit = excluded.concurrency_limit
+     WHERE (destination.has_record, destination.rate_per_second, destination.concurrency_limit)
+           IS DISTINCT FROM (excluded.has_record, excluded.rate_per_second, excluded.concurrency_limit);
+    IF num_nonnulls(VARIADIC p_concurrency_limits) > 0 THEN
+        UPDATE lease x SET counted = true WHERE x.ctid = ANY (ARRAY(
+            SELECT l.ctid FROM lease l
+             WHERE NOT l.counted AND l.destination = ANY (ARRAY(SELECT d.name FROM destination d WHERE d.limited))
+               FOR UPDATE SKIP LOCKED));
+    END IF;
     INSERT INTO relay (worker, name, host, pid, version, destinations, policies, suspects_only, started_at, seen_at)
     VALUES (p_worker, p_name, p_host, p_pid, p_version, p_destinations, p_policies, p_suspects_only, v_now, v_now)
     ON CONFLICT (worker) DO UPDATE SET seen_at = v_now, stopping = false;
@@ -18,9 +31,11 @@ END
 $body$;
 
 -- Returns what the database says about the destinations of this relay. A relay whose row is gone registers again.
--- p_listener: whether it hears the doorbell (listening, reconnecting, deaf or off).
+-- p_listener: whether it hears the doorbell (listening, reconnecting, deaf or off). pause_seconds: how much longer the pause
+-- lasts, NULL = until somebody resumes it.
 CREATE OR REPLACE FUNCTION redrive.heartbeat_1(p_worker uuid, p_listener text, p_now timestamptz DEFAULT NULL)
-RETURNS TABLE (name text, paused boolean, pause_reason text, paused_by text, paused_at timestamptz)
+RETURNS TABLE (name text, paused boolean, pause_reason text, paused_by text, paused_at timestamptz, pause_seconds float8,
+               breaker text, breaker_opened_at timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
 AS $body$
 #variable_conflict use_column
@@ -28,9 +43,16 @@ DECLARE
     v_now          timestamptz := coalesce(p_now, clock_timestamp());
     v_destinations text[];
 BEGIN
-    UPDATE relay r SET seen_at = v_now, listener = p_listener WHERE r.worker = p_worker RETURNING r.destinations INTO v_destinations;
-    RETURN QUERY SELECT d.name, redrive.is_paused(d.name, v_now), d.pause_reason, d.paused_by, d.paused_at
-                   FROM destination d WHERE d.name = ANY (v_destinations);
+    UPDATE relay r SET seen_at = v_now, listener = p_listener WHERE r.worker = p_worker
+    RETURNING r.destinations INTO v_destinations;
+    RETURN QUERY
+    SELECT d.name, p.paused, CASE WHEN p.paused THEN d.pause_reason END, CASE WHEN p.paused THEN d.paused_by END,
+           CASE WHEN p.paused THEN d.paused_at END,
+           CASE WHEN p.paused THEN extract(epoch FROM d.paused_until - v_now)::float8 END,
+           redrive.breaker_state(d.breaker, d.breaker_until, v_now), d.breaker_opened_at
+      FROM destination d
+     CROSS JOIN LATERAL (SELECT redrive.is_paused(d.name, v_now) AS paused) p
+     WHERE d.name = ANY (v_destinations);
 END
 $body$;
 

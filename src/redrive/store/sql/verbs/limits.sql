@@ -1,0 +1,209 @@
+-- What the limits of destinations leave of a claim's rooms (G-25): global concurrency, rate over all relays, breaker.
+-- A destination with limits is counted behind the lock of its row, in a statement of its own after the lock: two claims never
+-- see the same room. Whoever finds the row locked has no room now, and asks again in a moment. A destination without limits
+-- and with a closed breaker costs a claim one look at an index in which it is not.
+-- Everything here is called by verbs; nothing is called from outside.
+
+-- limited: those of these destinations that have limits, or a breaker that is not closed; NULL where none has.
+-- Relies on: destination_limited.
+CREATE OR REPLACE FUNCTION redrive.limited(p_destinations text[]) RETURNS text[]
+LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    RETURN (SELECT array_agg(d.name) FROM destination d WHERE d.limited AND d.name = ANY (p_destinations));
+END
+$body$;
+
+-- rooms_within_limits: the rooms of a claim, those of limited destinations cut down to what may go out now. The levels of a
+-- destination share what it may have by turns, 6:3:1, and what one has no use for goes to the others. held_back: destinations
+-- for which more is due than may go.
+-- Locks: the limited destinations that have something due, with SKIP LOCKED.
+CREATE OR REPLACE FUNCTION redrive.rooms_within_limits(
+    p_destinations text[], p_levels smallint[], p_rooms integer[], p_limited text[], p_now timestamptz,
+    OUT rooms integer[], OUT held_back text[]
+) LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_due    text[];
+    v_locked text[];
+BEGIN
+    v_due := ARRAY(
+        SELECT DISTINCT r.destination
+          FROM unnest(p_destinations, p_levels, p_rooms) AS r(destination, level, room)
+         WHERE r.destination = ANY (p_limited) AND r.room > 0 AND redrive.is_open(r.destination, p_now)
+           AND redrive.due(r.destination, r.level, 1, p_now) > 0);
+    v_locked := redrive.lock_destinations(v_due);
+    WITH asked AS MATERIALIZED (
+        SELECT r.* FROM unnest(p_destinations, p_levels, p_rooms) WITH ORDINALITY AS r(destination, level, room, n)
+    ), open AS MATERIALIZED (
+        SELECT r.*, o.turns, least(o.allowed, sum(r.room) OVER (PARTITION BY r.destination))::integer AS allowed
+          FROM asked r
+         CROSS JOIN LATERAL (SELECT redrive.allowed(d, p_now) AS allowed,
+                                    coalesce((SELECT a.turns FROM allowance a WHERE a.destination = d.name), 0) AS turns
+                               FROM destination d WHERE d.name = r.destination AND d.name = ANY (v_locked) OFFSET 0) o
+         WHERE r.room > 0
+    ), ranked AS MATERIALIZED (
+        SELECT o.n, o.destination, o.allowed,
+               row_number() OVER (PARTITION BY o.destination
+                                  ORDER BY k > redrive.turns_of(o.level, o.turns, o.allowed),
+                                           k / redrive.turns_of(o.level, 0, 10)::float8, o.level) AS rank
+          FROM open o
+         CROSS JOIN LATERAL generate_series(1, redrive.due(o.destination, o.level, least(o.room, o.allowed + 1), p_now)) AS k
+    ), given AS (
+        SELECT g.n, sum(g.room)::integer AS room
+          FROM (SELECT r.n, CASE WHEN r.destination = ANY (p_limited) THEN 0 ELSE r.room END AS room FROM asked r
+                UNION ALL
+                SELECT r.n, 1 FROM ranked r WHERE r.rank <= r.allowed) g
+         GROUP BY g.n
+    )
+    SELECT array_agg(g.room ORDER BY g.n),
+           ARRAY(SELECT DISTINCT r.destination FROM ranked r WHERE r.rank > r.allowed
+                 UNION
+                 SELECT x.name FROM unnest(v_due) AS x(name) WHERE x.name <> ALL (v_locked)
+                 UNION
+                 SELECT d.name FROM destination d
+                  WHERE d.name = ANY (p_limited) AND d.breaker = 'open' AND d.breaker_until > p_now)
+      INTO rooms, held_back FROM given g;
+END
+$body$;
+
+CREATE OR REPLACE FUNCTION redrive.lock_destinations(p_names text[]) RETURNS text[]
+LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    RETURN ARRAY(SELECT d.name FROM destination d WHERE d.name = ANY (p_names) ORDER BY d.name FOR UPDATE SKIP LOCKED);
+END
+$body$;
+
+-- due: how many messages and lanes of one destination and level are due, counted up to a bound.
+-- Relies on: pending_due, lane_wake_due.
+CREATE OR REPLACE FUNCTION redrive.due(p_destination text, p_level smallint, p_bound integer, p_now timestamptz) RETURNS integer
+LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    RETURN (SELECT count(*)
+              FROM ((SELECT 1 FROM pending p
+                      WHERE p.destination = p_destination AND p.level = p_level
+                        AND p.lane IS NULL AND NOT p.suspect AND p.due_at <= p_now
+                      ORDER BY p.due_at, p.id LIMIT p_bound)
+                    UNION ALL
+                    (SELECT 1 FROM lane_wake w
+                      WHERE w.destination = p_destination AND w.level = p_level AND w.due_at <= p_now
+                      ORDER BY w.due_at, w.lane LIMIT p_bound)
+                    LIMIT p_bound) one);
+END
+$body$;
+
+-- turns_of: how many of the next p_count turns after the first p_turns belong to a level; of ten, six, three and one.
+CREATE OR REPLACE FUNCTION redrive.turns_of(p_level smallint, p_turns bigint, p_count bigint) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE
+AS $body$
+DECLARE
+    c_turns CONSTANT smallint[] := '{0, 1, 0, 0, 1, 0, 2, 0, 1, 0}';
+BEGIN
+    RETURN p_count / 10 * (ARRAY[6, 3, 1])[p_level + 1]
+         + (SELECT count(*) FROM generate_series(p_turns, p_turns + p_count % 10 - 1) AS t WHERE c_turns[t % 10 + 1] = p_level);
+END
+$body$;
+
+-- allowed: how many more messages of one destination may go out now. To be believed only where its row was locked in an
+-- earlier statement. While its breaker is half open one probe, until its claim has ended; while it ramps, twice as many in
+-- flight every second.
+-- Relies on: lease's primary key, lease_counted.
+CREATE OR REPLACE FUNCTION redrive.allowed(d redrive.destination, p_now timestamptz) RETURNS integer
+LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_allowed float8 := 1e6;
+BEGIN
+    CASE redrive.breaker_state(d.breaker, d.breaker_until, p_now)
+    WHEN 'closed' THEN
+        NULL;
+    WHEN 'open' THEN
+        RETURN 0;
+    WHEN 'half_open' THEN
+        v_allowed := CASE WHEN d.breaker = 'half_open' AND EXISTS (SELECT 1 FROM lease l WHERE l.id = d.breaker_probe)
+                          THEN 0 ELSE 1 END;
+    WHEN 'ramping' THEN
+        v_allowed := power(2, floor(extract(epoch FROM p_now - d.breaker_changed_at)::float8))
+                   - (SELECT count(*) FROM lease l
+                       WHERE l.counted AND l.destination = d.name AND l.claimed_at > d.breaker_opened_at);
+    END CASE;
+    IF d.concurrency_limit IS NOT NULL THEN
+        v_allowed := least(v_allowed, d.concurrency_limit
+                                    - (SELECT count(*) FROM lease l WHERE l.counted AND l.destination = d.name));
+    END IF;
+    IF d.rate_per_second IS NOT NULL THEN
+        v_allowed := least(v_allowed, redrive.rate_room(d.name, d.rate_per_second, p_now));
+    END IF;
+    RETURN greatest(floor(v_allowed), 0);
+END
+$body$;
+
+-- rate_room: how many messages a rate has saved up, at most one second's worth, and room for one at least. A clock that was set
+-- back gives no more than that either, and stops nothing.
+CREATE OR REPLACE FUNCTION redrive.rate_room(p_destination text, p_rate float8, p_now timestamptz) RETURNS float8
+LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_saved float8 := (SELECT a.rate_room + abs(extract(epoch FROM p_now - a.rate_at)::float8) * p_rate
+                         FROM allowance a WHERE a.destination = p_destination);
+BEGIN
+    RETURN least(greatest(p_rate, 1), v_saved);
+END
+$body$;
+
+-- charge: what a claim is about to take of limited destinations, which it has locked. What has expired is closed, and costs
+-- nothing. A breaker that lets its probe out is half open from here on; one whose ramp is over is closed.
+CREATE OR REPLACE FUNCTION redrive.charge(p_rows tid[], p_limited text[], p_now timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v record;
+BEGIN
+    FOR v IN
+        SELECT d.name, d.rate_per_second, redrive.breaker_state(d.breaker, d.breaker_until, p_now) AS breaker,
+               d.breaker AS breaker_before, t.taken, t.first
+          FROM (SELECT p.destination, count(*) AS taken, (array_agg(p.id))[1] AS first
+                  FROM pending p
+                 WHERE p.ctid = ANY (p_rows) AND p.destination = ANY (p_limited)
+                   AND NOT redrive.just_ends(p.expires_at, p.in_doubt_since, p.kept_answer, p_now)
+                 GROUP BY p.destination) t
+         CROSS JOIN LATERAL (SELECT * FROM destination x WHERE x.name = t.destination) d
+    LOOP
+        INSERT INTO allowance AS a (destination, rate_room, rate_at, turns)
+        VALUES (v.name, coalesce(redrive.rate_room(v.name, v.rate_per_second, p_now), 0) - v.taken, p_now, v.taken)
+        ON CONFLICT (destination) DO UPDATE
+            SET rate_room = excluded.rate_room, rate_at = excluded.rate_at, turns = a.turns + excluded.turns;
+        IF v.breaker = 'half_open' THEN
+            UPDATE destination d SET breaker = 'half_open', breaker_probe = v.first, breaker_changed_at = p_now, breaker_until = NULL
+             WHERE d.name = v.name;
+        ELSIF v.breaker = 'closed' AND v.breaker_before <> 'closed' THEN
+            UPDATE destination d
+               SET breaker = 'closed', breaker_changed_at = d.breaker_until, breaker_until = NULL, breaker_trips = 0
+             WHERE d.name = v.name;
+        END IF;
+    END LOOP;
+END
+$body$;
+
+-- just_ends: whether a message that is claimed now is closed as expired instead. In doubt it is looked up first, with an answer
+-- kept it is recorded: neither just ends.
+CREATE OR REPLACE FUNCTION redrive.just_ends(
+    p_expires_at timestamptz, p_in_doubt_since timestamptz, p_kept_answer json, p_now timestamptz
+) RETURNS boolean LANGUAGE sql IMMUTABLE
+AS $body$
+    SELECT coalesce(p_expires_at <= p_now, false) AND p_in_doubt_since IS NULL AND p_kept_answer IS NULL
+$body$;
+
+-- with_room: of these destinations those that are not limited, and of the limited ones that are named those that have room for
+-- one more message. Only where their rows are locked can that be believed.
+CREATE OR REPLACE FUNCTION redrive.with_room(p_destinations text[], p_limited text[], p_named text[], p_now timestamptz)
+RETURNS text[] LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    RETURN ARRAY(SELECT n.name FROM unnest(p_destinations) AS n(name) WHERE n.name <> ALL (p_limited)
+                 UNION ALL
+                 SELECT d.name FROM destination d WHERE d.name = ANY (p_named) AND redrive.allowed(d, p_now) > 0);
+END
+$body$;
