@@ -26,6 +26,7 @@ WITHOUT: Final = {
     "enqueue_1": (SETTINGS, "inserts rows and reads none; what a duplicate reads is in holder_of, which has them"),
     "forget_relays_1": (SETTINGS, FEW_ROWS),
     "heartbeat_1": (SETTINGS, FEW_ROWS),
+    "is_paused": (SETTINGS, FEW_ROWS),
     "make_partition": (SETTINGS, "makes tables, and reads none"),
     "make_partitions_1": (SETTINGS, FEW_ROWS),
     "open_breaker_1": (SETTINGS, FEW_ROWS),
@@ -37,6 +38,7 @@ WITHOUT: Final = {
     "refuse_message": (SETTINGS, "says what is wrong with its arguments, and reads nothing"),
     "register_1": (SETTINGS, FEW_ROWS),
     "resume_1": (SETTINGS, FEW_ROWS),
+    "ring": (SETTINGS - {"enable_seqscan=off"}, "a row for each relay that sleeps, by its only index"),
     "retire_1": (SETTINGS, "once a range; its three probes are ranges of primary keys"),
 }
 _FUNCTIONS = """
