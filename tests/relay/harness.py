@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 from typing import Any, Final
 from uuid import UUID
@@ -20,6 +21,7 @@ from redrive.ports import RelayInfo, Store
 from redrive.relay.limits import RelayLimits
 from redrive.relay.loop import Relay, new_worker
 from redrive.relay.run import RelayProcess, SystemClock, run_relay
+from redrive.store import line
 from redrive.store.postgres import PostgresStore
 
 SECONDS_MAX: Final = 20.0
@@ -74,7 +76,16 @@ class Seen:
 class Running:
     """One relay of a test."""
 
-    def __init__(self, store: Store, app: App, seen: Seen, *, suspects_only: bool = False, **limits: Any) -> None:
+    def __init__(
+        self,
+        store: Store,
+        app: App,
+        seen: Seen,
+        *,
+        suspects_only: bool = False,
+        listen_dsn: str | None = None,
+        **limits: Any,
+    ) -> None:
         self.seen = seen
         self.worker: WorkerId = new_worker(Random())
         self.limits = RelayLimits(**{**QUICK, **limits})
@@ -86,6 +97,7 @@ class Running:
             clock=SystemClock(),
             random=Random(),
             events=seen.events,
+            open_line=partial(line.opened, listen_dsn, self.worker) if listen_dsn else None,
         )
         self.task = asyncio.create_task(self.relay.run())
 
@@ -114,8 +126,9 @@ def _info(worker: WorkerId, app: App, *, suspects_only: bool) -> RelayInfo:
 
 
 @asynccontextmanager
-async def relaying(store: Store, app: App, **limits: Any) -> AsyncIterator[Running]:
-    running = Running(store, app, Seen(), **limits)
+async def relaying(store: Store, app: App, *, seen: Seen | None = None, **options: Any) -> AsyncIterator[Running]:
+    """options: of `Running`, and of `RelayLimits`."""
+    running = Running(store, app, seen or Seen(), **options)
     try:
         yield running
     finally:

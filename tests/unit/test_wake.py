@@ -39,3 +39,29 @@ def test_finding_something_starts_the_short_steps_again() -> None:
 def test_no_pause_is_longer_than_the_poll(poll_seconds: float, looks: int) -> None:
     pauses = _pauses(Wake(poll_seconds), looks)
     assert all(0 < pause <= poll_seconds + 1e-6 for pause in pauses)
+
+
+def test_a_call_is_a_reason_to_look_at_once() -> None:
+    wake = Wake(60.0)
+    _pauses(wake, 7)
+    assert not wake.is_due(10.0)
+    wake.call(10.0)
+    assert wake.is_due(10.0)
+
+
+def test_a_call_during_a_look_is_not_forgotten_when_that_finds_nothing() -> None:
+    """The look may have begun before what it was called for."""
+    wake = Wake(60.0)
+    wake.call(10.0)
+    wake.found_nothing(11.0, asked_at=9.0)
+    assert wake.is_due(11.0)
+    wake.found_nothing(13.0, asked_at=12.0)
+    assert not wake.is_due(13.0)
+
+
+def test_after_all_was_found_the_next_look_is_the_first_short_step_away() -> None:
+    wake = Wake(60.0)
+    _pauses(wake, 7)
+    wake.found_all(100.0, asked_at=99.0)
+    assert wake.look_at == pytest.approx(100.01)
+    assert _pauses(wake, 2) == pytest.approx([0.025, 0.05])

@@ -1,0 +1,42 @@
+"""A relay that was killed in its sleep: producers ring for it a little longer, and then no more (G-08)."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from redrive.prove.stage import Stage
+from redrive.relay.idle import MARGIN_SECONDS
+from tests.crash.lives import enqueue, stop, wait_count
+from tests.support.bells import Ear
+
+pytestmark = pytest.mark.req("G-08")
+
+POLL_SECONDS = 0.25
+ASLEEP = "SELECT count(*) FROM redrive.doorbell WHERE idle_until > clock_timestamp()"
+RING_AT = "SELECT redrive.ring(NULL, clock_timestamp() + make_interval(secs => %s))"
+
+
+def test_a_relay_that_was_killed_is_rung_no_longer_than_its_sleep(stage: Stage, database: str) -> None:
+    stage.observe()
+    relay = stage.relay(only=["prove-resend"], limits={"poll_seconds": POLL_SECONDS})
+    assert stage.wait(lambda: stage.value(ASLEEP) == 1, seconds=20), "it never lay down"
+    relay.signal(signal.SIGKILL)
+    relay.wait(10)
+    with Ear(database) as ear:
+        stage.rows(RING_AT, POLL_SECONDS + MARGIN_SECONDS)
+        assert ear.rings() == 0
+    assert stage.value("SELECT count(*) FROM redrive.relay") == 1  # it could not take its leave
+
+
+def test_another_relay_hears_what_the_dead_one_is_rung_for(stage: Stage) -> None:
+    stage.observe()
+    dead = stage.relay("dead", only=["prove-resend"], limits={"poll_seconds": 60.0})
+    other = stage.relay("other", only=["prove-resend"], limits={"poll_seconds": 60.0})
+    assert stage.wait(lambda: stage.value(ASLEEP) == 2, seconds=20), "they never lay down"
+    dead.signal(signal.SIGKILL)
+    dead.wait(10)
+    enqueue(stage, "news", "prove-resend", count=3)
+    wait_count(stage, "closed", 3)
+    assert stop(other) == 0
