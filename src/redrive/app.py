@@ -105,7 +105,7 @@ def _check_limits(name: str, global_concurrency: int | None, rate: float | None)
             f"global_concurrency of {name!r} is {limit!r};"
             f" it must be a whole number from 1 to {GLOBAL_CONCURRENCY_MAX}, or None."
         )
-    if rate is not None and (isinstance(rate, bool) or not RATE_MIN <= rate <= RATE_MAX):
+    if rate is not None and (type(rate) not in (int, float) or not RATE_MIN <= rate <= RATE_MAX):
         raise InvalidValue(
             f"rate of {name!r} is {rate!r}; it must be between {RATE_MIN} and {RATE_MAX:.0f} per second, or None."
         )

@@ -172,7 +172,18 @@ async def test_a_clock_that_is_set_back_stops_no_rate(store: Subject) -> None:
     for _ in range(40):
         enqueue(store)
     assert len(await claim(store, now=at(3600))) == 10
-    assert 1 <= len(await claim(store, now=at(1))) <= 10
+    assert len(await claim(store, now=at(1))) == 10
+
+
+async def test_claims_that_overtake_each_other_at_the_lock_save_up_nothing(store: Subject) -> None:
+    await register(store, rate=1000)
+    for _ in range(1050):
+        enqueue(store)
+    assert len(await claim(store, room=2000, now=at(0.1))) == 1000
+    assert await claim(store, now=at(0.05)) == []
+    assert len(await claim(store, now=at(0.12))) == 20
+    assert await claim(store, now=at(0.11)) == []
+    assert len(await claim(store, now=at(0.13))) == 10
 
 
 async def test_the_tighter_of_rate_and_concurrency_holds(store: Subject) -> None:

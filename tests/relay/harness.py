@@ -20,7 +20,7 @@ from redrive.message import MessageId, WorkerId
 from redrive.ports import RelayInfo, Store
 from redrive.relay.limits import RelayLimits
 from redrive.relay.loop import Relay, new_worker
-from redrive.relay.run import RelayProcess, SystemClock, run_relay
+from redrive.relay.run import RelayProcess, SystemClock, declared, run_relay
 from redrive.store import line
 from redrive.store.postgres import PostgresStore
 
@@ -119,8 +119,7 @@ def _info(worker: WorkerId, app: App, *, suspects_only: bool) -> RelayInfo:
         host="here",
         pid=1,
         version="0",
-        destinations=sorted(app.destinations),
-        records=[name for name, destination in app.destinations.items() if destination.record is not None],
+        **declared(app.destinations),
         suspects_only=suspects_only,
     )
 

@@ -14,7 +14,7 @@ from redrive.answers import Absent, LookupAnswer
 from redrive.app import DESTINATIONS_MAX, ENGINE_DUTIES, App, Destination, Duty
 from redrive.errors import InvalidValue, NotFound
 from redrive.message import Attempt
-from redrive.policy import Rules, Settlement
+from redrive.policy import Breaker, Rules, Settlement
 from redrive.ports import Store
 from redrive.recover.duties import engine_duties
 from redrive.system import System
@@ -87,6 +87,52 @@ def test_concurrency_within_its_bounds_is_accepted(concurrency: int) -> None:
 def test_any_other_concurrency_is_refused(concurrency: Any) -> None:
     with pytest.raises(InvalidValue, match=f"concurrency of 'mail' is {concurrency!r}; it must be"):
         declare(concurrency=concurrency)
+
+
+@pytest.mark.req("G-25")
+@pytest.mark.parametrize("limit", [1, 100_000, None])
+def test_global_concurrency_within_its_bounds_is_accepted(limit: int | None) -> None:
+    assert declare(global_concurrency=limit).global_concurrency == limit
+
+
+@pytest.mark.req("G-25")
+@pytest.mark.parametrize("limit", [0, -1, 100_001, 2.5, "5", True])
+def test_any_other_global_concurrency_is_refused(limit: Any) -> None:
+    with pytest.raises(InvalidValue, match=f"global_concurrency of 'mail' is {limit!r}; it must be"):
+        declare(global_concurrency=limit)
+
+
+@pytest.mark.req("G-25")
+@pytest.mark.parametrize("rate", [0.001, 50, 100_000.0, None])
+def test_a_rate_within_its_bounds_is_accepted(rate: float | None) -> None:
+    assert declare(rate=rate).rate == rate
+
+
+@pytest.mark.req("G-25")
+@pytest.mark.parametrize("rate", [0, 0.0009, -1, 100_001, float("nan"), float("inf"), True, "5"])
+def test_any_other_rate_is_refused(rate: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"rate of 'mail' is .*; it must be between 0\.001 and 100000 per second"):
+        declare(rate=rate)
+
+
+@pytest.mark.req("G-25")
+def test_a_breaker_is_declared_by_name_or_with_numbers_or_not_at_all() -> None:
+    assert declare().breaker is None
+    assert declare(breaker=False).breaker is None
+    assert declare(breaker=True).breaker == Breaker()
+    assert declare(breaker=Breaker(failures=3)).breaker == Breaker(failures=3)
+    with pytest.raises(InvalidValue, match="breaker of 'mail' is a int; it must be True, False or a Breaker"):
+        declare(breaker=5)
+
+
+@pytest.mark.req("G-25")
+def test_only_with_a_breaker_costs_an_attempt_nothing_that_found_it_down() -> None:
+    """Ruling 12: what is free must be bounded by something."""
+    assert declare(breaker=True).rules.has_breaker
+    assert not declare().rules.has_breaker
+    plain = declare()
+    assert not Destination(name="d", transport=plain.transport, rules=Rules(has_breaker=True)).rules.has_breaker
+    assert Destination(name="d", transport=plain.transport, breaker=Breaker()).rules.has_breaker
 
 
 @pytest.mark.parametrize("seconds", [0.001, 30, 3000])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive import policy
-from redrive.answers import Retryable, Unknown
+from redrive.answers import Answer, Retryable, Unknown
 from redrive.policy import Backoff, Policy, Rules, retry_after_seconds
 from tests.support import messages as m
 
@@ -166,6 +166,26 @@ def test_any_http_date_asks_for_the_time_until_then(epoch_seconds: int) -> None:
 def test_retry_after_lengthens_the_backoff_and_never_shortens_it(asked: float, ceiling: float, own: float) -> None:
     delay = _delay(asked, retry_after_max_seconds=ceiling, initial_seconds=own)
     assert delay == max(own, min(asked, ceiling))
+
+
+@pytest.mark.req("G-25")
+@given(st.floats(0, 400), st.floats(0, 300), st.booleans(), st.integers(0, 1))
+def test_what_a_destination_asks_for_holds_for_all_of_its_messages(
+    asked: float, ceiling: float, down: bool, spent: int
+) -> None:
+    """Also where this one is out of budget, or free of charge."""
+    rules = Rules(policy=Policy(attempts=1 + spent, retry_after_max_seconds=ceiling), has_breaker=down)
+    answer = Retryable("HTTP_429", retry_after=asked, destination_down=down)
+    chosen = policy.decide(m.attempt(), answer, rules, now=NOW, random=Random(1))
+    assert chosen.pause_seconds == min(asked, ceiling)
+
+
+@pytest.mark.req("G-25")
+@pytest.mark.parametrize(
+    "answer", [Retryable("HTTP_503"), Retryable("HTTP_503", retry_after="soon"), Unknown("TIMEOUT")]
+)
+def test_who_asks_for_no_rest_gets_none(answer: Answer) -> None:
+    assert policy.decide(m.attempt(), answer, Rules(), now=NOW, random=Random(1)).pause_seconds == 0
 
 
 def _delay(value: Any, *, retry_after_max_seconds: float, initial_seconds: float = 0.0) -> float:

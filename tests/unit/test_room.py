@@ -210,3 +210,11 @@ def test_destinations_that_want_the_same_get_the_same_part_of_a_claim() -> None:
     for room in rooms([Demand(f"d{n}", 500) for n in range(20)], claim_max=500, horizon_seconds=0.5):
         asked[room.destination] += room.room
     assert asked == Counter({f"d{n}": 25 for n in range(20)})
+
+
+@pytest.mark.req("G-25")
+@given(latency_seconds=st.none() | st.floats(0, 1e6), waiting=st.integers(0, 20))
+def test_one_with_limits_claims_nothing_ahead_of_its_slots(latency_seconds: float | None, waiting: int) -> None:
+    demand = Demand("shop", 10, waiting=waiting, latency_seconds=latency_seconds, ahead=False)
+    assert demand.target(claim_max=500, horizon_seconds=10) == 10
+    assert waiting + sum(ask(demand).values()) <= max(10, waiting)

@@ -65,3 +65,32 @@ def test_after_all_was_found_the_next_look_is_the_first_short_step_away() -> Non
     wake.found_all(100.0, asked_at=99.0)
     assert wake.look_at == pytest.approx(100.01)
     assert _pauses(wake, 2) == pytest.approx([0.025, 0.05])
+
+
+@pytest.mark.req("G-25")
+def test_held_back_it_looks_again_after_a_moment_if_something_went() -> None:
+    wake = Wake(1.0)
+    _pauses(wake, 4)
+    wake.held_back(10.0, found=True, asked_at=9.9)
+    assert wake.look_at == pytest.approx(10.05)
+    wake.held_back(11.0, found=False, asked_at=10.9)
+    assert wake.look_at == pytest.approx(11.01), "the short steps begin again"
+
+
+@pytest.mark.req("G-25")
+def test_held_back_with_nothing_it_looks_less_and_less_often() -> None:
+    wake, now, pauses = Wake(0.25), 1.0, []
+    for _ in range(7):
+        wake.held_back(now, found=False, asked_at=now)
+        pauses.append(wake.look_at - now)
+        now = wake.look_at
+    assert pauses == pytest.approx([0.01, 0.025, 0.05, 0.1, 0.2, 0.25, 0.25])
+
+
+@pytest.mark.req("G-25")
+@pytest.mark.parametrize("found", [True, False])
+def test_a_call_while_the_look_was_under_way_is_not_lost(found: bool) -> None:
+    wake = Wake(0.25)
+    wake.call(5.0)
+    wake.held_back(5.1, found=found, asked_at=4.9)
+    assert wake.is_due(5.1)

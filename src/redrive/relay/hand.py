@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from redrive.app import Destination
 from redrive.message import Attempt, Fence
+from redrive.relay.breaker import Count
 from redrive.relay.bugs import BugBreaker
 from redrive.relay.dispatch import Dispatcher
 from redrive.relay.idle import Idleness
@@ -56,7 +58,12 @@ class Slot:
 
 @dataclass(eq=False)
 class Hand:
-    """One destination in one relay. settling: how many of its outcomes are written one by one just now."""
+    """One destination in one relay. settling: how many of its outcomes are written one by one just now.
+
+    paused: nothing is sent there, until paused_until (our monotonic clock) or until somebody resumes it.
+    pausing: by us, so often; opening: its breaker, by us: the database does not know yet.
+    opened_at: when its breaker last opened, by the database's clock. count: None without a breaker.
+    """
 
     destination: Destination
     dispatcher: Dispatcher
@@ -68,7 +75,19 @@ class Hand:
     bugs: BugBreaker = field(default_factory=BugBreaker)
     idleness: Idleness = field(default_factory=Idleness)
     paused: bool = False
-    pausing: bool = False  # by us: the database does not know yet
+    paused_until: float | None = None
+    pausing: int = 0
+    opening: bool = False
+    opened_at: datetime | None = None
+    count: Count | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.count = Count(self.destination.breaker) if self.destination.breaker else None
+
+    @property
+    def held(self) -> bool:
+        """Nothing is begun."""
+        return self.paused or self.opening
 
     @property
     def running(self) -> int:
@@ -82,9 +101,9 @@ class Hand:
         return self.demand.latency_seconds is not None and self.demand.latency_seconds < QUICK_SECONDS
 
     def measure(self) -> Demand:
-        """The demand as it is now; nothing is asked for while paused."""
+        """The demand as it is now; nothing is asked for while it is held."""
         self.demand.waiting = len(self.waiting)
-        self.demand.running = self.destination.concurrency if self.paused else self.running + self.settling
+        self.demand.running = self.destination.concurrency if self.held else self.running + self.settling
         return self.demand
 
     def overdue(self, now: float) -> list[Slot]:
@@ -103,3 +122,14 @@ class Hand:
         taken = list(self.waiting)
         self.waiting.clear()
         return taken
+
+    def take_stale(self) -> list[Claim]:
+        """What has not begun and is not to be sent any more: claimed before the breaker opened."""
+        if self.opened_at is None:
+            return []
+        claims = self.take_waiting()
+        self.waiting.extend(claim for claim in claims if not self.is_stale(claim.attempt))
+        return [claim for claim in claims if self.is_stale(claim.attempt)]
+
+    def is_stale(self, attempt: Attempt) -> bool:
+        return self.opened_at is not None and attempt.claimed_at <= self.opened_at

@@ -34,6 +34,11 @@ class Idleness:
         if self._messages >= BUSY_AFTER_MESSAGES or self._full >= BUSY_AFTER_FULL:
             self.is_dry = False
 
+    def held_back(self) -> None:
+        """There is work that may not go yet: nobody need ring for more of it."""
+        self._empty = self._full = self._messages = 0
+        self.is_dry = False
+
     def found_nothing(self) -> None:
         self._full = self._messages = 0
         self._empty += 1

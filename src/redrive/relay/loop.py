@@ -19,15 +19,15 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from redrive.answers import Advance, Delivered
+from redrive.answers import Delivered
 from redrive.app import Destination
 from redrive.events import Events
 from redrive.message import Attempt, WorkerId
 from redrive.ports import Claimed, Clock, NotBegun, Outcome, RelayInfo, Room, Store, TransientFailure
-from redrive.relay import bugs
 from redrive.relay.dispatch import Dispatcher
 from redrive.relay.doorbell import Doorbell
 from redrive.relay.hand import Claim, Hand, Slot
+from redrive.relay.holding import Holding
 from redrive.relay.lanes import HandOvers
 from redrive.relay.leases import Leases
 from redrive.relay.limits import RelayLimits
@@ -70,7 +70,7 @@ class Relay:
             name: Hand(
                 destination,
                 Dispatcher(destination, clock=clock, random=random, events=events),
-                Demand(name, destination.concurrency),
+                _demand(destination),
                 Wake(limits.poll_seconds),
             )
             for name, destination in destinations.items()
@@ -82,7 +82,7 @@ class Relay:
             limits=limits,
             clock=clock,
             events=events,
-            on_let_go=self._changed.set,
+            on_let_go=self._let_go,
             on_lost=self._lost,
         )
         self._patience = Patience(clock, events)
@@ -113,8 +113,19 @@ class Relay:
         self._stopping = asyncio.Event()
         self._beat_asked = asyncio.Event()
         self._slots_used = 0
+        self._capped = [hand for hand in self._hands.values() if hand.destination.global_concurrency is not None]
         self._short: dict[Hand, None] = {}  # what waits while all slots of the process are in use, in turn
         self._tasks = Tasks()
+        self._holding = Holding(
+            store,
+            self._hands,
+            self._leases,
+            actor=f"relay {info.name}",
+            clock=clock,
+            events=events,
+            tasks=self._tasks,
+            on_change=self._work_again,
+        )
 
     async def run(self) -> None:
         """The whole life of a relay process."""
@@ -214,7 +225,7 @@ class Relay:
         if self._settler.behind > UNSETTLED_MAX or (self._info.suspects_only and self._leases.held):
             return []
         now = self._clock.monotonic()
-        demands = [hand.measure() for hand in self._hands.values() if not hand.paused and hand.wake.is_due(now)]
+        demands = [hand.measure() for hand in self._hands.values() if not hand.held and hand.wake.is_due(now)]
         return rooms(demands, claim_max=self._limits.claim_max, horizon_seconds=self._limits.horizon_seconds)
 
     def _rest_seconds(self) -> float:
@@ -232,8 +243,8 @@ class Relay:
             return None
         self._take_in_hand(claimed, asked, sent_at)
         for hand in self._hands.values():
-            if hand.paused and hand.waiting:  # paused while the claim was on its way
-                await self._leases.hand_back(hand.take_waiting())
+            if hand.waiting:  # paused, or its breaker opened, while the claim was on its way
+                await self._leases.hand_back(hand.take_waiting() if hand.paused else hand.take_stale())
         return claimed
 
     async def _claim_from_store(self, asked: Sequence[Room]) -> Claimed:
@@ -268,7 +279,7 @@ class Relay:
     def _may_take(self, destination: str) -> bool:
         """Whether the next message of a lane is welcome: not where a relay stops, or runs suspects one by one."""
         hand = self._hands[destination]
-        return not (self._stopping.is_set() or self._info.suspects_only or hand.paused)
+        return not (self._stopping.is_set() or self._info.suspects_only or hand.held)
 
     def _take_handed_over(self, attempt: Attempt, asked_at: float, streak: int) -> None:
         hand = self._hands[attempt.destination]
@@ -290,6 +301,10 @@ class Relay:
         now = self._clock.monotonic()
         for name, here in asked_of.items():
             hand = self._hands[name]
+            if name in claimed.held_back:
+                hand.wake.held_back(now, found=name in levels, asked_at=sent_at)
+                hand.idleness.held_back()
+                continue
             note_quiet(hand.demand, here, levels.get(name, {}))
             if name in levels or claimed.expired or claimed.more:
                 self._found(
@@ -314,7 +329,7 @@ class Relay:
 
     def _fill_slots(self, hand: Hand) -> None:
         """Start as many slots as there is work and permission for; a running slot goes on by itself."""
-        if self._stopping.is_set() or hand.paused:
+        if self._stopping.is_set() or hand.held:
             return
         wanted = min(hand.destination.concurrency, len(hand.slots) + len(hand.waiting))
         for _ in range(wanted - len(hand.slots)):
@@ -331,9 +346,9 @@ class Relay:
         """Take from hand and dispatch, until nothing waits, or another destination is owed the slot."""
         done = 0
         try:
-            while hand.waiting and not self._stopping.is_set() and not hand.paused and not slot.abandoned:
+            while hand.waiting and not self._stopping.is_set() and not hand.held and not slot.abandoned:
                 claim = hand.waiting.popleft()
-                if self._leases.is_short(claim):
+                if self._leases.is_short(claim) or hand.is_stale(claim.attempt):
                     await self._leases.hand_back([claim])
                     continue
                 await self._dispatch(hand, slot, claim)
@@ -374,6 +389,8 @@ class Relay:
             self._events.emit("message.refused", id=attempt.id, destination=attempt.destination, attempt=attempt.number)
             return
         hand.demand.saw_latency(self._clock.monotonic() - began)
+        if outcome is not None and claim.attempt.probe:
+            await self._holding.report(hand, outcome)
         if outcome is None:
             await self._leases.hand_back([claim])
         elif claim.attempt.completion.attempted:
@@ -413,7 +430,7 @@ class Relay:
         if claim.attempt.sequence is not None:
             self._look_now()  # its lane goes on
         if isinstance(outcome.settlement.answer, Delivered):
-            hand.bugs.saw_success()
+            self._holding.saw(hand, outcome)
 
     def _finished(self, hand: Hand, outcome: Outcome, *, may_run_on: bool = False) -> None:
         """may_run_on: the handler (a thread, say) does not know that it is over, and may still call `complete`."""
@@ -423,28 +440,11 @@ class Relay:
         if alone is not None:
             hand.settling += 1
             alone.add_done_callback(lambda _: self._settled_alone(hand))
-        answer = outcome.settlement.answer
-        if getattr(answer, "bug", False):
-            if hand.bugs.saw_bug(outcome.attempt.id):
-                hand.paused = hand.pausing = True  # at once: no slot takes another one
-                _ = self._tasks.start(self._pause_for_bugs(hand))
-        elif isinstance(answer, Delivered | Advance):
-            hand.bugs.saw_success()
+        self._holding.saw(hand, outcome)
 
     def _settled_alone(self, hand: Hand) -> None:
         hand.settling -= 1
         self._changed.set()
-
-    async def _pause_for_bugs(self, hand: Hand) -> None:
-        """This process has stopped the line; now for everybody."""
-        name = hand.destination.name
-        actor = f"relay {self._info.name}"
-        with self._events.step("pause", destination=name):
-            await self._patience.until_reached(lambda: self._store.pause(name, actor=actor, reason=bugs.REASON))
-        self._events.emit("destination.paused", destination=name, reason=bugs.REASON)
-        hand.bugs.saw_success()
-        hand.pausing = False
-        await self._leases.hand_back(hand.take_waiting())
 
     def _free(self, hand: Hand, slot: Slot) -> None:
         if slot in hand.slots:
@@ -485,6 +485,7 @@ class Relay:
             for hand in self._hands.values():
                 for slot in hand.overdue(now):
                     self._end_overdue(hand, slot, now)
+            self._holding.lift_rests()
 
     def _end_overdue(self, hand: Hand, slot: Slot, now: float) -> None:
         """Cancel once; a handler that swallows that is abandoned: settled as Unknown, its slot given to another."""
@@ -515,18 +516,16 @@ class Relay:
             states = await self._store.heartbeat(self._worker, listener=self._doorbell.state)
         if not states and not self._stopping.is_set():  # else the row is gone because we took our leave
             await self._register()
-        for state in states:
-            hand = self._hands.get(state.name)
-            if hand is not None and hand.paused != state.paused and not hand.pausing:
-                await self._set_paused(hand, paused=state.paused)
+        await self._holding.heard(states)
 
-    async def _set_paused(self, hand: Hand, *, paused: bool) -> None:
-        hand.paused = paused
-        name = "destination.paused" if paused else "destination.resumed"
-        self._events.emit(name, destination=hand.destination.name)
-        if paused:
-            await self._leases.hand_back(hand.take_waiting())
+    def _work_again(self, hand: Hand) -> None:
         self._fill_slots(hand)
+        self._changed.set()
+
+    def _let_go(self) -> None:
+        """There may be room again, also under a limit over all relays."""
+        for hand in self._capped:
+            hand.wake.call(self._clock.monotonic())
         self._changed.set()
 
     # stop
@@ -576,6 +575,12 @@ async def _until_set(event: asyncio.Event, seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+def _demand(destination: Destination) -> Demand:
+    limit = destination.global_concurrency
+    at_once = destination.concurrency if limit is None else min(destination.concurrency, limit)
+    return Demand(destination.name, at_once, ahead=limit is None and destination.rate is None)
 
 
 def _forget_cancellation(slot: Slot) -> bool:

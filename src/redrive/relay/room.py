@@ -1,9 +1,11 @@
 """How many messages of which destination and level to ask for (ruling 19). Pure.
 
 A destination gets its free slots plus what it will work off within the horizon at the latency seen so far, so that
-nothing waits long in one process while another is idle. The room is split 6:3:1 over the three priority levels, so that
-none starves; a level that had too little last time is asked for little, and what it leaves goes to the others. Room for
-fewer messages than there are levels goes round instead: the levels take turns, by the same weights.
+nothing waits long in one process while another is idle. One with limits over all relays gets its free slots only: what
+waits in one hand would be missing in another, and would go out in a rush later. The room is split 6:3:1 over the three
+priority levels, so that none starves; a level that had too little last time is asked for little, and what it leaves
+goes to the others. Room for fewer messages than there are levels goes round instead: the levels take turns, by the same
+weights.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ class Demand:
     """One destination in one relay: what it can do, what it has in hand, what it has seen.
 
     latency_seconds: moving average of one dispatch; None before the first. quiet: levels that had too little last time.
-    credit: how much of a turn each level has saved up.
+    credit: how much of a turn each level has saved up. ahead: whether it claims more than it can begin at once.
     """
 
     destination: str
@@ -35,10 +37,11 @@ class Demand:
     latency_seconds: float | None = None
     quiet: set[int] = field(default_factory=set)
     credit: dict[int, float] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0.0))
+    ahead: bool = True
 
     def target(self, *, claim_max: int, horizon_seconds: float) -> int:
         """How many to have in hand: all slots busy, and enough behind them for the horizon."""
-        if self.latency_seconds is None:
+        if self.latency_seconds is None or not self.ahead:
             return min(self.concurrency, claim_max)
         ahead = self.concurrency * horizon_seconds / max(self.latency_seconds, 1e-6)
         return min(self.concurrency + int(min(ahead, claim_max)), claim_max)

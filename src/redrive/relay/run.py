@@ -223,13 +223,7 @@ def _relay(
         host=socket.gethostname(),
         pid=os.getpid(),
         version=redrive.__version__,
-        destinations=sorted(destinations),
-        records=[name for name, destination in destinations.items() if destination.record is not None],
-        policies={name: destination.rules.version for name, destination in destinations.items()},
-        rates={name: d.rate for name, d in destinations.items() if d.rate is not None},
-        concurrency_limits={
-            name: d.global_concurrency for name, d in destinations.items() if d.global_concurrency is not None
-        },
+        **declared(destinations),
         suspects_only=suspects_only,
     )
     return Relay(
@@ -242,6 +236,19 @@ def _relay(
         events=events,
         open_line=None if suspects_only else _open_line(process, worker),
     )
+
+
+def declared(destinations: Mapping[str, Destination]) -> dict[str, Any]:
+    """What all relays must know of these destinations, as fields of `RelayInfo`."""
+    return {
+        "destinations": sorted(destinations),
+        "records": [name for name, d in destinations.items() if d.record is not None],
+        "policies": {name: d.rules.version for name, d in destinations.items()},
+        "rates": {name: d.rate for name, d in destinations.items() if d.rate is not None},
+        "concurrency_limits": {
+            name: d.global_concurrency for name, d in destinations.items() if d.global_concurrency is not None
+        },
+    }
 
 
 def _open_line(process: RelayProcess, worker: WorkerId) -> OpenLine | None:

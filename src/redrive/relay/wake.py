@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 STEPS_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.2)
+HELD_BACK_SECONDS: Final = 0.05  # a rate gives a few at a time then, rather than one
 
 
 class Wake:
@@ -37,6 +38,15 @@ class Wake:
         """Look at once, and again if a look is under way: it may have begun too early."""
         self._called_at = now
         self.look_at = 0.0
+
+    def held_back(self, now: float, *, found: bool, asked_at: float) -> None:
+        """More waits than its limits let out; something went, or nothing."""
+        if not found:
+            self.found_nothing(now, asked_at=asked_at)
+            return
+        self._empty = 0
+        if self._called_at < asked_at:
+            self.look_at = now + min(HELD_BACK_SECONDS, self._poll_seconds)
 
     def found_nothing(self, now: float, *, asked_at: float | None = None) -> None:
         """asked_at: when the look began, if it took time."""

@@ -183,15 +183,21 @@ def rate_room(known: Destination, now: datetime) -> float:
     """What the rate has saved up: at most one second's worth, and room for one at least."""
     rate = known.rate_per_second or 0.0
     most = max(rate, 1.0)
-    if known.rate_room is None or known.rate_at is None:
+    if known.rate_room is None or known.rate_at is None or _rate_at(known, now) < known.rate_at:
         return most
-    return min(most, known.rate_room + abs((now - known.rate_at).total_seconds()) * rate)
+    return min(most, known.rate_room + (_rate_at(known, now) - known.rate_at).total_seconds() * rate)
+
+
+def _rate_at(known: Destination, now: datetime) -> datetime:
+    """A claim that began a little before the last one has saved up nothing; a clock that was set back begins anew."""
+    last = known.rate_at
+    return last if last is not None and last - timedelta(seconds=10) < now < last else now
 
 
 def charged(known: Destination, taken: Sequence[MessageId], now: datetime) -> Destination:
     """What a claim has just taken."""
     room = rate_room(known, now) if known.rate_per_second is not None else 0.0
-    charged = replace(known, rate_room=room - len(taken), rate_at=now, turns=known.turns + len(taken))
+    charged = replace(known, rate_room=room - len(taken), rate_at=_rate_at(known, now), turns=known.turns + len(taken))
     match known.breaker_state(now):
         case "half_open":
             return replace(

@@ -140,17 +140,23 @@ BEGIN
 END
 $body$;
 
--- rate_room: how many messages a rate has saved up, at most one second's worth, and room for one at least. A clock that was set
--- back gives no more than that either, and stops nothing.
+-- rate_room: how many messages a rate has saved up, at most one second's worth, and room for one at least. A claim that began
+-- before the last one and got the lock after it has saved up nothing more; a clock that was set back by more than that begins
+-- anew.
 CREATE OR REPLACE FUNCTION redrive.rate_room(p_destination text, p_rate float8, p_now timestamptz) RETURNS float8
 LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
 AS $body$
 DECLARE
-    v_saved float8 := (SELECT a.rate_room + abs(extract(epoch FROM p_now - a.rate_at)::float8) * p_rate
-                         FROM allowance a WHERE a.destination = p_destination);
+    v_saved float8 := (SELECT a.rate_room + extract(epoch FROM redrive.rate_at(a.rate_at, p_now) - a.rate_at)::float8 * p_rate
+                         FROM allowance a WHERE a.destination = p_destination AND redrive.rate_at(a.rate_at, p_now) >= a.rate_at);
 BEGIN
     RETURN least(greatest(p_rate, 1), v_saved);
 END
+$body$;
+
+CREATE OR REPLACE FUNCTION redrive.rate_at(p_rate_at timestamptz, p_now timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE
+AS $body$
+    SELECT CASE WHEN p_now < p_rate_at AND p_now > p_rate_at - interval '10 seconds' THEN p_rate_at ELSE p_now END
 $body$;
 
 -- charge: what a claim is about to take of limited destinations, which it has locked. What has expired is closed, and costs
@@ -174,7 +180,7 @@ BEGIN
         INSERT INTO allowance AS a (destination, rate_room, rate_at, turns)
         VALUES (v.name, coalesce(redrive.rate_room(v.name, v.rate_per_second, p_now), 0) - v.taken, p_now, v.taken)
         ON CONFLICT (destination) DO UPDATE
-            SET rate_room = excluded.rate_room, rate_at = excluded.rate_at, turns = a.turns + excluded.turns;
+            SET rate_room = excluded.rate_room, rate_at = redrive.rate_at(a.rate_at, p_now), turns = a.turns + excluded.turns;
         IF v.breaker = 'half_open' THEN
             UPDATE destination d SET breaker = 'half_open', breaker_probe = v.first, breaker_changed_at = p_now, breaker_until = NULL
              WHERE d.name = v.name;
