@@ -1,21 +1,23 @@
 """The app that the relays of a proof run: one destination for each way of dealing with doubt.
 
 Every handler talks to the observer and keeps nothing. `bug` destinations raise on everything while `REDRIVE_PROVE_BUG`
-is set: a bad deploy, which the next one without it mends.
+is set: a bad deploy, which the next one without it mends. To a process that has just started, `down` destinations are
+down, and `rest` destinations ask it to come back later.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import Any
 
 import psycopg
 
 from redrive import completion
-from redrive.answers import Answer
+from redrive.answers import Answer, Retryable
 from redrive.app import App
 from redrive.message import Attempt
-from redrive.policy import Backoff, Policy, Settlement
+from redrive.policy import Backoff, Breaker, Policy, Settlement
 from redrive.prove import client, terms
 
 BUG_VARIABLE = "REDRIVE_PROVE_BUG"
@@ -70,6 +72,24 @@ async def _raise_while_badly_deployed(message: Attempt) -> Answer:
     return await client.send(message)
 
 
+_BREAKER = Breaker(failures=2, cool_off_seconds=0.2, cool_off_max_seconds=0.4)
+_tried: Counter[str] = Counter()
+
+
+async def _down_at_first(message: Attempt) -> Answer:
+    _tried[message.destination] += 1
+    if _tried[message.destination] <= _BREAKER.failures:
+        raise ConnectionRefusedError
+    return await client.send(message)
+
+
+async def _rest_at_first(message: Attempt) -> Answer:
+    _tried[message.destination] += 1
+    if _tried[message.destination] == 1:
+        return Retryable("BUSY", retry_after=0.2)
+    return await client.send(message)
+
+
 for name in (terms.LOOKUP, *terms.struck("lookup")):
     app.destination(name, validate=_validate, **_ASKED)(client.send)
 for name in (terms.RECORD, *terms.struck("record")):
@@ -80,4 +100,8 @@ for name in (terms.RESEND, *terms.struck("resend")):
     app.destination(name, in_doubt="resend", **_DECLARED)(client.send)
 for name in terms.struck("bug"):
     app.destination(name, in_doubt="resend", **_DECLARED)(_raise_while_badly_deployed)
+for name in terms.struck("down"):
+    app.destination(name, in_doubt="resend", breaker=_BREAKER, **_DECLARED)(_down_at_first)
+for name in terms.struck("rest"):
+    app.destination(name, in_doubt="resend", **_DECLARED)(_rest_at_first)
 app.destination(terms.HOLD, in_doubt="hold", **_DECLARED)(client.send)

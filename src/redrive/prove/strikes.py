@@ -69,6 +69,9 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "deregister": Recipe(stops=True),
     "renew": Recipe(messages=120, limits={**_ONE_SLOT, "claim_max": 100, "horizon_seconds": 5.0}),
     "pause": Recipe(kind="bug", messages=16, environment={BUG_VARIABLE: "1"}),
+    "pause_until": Recipe(kind="rest"),
+    "open_breaker": Recipe(kind="down"),
+    "close_breaker": Recipe(kind="down"),
     # Ahead of the others, who look less often; one that was killed there before keeps its place for ten seconds.
     "reap": Recipe(messages=0, limits={"reap_every_seconds": 0.1}, seconds=20.0),
     # The first is often the reaper's, whose place is then kept for ten seconds: take a later one.
