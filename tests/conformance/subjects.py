@@ -24,7 +24,7 @@ from redrive.produce.steps import prepare
 from redrive.store.postgres import PostgresStore
 from redrive.testing.model import ModelStore
 from redrive.testing.tables import Conservation, LateAnswer
-from redrive.testing.transitions import Lease, Parked, Pending, Place
+from redrive.testing.transitions import Lane, Lease, Parked, Pending, Place
 
 
 class Subject(Store, Protocol):
@@ -156,6 +156,10 @@ class PostgresSubject(PostgresStore):
             _by_message(attempts),
         )
 
+    def sleeping_lanes(self, now: datetime) -> list[Lane]:
+        """Lanes whose head may go, now or later, and which no token names in time. There must be none."""
+        return [(row[0], row[1]) for row in self._reader.execute(_SLEEPING, [now]).fetchall()]
+
     @contextmanager
     def open_transaction(self) -> Iterator[None]:
         with psycopg.connect(self._dsn) as other:
@@ -190,6 +194,15 @@ _TABLES = (
     "duty",
     "operator_action",
 )
+_SLEEPING = """
+    SELECT s.tenant, s.order_by
+      FROM redrive.free_heads(ARRAY(SELECT p.lane FROM redrive.pending p WHERE p.lane IS NOT NULL)) h
+      JOIN redrive.stream s ON s.id = h.lane
+     WHERE NOT h.suspect
+       AND NOT EXISTS (SELECT 1 FROM redrive.lane_wake w
+                        WHERE w.lane = h.lane AND w.destination = h.destination AND w.level = h.level
+                          AND w.due_at <= greatest(h.due_at, %s))
+"""
 _ENQUEUE = """
     SELECT result, id, sequence, state
       FROM redrive.enqueue_1(%s, %s, %s, %s, %s, %s, %s::json, %s, %s, %s::smallint, %s, %s)

@@ -1,7 +1,8 @@
 """Two stores side by side: how a verb is called on both, and what must be equal afterwards.
 
 Ids are PostgreSQL's, so that both sort equal due times alike. Every step takes a millisecond, so that no two rows of
-the archive are of one moment. The rules are in `side_by_side`.
+the archive are of one moment. Which of several lanes goes where there is not room for all is PostgreSQL's choice: it
+has to be one that LANES.md allows, and the model follows it. The rules are in `side_by_side`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from redrive.errors import RedriveError
 from redrive.message import Attempt, Closed, Fence, HistoryEntry, MessageId, NewMessage, WorkerId
-from redrive.ports import Claimed, Settled, Store
+from redrive.ports import Claimed, Room, Settled, Store
 from redrive.testing.model import ModelStore
 from redrive.testing.transitions import Lease, Parked, Pending, Place
 from tests.conformance.steps import at
 from tests.conformance.subjects import PostgresSubject
+from tests.model.choice import choices
 
 Thing = TypeVar("Thing")
 
@@ -56,9 +58,21 @@ class Comparison(RuleBasedStateMachine):
         if id is not None:
             self.ids.append(id)
 
-    def took(self, worker: WorkerId, claimed: Claimed) -> None:
-        self.attempts += claimed.attempts
-        self.holders |= {attempt.fence: worker for attempt in claimed.attempts}
+    def claim_on_both(self, worker: WorkerId, rooms: Sequence[Room], *, lease_seconds: float) -> None:
+        now = self.now()
+        claimed = self._run(self.postgres.claim(worker, rooms, lease_seconds=lease_seconds, now=now))
+        places = self.postgres.places()
+        due = choices(self.model, rooms, now)
+        taken = [p for choice in due for p in choice.everything if not isinstance(places[p.id], Pending)]
+        for choice in due:
+            choice.check([p for p in taken if p in choice.everything], more=claimed.more)
+        followed = self.model._take(taken, worker, alone=False, lease_seconds=lease_seconds, now=now)
+        assert _sorted(claimed) == _sorted(followed)
+        self.took(worker, claimed.attempts)
+
+    def took(self, worker: WorkerId, attempts: Sequence[Attempt]) -> None:
+        self.attempts += attempts
+        self.holders |= {attempt.fence: worker for attempt in attempts}
 
     def now(self) -> datetime:
         self.milliseconds += 1
@@ -109,6 +123,11 @@ class Comparison(RuleBasedStateMachine):
             assert rows == self._run(self.model.history(id))
             self._check_life(id, rows)
 
+    @invariant()
+    def no_lane_is_forgotten(self) -> None:
+        """Every head that may go has a token, for its own destination and level, which is due with it."""
+        assert self.postgres.sleeping_lanes(self.moment()) == []
+
     def _check_life(self, id: MessageId, rows: Sequence[HistoryEntry]) -> None:
         """One closing row where it is closed, and attempts numbered without a gap."""
         place = self.model.place_of(id)
@@ -139,13 +158,17 @@ async def _answer(call: Callable[[Store], Awaitable[Any]], store: Store) -> Any:
 def _sorted(answer: Any) -> Any:
     match answer:
         case Claimed(attempts, expired):
-            return Claimed(sorted(attempts, key=lambda attempt: attempt.id), expired)
-        case Settled(settled, refused, repeated):
-            return Settled(settled, sorted(refused), sorted(repeated))
+            return Claimed(sorted(attempts, key=_by_id), expired)
+        case Settled(settled, refused, repeated, handed_over):
+            return Settled(settled, sorted(refused), sorted(repeated), sorted(handed_over, key=_by_id))
         case list():
             return sorted(answer, key=repr)
         case _:
             return answer
+
+
+def _by_id(attempt: Attempt) -> MessageId:
+    return attempt.id
 
 
 def _or_error(call: Callable[[], Any]) -> Any:

@@ -54,6 +54,7 @@ OUTCOMES: Final[Mapping[str, Callable[[Attempt], Outcome]]] = {
     "advance": lambda a: advanced(a, "second", result={"stage": a.stage}),
     "advance elsewhere": lambda a: advanced(a, "third", destination="bank"),
     "dead": parked,
+    "dead, but its key goes on": lambda a: parked(a, halts=False),
     "dead in doubt": _dead_in_doubt,
     "held": lambda a: parked(a, ParkReason.HELD),
     "unrecorded": lambda a: parked(a, ParkReason.UNRECORDED),

@@ -1,13 +1,13 @@
 """The same random lives on PostgreSQL and on the model: one rule a verb, out of a small world.
 
-Three workers, two destinations, some messages at a time. A rule that needs a claim or a parked message makes one where
-there is none, because a blind walk hardly ever gets far into a message's life; `late_outcomes` and `poke` do what does
-not make sense. What is compared after each is in `comparison`. Run by `test_side_by_side`.
+Three workers, two destinations, two ordering keys, some messages at a time. A rule that needs a claim or a parked
+message makes one where there is none, because a blind walk hardly ever gets far into a message's life; `late_outcomes`
+and `poke` do what does not make sense. What is compared after each is in `comparison`. Run by `test_side_by_side`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -17,26 +17,32 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from redrive.message import Attempt, MessageId, NewMessage, ParkReason, Priority, WorkerId
 from redrive.policy import Settlement
-from redrive.ports import RecordFailed, RelayInfo, Room, Settled, Store
+from redrive.ports import HandOver, Outcome, RecordFailed, RelayInfo, Room, Settled, Store
 from tests.conformance.steps import ACT
 from tests.model.comparison import Comparison, newest
 from tests.model.outcomes import OUTCOMES
 
-OPEN_MAX = 5
+OPEN_MAX = 8
 EVERYTHING = 1000
 LEASE_SECONDS = 30.0
 WORKERS = [WorkerId(UUID(int=number)) for number in (1, 2, 3)]
 DESTINATIONS = ["mail", "bank"]
+KEYS = ["red", "blue"]
 LEVELS = [Priority.HIGH.level, Priority.NORMAL.level]
-EVERY_ROOM = [Room(destination, level, 9) for destination in DESTINATIONS for level in LEVELS]
+EVERY_ROOM = [Room(destination, level, 20) for destination in DESTINATIONS for level in LEVELS]
 FITTING = {
-    ParkReason.DEAD: ["requeue", "requeue at another stage", "discard"],
+    ParkReason.DEAD: ["requeue", "requeue at another stage", "requeue out of order", "discard"],
     ParkReason.HELD: ["confirm", "deny", "discard"],
     ParkReason.UNRECORDED: ["repair", "repair", "discard"],
 }
 
-FITTING_SOMETHING = ("requeue", "confirm", "deny", "repair", "discard")
-PARKING = ("dead", "dead in doubt", "held", "unrecorded")
+FITTING_SOMETHING = ("requeue", "requeue out of order", "confirm", "deny", "repair", "discard")
+PARKING = ("dead", "dead, but its key goes on", "dead in doubt", "held", "unrecorded")
+HOW: Mapping[str, Mapping[str, Any]] = {
+    "": {},
+    "at another stage": {"stage": "second"},
+    "out of order": {"out_of_order": True},
+}
 
 workers = st.sampled_from(WORKERS)
 somebody = st.one_of(st.none(), workers)  # None: whoever holds the claim
@@ -52,14 +58,16 @@ rooms = st.one_of(st.just(EVERY_ROOM), st.just(EVERY_ROOM), some_rooms)
 position = st.integers(0, 5)
 any_position = st.integers(0, 40)
 outcome_names = st.sampled_from(list(OUTCOMES))
+asking = st.sampled_from([None, None, 0, 1])
+some_key = st.sampled_from([None, *KEYS, *KEYS])
 pokes = st.sampled_from(["act", "cancel", "reap", "fence", "upkeep"])
 
 
 class SideBySide(Comparison):
-    @initialize(count=st.integers(0, 3), destination=destinations)
-    def begin(self, count: int, destination: str) -> None:
+    @initialize(count=st.integers(0, 3), destination=destinations, key=some_key)
+    def begin(self, count: int, destination: str, key: str | None) -> None:
         for payload in range(count):
-            self.enqueue_on_both(NewMessage(destination, payload))
+            self.enqueue_on_both(NewMessage(destination, payload, order_by=key))
 
     @precondition(lambda self: len(self.open_ids()) < OPEN_MAX)
     @rule(
@@ -67,6 +75,7 @@ class SideBySide(Comparison):
         priority=st.sampled_from([Priority.HIGH, Priority.NORMAL]),
         payload=st.sampled_from([1, 2]),
         key=st.sampled_from([None, None, "a", "b"]),
+        order_by=some_key,
         due_in=st.sampled_from([None, None, 5]),
         expires_in=st.sampled_from([None, 20, 100]),
     )
@@ -79,8 +88,7 @@ class SideBySide(Comparison):
     def claim(self, worker: WorkerId, wanted: Sequence[Room]) -> None:
         for pending in self.waiting(suspect=False)[:1]:
             self.wait_until(pending.due_at)
-        claimed = self._at_now(lambda s, now: s.claim(worker, wanted, lease_seconds=LEASE_SECONDS, now=now))
-        self.took(worker, claimed)
+        self.claim_on_both(worker, wanted, lease_seconds=LEASE_SECONDS)
 
     @rule(worker=workers, wanted=st.one_of(st.just(DESTINATIONS), some_destinations))
     def claim_suspect(self, worker: WorkerId, wanted: Sequence[str]) -> None:
@@ -89,13 +97,19 @@ class SideBySide(Comparison):
         busy = {self.holders[attempt.fence] for attempt in self.live()}
         who = next((idle for idle in WORKERS if idle not in busy), worker)
         self._at_now(lambda s, now: s.has_suspect(wanted, now=now))
-        self.took(who, self._at_now(lambda s, now: s.claim_suspect(who, wanted, lease_seconds=60, now=now)))
+        claimed = self._at_now(lambda s, now: s.claim_suspect(who, wanted, lease_seconds=60, now=now))
+        self.took(who, claimed.attempts)
 
-    @rule(said=st.lists(st.tuples(position, outcome_names), min_size=1, max_size=3))
-    def settle(self, said: Sequence[tuple[int, str]]) -> None:
+    @rule(said=st.lists(st.tuples(position, outcome_names), min_size=1, max_size=3), asking=asking)
+    def settle(self, said: Sequence[tuple[int, str]], asking: int | None) -> None:
         outcomes = [OUTCOMES[name](self._held(place)) for place, name in said]
         worker = self.holders[outcomes[0].attempt.fence]
-        self._at_now(lambda s, now: s.settle(worker, outcomes, now=now))
+        self._settle(worker, outcomes, asking)
+
+    @rule(said=st.lists(position, min_size=1, max_size=3))
+    def deliver(self, said: Sequence[int]) -> None:
+        """And have the next ones, again and again: what a relay does most."""
+        self.settle([(place, "delivered") for place in said], asking=None)
 
     @rule(place=position, said=outcome_names, fails=st.booleans())
     def settle_one(self, place: int, said: str, fails: bool) -> None:
@@ -145,7 +159,7 @@ class SideBySide(Comparison):
     def late_outcomes(self, worker: WorkerId, said: Sequence[tuple[int, str]]) -> None:
         """Of any claims that ever were, by anybody; some may be held."""
         outcomes = [OUTCOMES[name](newest(self.attempts, place)) for place, name in said]
-        self._at_now(lambda s, now: s.settle(worker, outcomes, now=now))
+        self._settle(worker, outcomes, asking=None)
 
     # people
 
@@ -160,12 +174,17 @@ class SideBySide(Comparison):
         id = self._held(place).id
         self._at_now(lambda s, now: s.cancel(id, now=now))
 
-    @rule(place=position, choice=st.integers(0, 2), how=st.sampled_from(PARKING))
+    @rule(place=position, choice=st.integers(0, 3), how=st.sampled_from(PARKING))
     def act(self, place: int, choice: int, how: str) -> None:
         if not self.parked():
-            self.settle([(0, how)])
+            self.settle([(0, how)], asking=None)
         parked = newest(self.parked(), place)
-        self._act(parked.id, FITTING[parked.reason][choice])
+        fitting = FITTING[parked.reason]
+        self._act(parked.id, fitting[choice % len(fitting)])
+
+    @rule(key=st.sampled_from([*KEYS, "unknown"]), sequence=st.sampled_from([None, None, 1, 2]))
+    def skip(self, key: str, sequence: int | None) -> None:
+        self._at_now(lambda s, now: s.skip("default", key, **ACT, sequence=sequence, now=now))
 
     @rule(destination=destinations, worker=workers)
     def pause(self, destination: str, worker: WorkerId) -> None:
@@ -234,9 +253,15 @@ class SideBySide(Comparison):
             self._at_now(lambda s, now, name=name: s.resume(name, **ACT, now=now))
 
     def _act(self, id: MessageId, verb: str) -> None:
-        name, _, elsewhere = verb.partition(" at ")
-        values = {**ACT, "stage": "second"} if elsewhere else ACT
+        name, _, how = verb.partition(" ")
+        values = {**ACT, **HOW[how]}
         self._at_now(lambda s, now: getattr(s, name)(id, **values, now=now))
+
+    def _settle(self, worker: WorkerId, outcomes: Sequence[Outcome], asking: int | None) -> None:
+        """asking: for how many of them the next message of the lane is asked for; None = all."""
+        hand_over = HandOver({o.attempt.id for o in outcomes[:asking]}, LEASE_SECONDS)
+        settled = self._at_now(lambda s, now: s.settle(worker, outcomes, hand_over=hand_over, now=now))
+        self.took(worker, settled.handed_over)
 
     def _settle_one(self, attempt: Attempt, said: str, *, fails: bool) -> None:
         outcome, worker = OUTCOMES[said](attempt), self.holders[attempt.fence]
