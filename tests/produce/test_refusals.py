@@ -58,6 +58,13 @@ PAIRS: list[tuple[str, Any, Any, str]] = [
     ("key", " k ", 5, "key is of type int"),
     ("key", "k", "k\0", "cannot store a NUL"),
     ("key", "k", "\ud800", "lone surrogate"),
+    ("order_by", None, "", "order_by has 0 characters; it must have 1 to 200"),
+    ("order_by", "o" * 200, "o" * 201, "order_by has 201 characters"),
+    ("order_by", "ü" * 200, "ü" * 201, "order_by has 201 characters"),
+    ("order_by", " o ", "o\0", "cannot store a NUL"),
+    ("order_by", "\U0001f680", "\ud800", "lone surrogate"),
+    ("order_by", Place.MAIL, 5, "order_by is of type int"),
+    ("order_by", "o", b"o", "order_by is of type bytes"),
     ("content_type", None, "", "content_type has 0 characters"),
     ("content_type", "c" * 100, "c" * 101, "content_type has 101 characters"),
     ("content_type", "text/plain; charset=utf-8", "text/plain\r\nX: y", "control characters"),
@@ -125,9 +132,11 @@ def test_a_value_out_of_bounds_is_refused_and_its_neighbour_accepted(
 @pytest.mark.parametrize("place", [Place.MAIL, OldPlace.MAIL])
 def test_an_enumeration_counts_by_its_value(place: Any) -> None:
     """A driver would store the member's name."""
-    prepared = prepare(NewMessage(place, 1, key=place, tenant=place, kind=place, headers={place: place}))
-    assert [prepared.destination, prepared.key, prepared.tenant, prepared.kind] == ["mail"] * 4
-    assert {type(value) for value in (prepared.destination, prepared.key, prepared.tenant, prepared.kind)} == {str}
+    given = dict.fromkeys(("destination", "key", "tenant", "kind", "order_by"), place)
+    prepared = prepare(NewMessage(payload=1, headers={place: place}, **given))
+    values = [getattr(prepared, name) for name in given]
+    assert values == ["mail"] * 5
+    assert {type(value) for value in values} == {str}
     assert prepared.headers == '{"mail":"mail"}'
 
 
@@ -170,9 +179,17 @@ async def test_the_verb_refuses_the_same_for_every_other_language(producer: Prod
         ("'d', '', p_expires_at => 'infinity'", "expires_at is infinity"),
         ("'d', '', p_expires_at => now() - interval '1 day'", "is not after now"),
         ("'d', '', p_level => 3::smallint", "level is 3"),
+        ("'d', '', p_order_by => ''", "order_by has 0 characters; it must have 1 to 200, or be absent"),
+        ("'d', '', p_order_by => repeat('o', 201)", "order_by has 201 characters"),
     ]:
         with pytest.raises(Exception, match=why) as refused:
             await producer.rows(f"SELECT * FROM redrive.enqueue_1({values})")
+        assert getattr(refused.value, "sqlstate", None) == "22023"
+        await producer.rollback()
+    many = "ARRAY['d'], ARRAY['x'::bytea], NULL, ARRAY['t'], ARRAY[''], ARRAY['c'], NULL, NULL, NULL, '{1}'"
+    for order_by, length in (("''", 0), ("repeat('o', 201)", 201)):
+        with pytest.raises(Exception, match=f"order_by has {length} characters") as refused:
+            await producer.rows(f"SELECT * FROM redrive.enqueue_many_1({many}, ARRAY[{order_by}])")
         assert getattr(refused.value, "sqlstate", None) == "22023"
         await producer.rollback()
     assert await producer.rows("SELECT count(*) FROM redrive.message") == [(0,)]
