@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -24,7 +25,7 @@ from tests.support.databases import fresh_database
 pytestmark = pytest.mark.req("G-07")
 
 HALTED = ["dead", "held", "unrecorded"]
-WAITING = ["retrying", "not_due", "paused", "suspect"]
+WAITING = ["retrying", "not_due", "paused", "breaker_open", "suspect"]
 FLOWING = ["in_flight", "ready"]
 BEHIND = {"dead": 2, "in_flight": 1, "not_due": 1}
 WHY = ("--reason", "cancelled by phone")
@@ -67,6 +68,9 @@ async def _make(dsn: str, now: datetime) -> dict[str, MessageId]:
         ids["not_due"] = await m.enqueue(store, now=now, order_by="not_due", due_at=now + timedelta(hours=1))
         ids["paused"] = await m.enqueue(store, now=now, order_by="paused", destination="erp")
         await store.pause("erp", actor="anna", reason="maintenance", now=now)
+        ids["breaker_open"] = await m.enqueue(store, now=now, order_by="breaker_open", destination="bank")
+        down: dict[str, Any] = {"code": "CONNECTION_REFUSED", "cool_off_seconds": 600.0, "cool_off_max_seconds": 600.0}
+        await store.open_breaker("bank", claimed_at=now, **down, now=now)
         ids["suspect"] = await m.enqueue(store, now=now, order_by="suspect")
         await m.claim(store, now=now, worker=m.OTHER_WORKER)
         await store.reap(limit=10, worker=m.OTHER_WORKER, now=now)
@@ -334,7 +338,7 @@ def test_status_counts_blocked_keys_by_what_blocks_them(look: Redrive) -> None:
         "redrive keys list --blocked",
     )
     text = look("status").stdout
-    assert "Ordering keys that are blocked: 7 (1 dead, 1 held, 1 unrecorded, 1 retrying, 1 not due," in text
+    assert "Ordering keys that are blocked: 8 (1 dead, 1 held, 1 unrecorded, 1 retrying, 1 not due," in text
     assert "Lanes mended so far: 0" in text
 
 
@@ -350,9 +354,9 @@ def test_status_says_how_many_lanes_had_to_be_mended(lanes: Shop) -> None:
         return await store.mend_lanes(limit=10)
 
     redrive = Redrive(lanes.dsn)
-    assert lanes.call(forget) == 4  # ready, and those that wait for a time; not the suspect's
-    assert redrive.json("status")["lanes_mended"] == 4
-    assert "Lanes mended so far: 4" in redrive("status").stdout
+    assert lanes.call(forget) == 5  # ready, and those that wait for a time; not the suspect's
+    assert redrive.json("status")["lanes_mended"] == 5
+    assert "Lanes mended so far: 5" in redrive("status").stdout
 
 
 def test_a_message_that_waits_behind_its_head_says_behind_which(look: Redrive, shown: Shop) -> None:

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import pytest
 
-from redrive.message import Attempt, MessageId, ParkReason
+from redrive.message import Attempt, MessageId, ParkReason, Priority
 from redrive.policy import Settlement
+from redrive.ports import Room
 from redrive.store.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support import state_tables
@@ -50,6 +51,13 @@ async def paused(store: PostgresStore) -> None:
     await store.pause(ELSEWHERE, **ACT, now=m.START)
 
 
+async def breaker_open(store: PostgresStore) -> None:
+    await first(store, destination=ELSEWHERE)
+    await store.open_breaker(
+        ELSEWHERE, claimed_at=m.START, code="REFUSED", cool_off_seconds=900, cool_off_max_seconds=900, now=m.START
+    )
+
+
 async def expired(store: PostgresStore) -> None:
     await first(store, expires_at=m.at(100))
     await store.expire(limit=10, now=m.at(150))
@@ -74,6 +82,7 @@ HEADS: Final[dict[str, Head]] = {
     "pending, waiting for a retry": settled(m.retry(delay_seconds=5_000)),
     "pending, in doubt, waiting for a retry": settled(m.retry(delay_seconds=5_000, in_doubt=True)),
     "pending, destination paused": paused,
+    "pending, breaker of its destination open": breaker_open,
     "pending, suspect": suspect,
     "pending, advanced to its next stage": settled(m.advance()),
     "pending, expired": lambda store: first(store, expires_at=m.at(100)),
@@ -102,8 +111,11 @@ async def reach(store: PostgresStore, row: str) -> None:
 
 
 async def claims(store: PostgresStore) -> str:
-    """The sequence that two claims take: the first may find an expired head and close it."""
-    taken = [a for _ in range(2) for a in (await m.claim_all(store, now=NOW)).attempts]
+    """The sequence that two claims of both destinations take: the first may find an expired head and close it."""
+    rooms = [Room(name, Priority.NORMAL.level, 10) for name in (m.DESTINATION, ELSEWHERE)]
+    taken: list[Attempt] = []
+    for _ in range(2):
+        taken += (await store.claim(m.WORKER, rooms, lease_seconds=m.LEASE_SECONDS, now=NOW)).attempts
     return _number(attempt.sequence for attempt in taken) or "nothing"
 
 

@@ -78,7 +78,7 @@ class KeyGroup(StrEnum):
 
 KEY_STATES: Final[Mapping[KeyGroup, Sequence[str]]] = {
     KeyGroup.HALTED: ("dead", "held", "unrecorded"),
-    KeyGroup.WAITING: ("retrying", "not_due", "paused", "suspect"),
+    KeyGroup.WAITING: ("retrying", "not_due", "paused", "breaker_open", "suspect"),
     KeyGroup.FLOWING: ("ready", "in_flight"),
 }
 BLOCKED: Final = (*KEY_STATES[KeyGroup.HALTED], *KEY_STATES[KeyGroup.WAITING])

@@ -67,9 +67,10 @@ def position(value: KeyPosition | None) -> str | None:
 async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
     """Ordering keys with anything open: first those that wait for a person, then those that wait for a time.
 
-    The state is that of the head. It is dead, held or unrecorded: a person has to act. It is retrying, not due,
-    paused (its destination) or a suspect (after a crash): it goes by itself, later. It is ready or in flight: nothing
-    holds it up. What waits behind a head is counted up to 1,000. A look walks over 10,000 keys and says where to go on.
+    The state is that of the head. It is dead, held or unrecorded: a person has to act. It is retrying, not due, paused
+    (its destination), behind an open breaker, or a suspect (after a crash): it goes later. It is ready or in flight:
+    nothing holds it up. What waits behind a head is counted up to 1,000. A look walks over 10,000 keys and says where
+    to go on.
     """
     page = await operations.list_keys(store, KeyFilter(**wanted))
     following = position(page.next)

@@ -44,6 +44,7 @@ STATE_STYLES: Final = {
     "paused": "yellow",
     "retrying": "yellow",
     "not due": "yellow",
+    "breaker open": "yellow",
     "suspect": "yellow",
     "in flight": "blue",
     "ready": "green",

@@ -47,7 +47,8 @@ AS $body$
 $body$;
 
 -- lane_head: the open message of a lane with the lowest sequence, and how it is with it: in_flight or ready; dead, held or
--- unrecorded, so that it halts its lane; suspect, paused (its destination), retrying or not_due, so that it waits.
+-- unrecorded, so that it halts its lane; suspect, paused or breaker_open (its destination), retrying or not_due, so that it
+-- waits.
 -- since: from when on. due_at: when it may go, where it waits for a time.
 -- Not SECURITY DEFINER, and plain SQL, so that it is inlined: a probe of lease_lane, parked_halting and pending_lane each.
 CREATE OR REPLACE FUNCTION redrive.lane_head(p_lane bigint, p_now timestamptz)
@@ -66,11 +67,14 @@ AS $body$
                                 WHEN 'not_due' THEN (SELECT m.created_at FROM redrive.message m WHERE m.id = p.id)
                                 WHEN 'paused' THEN (SELECT greatest(d.paused_at, p.due_at) FROM redrive.destination d
                                                      WHERE d.name = p.destination)
+                                WHEN 'breaker_open' THEN (SELECT greatest(d.breaker_changed_at, p.due_at)
+                                                            FROM redrive.destination d WHERE d.name = p.destination)
                                 ELSE p.due_at END,
                    CASE WHEN p.state IN ('retrying', 'not_due') THEN p.due_at END
               FROM (SELECT x.id, x.destination, x.sequence, x.first_failed_at, x.due_at,
                            CASE WHEN x.suspect THEN 'suspect'
                                 WHEN redrive.is_paused(x.destination, p_now) THEN 'paused'
+                                WHEN NOT redrive.is_open(x.destination, p_now) THEN 'breaker_open'
                                 WHEN x.due_at <= p_now THEN 'ready'
                                 WHEN x.first_failed_at IS NULL THEN 'not_due'
                                 ELSE 'retrying' END AS state
