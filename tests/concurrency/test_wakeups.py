@@ -18,7 +18,7 @@ from tests.support.racing import Connection, column, value
 
 SHAPES = Path(__file__).parent / "shapes"
 RELAY = UUID(int=0xA)
-CLAIM = "SELECT id FROM redrive.claim_1(%s, '{mail}', '{1}', %s, 60, %s)"
+CLAIM = "SELECT id FROM redrive.claim_1(%s, '{mail}', '{1}', %s, 60, %s) WHERE id IS NOT NULL"
 ENQUEUE = "SELECT id FROM redrive.enqueue_1('mail', 'x', p_order_by => %s, p_now => %s)"
 DELIVER = "SELECT id FROM redrive.settle_delivered_1(%s, %s, %s, '{5}', '{ref}', '{rules}', %s, 60, %s)"
 COMPLETE = """
@@ -79,12 +79,6 @@ def park_and_go_on(connection: Connection, id: UUID, now: datetime) -> None:
     assert value(connection, COMPLETE, RELAY, id, "park", None, "dead", now) == 0
 
 
-def complete_repeatable_read(connection: Connection, id: UUID, now: datetime) -> None:
-    """In the caller's own transaction, whose snapshot is older than everything that follows."""
-    connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-    complete(connection, id, now)
-
-
 Release = Callable[[Connection, UUID, datetime], None]
 
 
@@ -101,13 +95,29 @@ def settle_while_the_next_one_comes(relay: Connection, settling: Connection, rel
 
 
 @pytest.mark.req("G-07")
-@pytest.mark.parametrize(
-    "release", [deliver, deliver_and_ask_for_the_next, park_and_go_on, complete, complete_repeatable_read]
-)
+@pytest.mark.parametrize("release", [deliver, deliver_and_ask_for_the_next, park_and_go_on, complete])
 def test_a_message_that_comes_while_its_lane_is_being_released_is_found_without_any_other(
     relay: Connection, settling: Connection, release: Release
 ) -> None:
     clock, following = settle_while_the_next_one_comes(relay, settling, release)
+    assert value(relay, "SELECT redrive.mend_lanes_1(100, %s)", clock.later(1)) == 0
+    assert claim(relay, clock.now) == [following]
+
+
+@pytest.mark.req("G-07")
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_complete_whose_transaction_is_older_than_the_next_message_leaves_a_token_for_it(
+    relay: Connection, settling: Connection, level: str
+) -> None:
+    clock = Clock(relay)
+    first = value(relay, ENQUEUE, "customer:1", clock.now)
+    assert column(relay, CLAIM, RELAY, [10], clock.later(1)) == [first]
+    settling.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
+    assert value(settling, "SELECT count(*) FROM redrive.pending") == 0
+    following = value(relay, ENQUEUE, "customer:1", clock.now)
+    assert claim(relay, clock.later(1)) == [], "its lane is busy, and the token is used up"
+    complete(settling, first, clock.later(1))
+    settling.commit()
     assert value(relay, "SELECT redrive.mend_lanes_1(100, %s)", clock.later(1)) == 0
     assert claim(relay, clock.now) == [following]
 

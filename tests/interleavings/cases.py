@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import Any
-from uuid import UUID
 
-from tests.interleavings.sessions import Progress, Reply, Session
-from tests.interleavings.verbs import OWNER, STEP_SECONDS, Call, Holder, call, holder_of
+from tests.interleavings.sessions import DEADLINE_SECONDS, Progress, Reply, Session
+from tests.interleavings.subject import Call, Subject
 
-HELPERS = (Path(__file__).parent / "states.sql").read_text()
+STEP_SECONDS = 100
 # A day ahead: later than any lease that the server's start could excuse.
 BEGINNING = "(date_trunc('day', statement_timestamp()) + interval '2 days')"
 
@@ -51,16 +50,18 @@ class Case:
 class Ran:
     """What happened. trace: the order as it came to be, in which a verb that waited ends later than the case asked for.
 
-    blocked: sessions whose verb had to wait. facts: all that is known of the message afterwards.
+    blocked: sessions whose verb had to wait. subject: the message or the lane. facts: all that is known of it
+    afterwards. undone: sessions that ended with an error that is forgiven them.
     """
 
     case: Case
-    id: UUID
+    subject: str
     calls: list[Call]
     replies: list[Reply]
     trace: Order = ()
     blocked: set[int] = field(default_factory=set)
     ends: list[Reply] = field(default_factory=list)
+    undone: set[int] = field(default_factory=set)
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -109,9 +110,10 @@ def _is_seen(order: Order, rolled_back: int) -> bool:
 class Runner:
     """Runs cases one after the other in one database."""
 
-    def __init__(self, sessions: Sequence[Session], observer: Session) -> None:
+    def __init__(self, sessions: Sequence[Session], observer: Session, subject: Subject) -> None:
         self._sessions = sessions
         self._observer = observer
+        self._subject = subject
         self._beginning = f"'{observer.run(f'SELECT {BEGINNING}').value}'::timestamptz"
 
     def run(self, case: Case) -> Ran:
@@ -123,12 +125,12 @@ class Runner:
         return ran
 
     def _run_once(self, case: Case) -> Ran:
-        prepare = f"SELECT interleaving.prepare('{case.state}', '{OWNER}', {self._now(0)})"
-        reply = self._observer.run(f"SELECT interleaving.clear(); {prepare}")
+        reply = self._observer.run(self._subject.prepare.format(state=case.state, now=self._now(0)))
         assert reply.value is not None, reply
-        ran = Ran(case, UUID(reply.value), [], [Reply() for _ in case.verbs])
-        _Course(self._sessions, self._observer, ran, self._now).take()
-        facts = self._observer.run(f"SELECT interleaving.facts('{ran.id}')")
+        ran = Ran(case, reply.value, [], [Reply() for _ in case.verbs])
+        _Course(self._sessions, self._observer, self._subject, ran, self._now).take()
+        end = self._now(len(case.verbs) + 1)
+        facts = self._observer.run(self._subject.facts.format(subject=ran.subject, now=end))
         assert facts.value is not None, facts
         ran.facts = json.loads(facts.value)
         return ran
@@ -140,13 +142,21 @@ class Runner:
 class _Course:
     """One case under way."""
 
-    def __init__(self, sessions: Sequence[Session], observer: Session, ran: Ran, now: Callable[[int], str]) -> None:
-        self._sessions, self._observer, self._ran, self._now = sessions, observer, ran, now
-        self._holder = holder_of(ran.case.state)
+    def __init__(
+        self,
+        sessions: Sequence[Session],
+        observer: Session,
+        subject: Subject,
+        ran: Ran,
+        now: Callable[[int], str],
+    ) -> None:
+        self._sessions, self._observer, self._subject, self._ran, self._now = sessions, observer, subject, ran, now
+        self._holder = subject.holder_of(ran.case.state)
         self._waiting: list[int] = []
         self._to_end: set[int] = set()
 
     def take(self) -> None:
+        self._open()
         seen: set[int] = set()
         for session in self._ran.case.order:
             if session in seen:
@@ -154,21 +164,35 @@ class _Course:
             else:
                 seen.add(session)
                 self._issue(session)
-        assert not self._waiting, f"sessions {self._waiting} wait for ever"
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while self._waiting:  # for each other: the server ends one of them after a second
+            assert time.monotonic() < deadline, f"sessions {self._waiting} wait for ever"
+            self._wake()
+
+    def _open(self) -> None:
+        """Transactions whose snapshot is older than the case."""
+        for session, verb in enumerate(self._ran.case.verbs):
+            if verb in self._subject.openings:
+                self._sessions[session].run(self._subject.openings[verb])
 
     def _issue(self, session: int) -> None:
-        case, step = self._ran.case, len(self._ran.calls) + 1
-        issued = call(
-            case.verbs[session], message=self._ran.id, session=session, holder=self._holder, now=self._now(step)
+        verb, step = self._ran.case.verbs[session], len(self._ran.calls) + 1
+        issued = self._subject.call(
+            verb, subject=self._ran.subject, session=session, holder=self._holder, now=self._now(step)
         )
         self._ran.calls.append(issued)
         self._ran.trace += (session,)
-        self._sessions[session].send(f"BEGIN; {issued.sql}")
+        self._sessions[session].send(issued.sql if verb in self._subject.openings else f"BEGIN; {issued.sql}")
         if self._progress(session) == "blocked":
             self._ran.blocked.add(session)
             self._waiting.append(session)
         else:
-            self._ran.replies[session] = self._sessions[session].reply
+            self._answered(session)
+
+    def _answered(self, session: int) -> None:
+        self._ran.replies[session] = reply = self._sessions[session].reply
+        if reply.sqlstate in self._subject.forgiven.get(self._ran.case.verbs[session], ()):
+            self._ran.undone.add(session)
 
     def _progress(self, session: int) -> Progress:
         return self._sessions[session].progress(self._observer, self._sessions)
@@ -183,10 +207,9 @@ class _Course:
         commit = self._ran.case.commits[session]
         self._ran.trace += (session,)
         self._ran.ends.append(self._sessions[session].run("COMMIT" if commit else "ROLLBACK"))
-        reply = self._ran.replies[session]
-        claimed = self._ran.case.verbs[session] == "claim" and (reply.value or "").isdigit()
-        if commit and claimed and self._holder.attempt == 0:
-            self._holder = Holder(self._ran.calls[session].worker, int(reply.value or 0))
+        claimed = self._subject.claimed(self._ran.calls[session], self._ran.replies[session])
+        if commit and claimed is not None and self._holder.attempt == 0:
+            self._holder = claimed
         self._wake()
 
     def _wake(self) -> None:
@@ -194,7 +217,7 @@ class _Course:
         for session in list(self._waiting):
             if session in self._waiting and self._progress(session) == "done":
                 self._waiting.remove(session)
-                self._ran.replies[session] = self._sessions[session].reply
+                self._answered(session)
                 if session in self._to_end:
                     self._to_end.remove(session)
                     self._end(session)

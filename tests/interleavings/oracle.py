@@ -1,19 +1,15 @@
 """What must hold after every case.
 
 `broken` lists the invariants that a case has broken: one place, one closing row, dense attempts, the fence, evidence
-of refused outcomes, truthful cancels, no error, nobody waiting who must not. `Serial` adds the strongest of them:
-whatever the interleaving, the message ends as *some* serial order of the committed verbs would have left it, in which
-a verb that looks past locked rows may have found nothing when another transaction was open beside it.
+of refused outcomes, truthful cancels, no error, nobody waiting who must not. `serial.Serial` adds the strongest.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
-from tests.interleavings.cases import Case, Ran, overlaps, precedes, serial
+from tests.interleavings.cases import Ran
 from tests.interleavings.verbs import REVIVING, SETTLING, SKIPPING
 
 ENDING_A_CLAIM = frozenset({"settle", "hand_back", "reap"})
@@ -23,7 +19,7 @@ SETTLED_BEFORE = frozenset({"dead", "held", "unrecorded", "closed"})
 def broken(ran: Ran) -> list[str]:
     """The sentences that are not true of this case; none when all is well."""
     return [
-        *_statements(ran),
+        *statements(ran, SKIPPING),
         *_places(ran.facts),
         *_attempts(ran.facts),
         *_outcomes(ran),
@@ -31,15 +27,15 @@ def broken(ran: Ran) -> list[str]:
     ]
 
 
-def _statements(ran: Ran) -> Iterator[str]:
-    for call, reply in zip(ran.calls, ran.replies, strict=True):
-        if reply.sqlstate is not None:
+def statements(ran: Ran, skipping: Container[str]) -> Iterator[str]:
+    for session, (call, reply) in enumerate(zip(ran.calls, ran.replies, strict=True)):
+        if reply.sqlstate is not None and session not in ran.undone:
             yield f"{call.verb} failed with {reply.sqlstate}: {reply.text}"
     for reply in ran.ends:
         if reply.sqlstate is not None:
             yield f"the end of a transaction failed with {reply.sqlstate}: {reply.text}"
     for session in ran.blocked:
-        if ran.case.verbs[session] in SKIPPING:
+        if ran.case.verbs[session] in skipping:
             yield f"{ran.case.verbs[session]} waited for a lock"
 
 
@@ -113,55 +109,3 @@ def _committed(ran: Ran, verb: str, answer: str) -> bool:
         call.verb == verb and ran.case.commits[session] and ran.replies[session].value == answer
         for session, call in enumerate(ran.calls)
     )
-
-
-class Serial:
-    """The outcomes of serial orders, found by running them, each once."""
-
-    def __init__(self, run: Callable[[Case], Ran]) -> None:
-        self._run = run
-        self._known: dict[tuple[str, tuple[str, ...]], str] = {}
-
-    def learn(self, ran: Ran) -> None:
-        case = ran.case
-        if case.order == serial(len(case.verbs)) and all(case.commits):
-            self._known[case.state, case.verbs] = _digest(ran)
-
-    def explains(self, ran: Ran) -> bool:
-        """Whether some serial order ends as this case did."""
-        outcome = _digest(ran)
-        return any(self._outcome(ran.case.state, verbs) == outcome for verbs in _serial_orders(ran))
-
-    def _outcome(self, state: str, verbs: tuple[str, ...]) -> str:
-        if (state, verbs) not in self._known:
-            count = len(verbs)
-            self._known[state, verbs] = _digest(self._run(Case(state, verbs, (True,) * count, serial(count))))
-        return self._known[state, verbs]
-
-
-def _serial_orders(ran: Ran) -> Iterator[tuple[str, ...]]:
-    case = ran.case
-    committed = [session for session, commit in enumerate(case.commits) if commit]
-    optional = [session for session in committed if _may_have_looked_past(ran, session)]
-    for count in range(len(optional) + 1):
-        for left_out in itertools.combinations(optional, count):
-            chosen = [session for session in committed if session not in left_out]
-            for order in itertools.permutations(chosen):
-                if not any(precedes(ran.trace, b, a) for a, b in itertools.combinations(order, 2)):
-                    yield tuple(case.verbs[session] for session in order)
-
-
-def _may_have_looked_past(ran: Ran, session: int) -> bool:
-    others = (other for other in range(len(ran.case.verbs)) if other != session)
-    return ran.case.verbs[session] in SKIPPING and any(overlaps(ran.trace, session, other) for other in others)
-
-
-def _digest(ran: Ran) -> str:
-    return json.dumps(ran.facts, sort_keys=True)
-
-
-def described(ran: Ran) -> str:
-    """The case as a person reads it in a failure."""
-    answers = ", ".join(f"{c.verb} → {r.value or r.sqlstate}" for c, r in zip(ran.calls, ran.replies, strict=True))
-    waited = f"; waited: {sorted(s + 1 for s in ran.blocked)}" if ran.blocked else ""
-    return f"{ran.case} | {answers}{waited} | {json.dumps(ran.facts)}"

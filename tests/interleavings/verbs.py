@@ -7,12 +7,14 @@ by far more than the lease of a claim, so that a claim made in a case has run ou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from tests.interleavings.sessions import Reply
+from tests.interleavings.subject import Call, Holder, Subject
+
 OWNER: Final = UUID("00000000-0000-4000-8000-00000000000a")
-STEP_SECONDS: Final = 100
 LEASE_SECONDS: Final = 30
 RENEWED_SECONDS: Final = 6000
 
@@ -52,24 +54,6 @@ SETTLING: Final = frozenset({"deliver", "retry", "retry_in_doubt", "park"})
 REVIVING: Final = frozenset({"requeue", "deny", "confirm", "repair"})
 
 
-@dataclass
-class Holder:
-    """Who settles, hands back and renews: the last claim that is known to be committed."""
-
-    worker: UUID
-    attempt: int
-
-
-@dataclass
-class Call:
-    """One verb as it was issued, and by when."""
-
-    verb: str
-    worker: UUID
-    attempt: int
-    sql: str
-
-
 def worker_of(session: int) -> UUID:
     return UUID(int=OWNER.int + 1 + session)
 
@@ -79,14 +63,14 @@ def holder_of(state: str) -> Holder:
     return Holder(OWNER, 0 if state.startswith("pending") else 1)
 
 
-def call(verb: str, *, message: UUID, session: int, holder: Holder, now: str) -> Call:
+def call(verb: str, *, subject: str, session: int, holder: Holder, now: str) -> Call:
     """The statement of a verb. The session's own worker claims; the holder settles."""
     worker = worker_of(session) if verb == "claim" else holder.worker
     values = {
-        "id": f"'{message}'::uuid",
+        "id": f"'{subject}'::uuid",
         "worker": f"'{worker}'::uuid",
         "attempt": str(holder.attempt),
-        "now": f"{now}",
+        "now": now,
         "act": "'ann', 'looked into it'",
     }
     return Call(verb, worker, holder.attempt, _STATEMENTS[verb].format(**values))
@@ -113,3 +97,20 @@ _STATEMENTS: Final[dict[str, str]] = {
     "repair": "SELECT redrive.repair_1({id}, {act}, {now})",
     "discard": "SELECT redrive.discard_1({id}, {act}, {now})",
 }
+
+
+def claimed(call: Call, reply: Reply) -> Holder | None:
+    if call.verb == "claim" and (reply.value or "").isdigit():
+        return Holder(call.worker, int(reply.value or 0))
+    return None
+
+
+MESSAGE: Final = Subject(
+    helpers=(Path(__file__).parent / "states.sql").read_text(),
+    prepare=f"SELECT interleaving.clear(); SELECT interleaving.prepare('{{state}}', '{OWNER}', {{now}})",
+    facts="SELECT interleaving.facts('{subject}')",
+    skipping=SKIPPING,
+    holder_of=holder_of,
+    call=call,
+    claimed=claimed,
+)

@@ -13,8 +13,13 @@ DECLARE
 BEGIN
     -- A claim may move the message from pending to lease between two looks; it cannot do so for ever.
     FOR i IN 1..20 LOOP
-        v_answer := redrive.try_cancel(p_id, p_actor, p_reason, v_now);
-        EXIT WHEN v_answer IS NOT NULL;
+        BEGIN
+            v_answer := redrive.try_cancel(p_id, p_actor, p_reason, v_now);
+            EXIT WHEN v_answer IS NOT NULL;
+            RAISE no_data_found;
+        EXCEPTION WHEN no_data_found THEN
+            NULL;  -- undone, and so the lane let go: the lease comes before the lane, and its settle may wait for us
+        END;
     END LOOP;
     IF p_actor IS NOT NULL AND v_answer IN ('cancelled', 'in_flight', 'in_doubt') THEN
         PERFORM redrive.audit(p_actor, 'cancel', p_id::text, p_reason, NULL, json_build_object('answer', v_answer), v_now);

@@ -62,7 +62,8 @@ $body$;
 
 -- lane_heads: heads that may go now, at most p_rooms[i] of (p_destinations[i], p_levels[i]); room says which i.
 -- Tokens are popped, their lanes locked where nobody else holds them, and judged in the next statement. Tokens of lanes that
--- were held are put back for a little later: with their old time they would take the room of all others again and again.
+-- were held are put back for a little later (one for each destination that they were of: only one of them is the head's): with
+-- their old time they would take the room of all others again and again.
 -- A head that may not go (not due, of another destination, no room) gets its own token. Popping goes on while room is left,
 -- because the tokens of a lane that is blocked lead nowhere; they are used up by that. If there are so many that there is still
 -- room in the end, an empty row says so.
@@ -101,7 +102,7 @@ BEGIN
             RETURNING w.destination, w.level, w.lane
         )
         SELECT array_agg(p.destination), array_agg(p.level), array_agg(p.lane) INTO v_destinations, v_levels, v_lanes
-          FROM (SELECT DISTINCT ON (p.lane) p.* FROM popped p ORDER BY p.lane) p;
+          FROM (SELECT DISTINCT p.* FROM popped p) p;
         EXIT WHEN v_lanes IS NULL;
 
         v_locked := ARRAY(SELECT x.id FROM lane x WHERE x.id = ANY (v_lanes) ORDER BY x.id FOR UPDATE SKIP LOCKED);
@@ -165,7 +166,8 @@ BEGIN
 END
 $body$;
 
--- mend_lanes: lanes that are free, have a head and no token: there are none, and if there are it is a bug of ours.
+-- mend_lanes: lanes that are free, have a head and no token of its destination and level: there are none, and if there are it
+-- is a bug of ours.
 -- Each is judged under its lock, given a token, and counted for good in `duty.mended`.
 -- Locks: lanes with SKIP LOCKED; the duty's row if anything was found. Relies on: pending_lane, from lane to lane, so that a
 -- long lane costs one probe; lane_wake_due, read once.
@@ -180,13 +182,16 @@ DECLARE
     v_count  integer;
 BEGIN
     -- Busy and halted lanes have no token either: they are left out before the limit, or they would use it up.
-    WITH RECURSIVE lanes AS (
-        (SELECT p.lane FROM pending p WHERE p.lane IS NOT NULL ORDER BY p.lane LIMIT 1)
+    WITH RECURSIVE heads AS (
+        (SELECT p.lane, p.destination, p.level FROM pending p WHERE p.lane IS NOT NULL ORDER BY p.lane, p.sequence LIMIT 1)
         UNION ALL
-        SELECT (SELECT p.lane FROM pending p WHERE p.lane > l.lane ORDER BY p.lane LIMIT 1) FROM lanes l WHERE l.lane IS NOT NULL
+        SELECT n.lane, n.destination, n.level
+          FROM heads h
+         CROSS JOIN LATERAL (SELECT p.lane, p.destination, p.level FROM pending p
+                              WHERE p.lane > h.lane ORDER BY p.lane, p.sequence LIMIT 1) n
     ), unwatched AS (
         -- EXCEPT, not NOT IN: that is quadratic once the tokens do not fit into work_mem.
-        SELECT l.lane FROM lanes l WHERE l.lane IS NOT NULL EXCEPT SELECT w.lane FROM lane_wake w
+        SELECT h.lane, h.destination, h.level FROM heads h EXCEPT SELECT w.lane, w.destination, w.level FROM lane_wake w
     )
     SELECT array_agg(f.lane) INTO v_lanes
       FROM (SELECT h.lane
@@ -199,7 +204,10 @@ BEGIN
     v_locked := ARRAY(SELECT x.id FROM lane x WHERE x.id = ANY (v_lanes) ORDER BY x.id FOR UPDATE SKIP LOCKED);
     INSERT INTO lane_wake (destination, level, due_at, lane)
     SELECT h.destination, h.level, greatest(h.due_at, v_now), h.lane
-      FROM redrive.free_heads(ARRAY(SELECT unnest(v_locked) EXCEPT SELECT w.lane FROM lane_wake w)) h
+      FROM redrive.free_heads(ARRAY(
+                SELECT u.lane
+                  FROM (SELECT h.lane, h.destination, h.level FROM redrive.free_heads(v_locked) h
+                        EXCEPT SELECT w.lane, w.destination, w.level FROM lane_wake w) u)) h
      WHERE NOT h.suspect;
     GET DIAGNOSTICS v_count = ROW_COUNT;
     IF v_count > 0 THEN
@@ -211,9 +219,10 @@ END
 $body$;
 
 -- skip: the head of a key is closed, whatever blocks it, and the key goes on. An operator's act, for good: it is not sent any
--- more. Answers 'done', 'in_flight' (somebody has it in hand), 'moved_on' (the head is not p_sequence any more), 'empty', or
--- 'not_found'.
--- Locks: the parked row if the head is parked, the lane, then the audit chain.
+-- more. Answers 'done', 'in_flight' (somebody has it in hand), 'moved_on' (the head is not p_sequence any more, or another act
+-- on it is under way), 'empty', or 'not_found'.
+-- Locks: the lane, then the parked row if the head is parked, with SKIP LOCKED because others take it before the lane, then the
+-- audit chain.
 CREATE OR REPLACE FUNCTION redrive.skip_1(
     p_tenant text, p_order_by text, p_actor text, p_reason text, p_sequence bigint DEFAULT NULL, p_now timestamptz DEFAULT NULL
 ) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
@@ -230,7 +239,6 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'not_found';
     END IF;
-    PERFORM 1 FROM parked k WHERE k.lane = v_lane AND k.halts ORDER BY k.sequence LIMIT 1 FOR UPDATE;
     PERFORM redrive.lock_lanes(ARRAY[v_lane]);
     IF EXISTS (SELECT 1 FROM lease x WHERE x.lane = v_lane) THEN
         RETURN 'in_flight';
@@ -243,6 +251,10 @@ BEGIN
     ELSIF v_head <> coalesce(p_sequence, v_head) THEN
         RETURN 'moved_on';
     ELSIF v_head = v_parked.sequence THEN
+        PERFORM 1 FROM parked k WHERE k.id = v_parked.id FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            RETURN 'moved_on';
+        END IF;
         DELETE FROM parked k WHERE k.id = v_parked.id;
         PERFORM redrive.close_parked(v_parked, 'skip', 'skipped', NULL, p_actor, p_reason, v_now);
         RETURN 'done';

@@ -19,7 +19,9 @@ BEGIN
     SELECT * INTO v_row FROM parked k WHERE k.id = p_id AND k.reason = 'dead' FOR UPDATE;
     IF NOT FOUND THEN
         RETURN redrive.refusal(p_id);
-    ELSIF NOT p_out_of_order AND redrive.gone_out_after(v_row.lane, v_row.sequence) > 0 THEN
+    END IF;
+    PERFORM redrive.lock_lanes(ARRAY[v_row.lane]);  -- nobody goes out while we look whether somebody has
+    IF NOT p_out_of_order AND redrive.gone_out_after(v_row.lane, v_row.sequence) > 0 THEN
         RETURN 'moved_on';
     END IF;
     v_row := redrive.unpark(p_id, ARRAY['dead']);

@@ -2,27 +2,32 @@
 -- A lease has run out when it is past `until` *and* the server has been ready for as long as a lease, so that an outage of
 -- PostgreSQL does not turn live work into crashes; or when it ends impossibly far in the future (a clock that jumped).
 -- With p_worker: all claims of a worker whose process is known to be dead. Only a crash while alone counts (G-18).
--- Locks: lease rows with SKIP LOCKED, so a settle in progress wins; then lanes in id order.
+-- Locks: lease rows with SKIP LOCKED, so a settle in progress wins; then lanes with SKIP LOCKED: somebody's open transaction
+-- must not keep the claims of all others from coming back. What was left is reaped the next time.
 CREATE OR REPLACE FUNCTION redrive.reap_1(
     p_limit integer, p_worker uuid DEFAULT NULL, p_now timestamptz DEFAULT NULL
 ) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET jit = off
 AS $body$
 DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_ready timestamptz := redrive.server_ready_at();
-    v_count integer;
-    v_lanes bigint[];
+    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_ready  timestamptz := redrive.server_ready_at();
+    v_over   uuid[];
+    v_lanes  bigint[];
+    v_count  integer;
 BEGIN
-    WITH ended AS (
-        DELETE FROM lease x WHERE x.ctid = ANY (ARRAY(
-            SELECT l.ctid FROM lease l
+    SELECT array_agg(o.id), array_agg(o.lane) FILTER (WHERE o.lane IS NOT NULL) INTO v_over, v_lanes
+      FROM (SELECT l.id, l.lane FROM lease l
              WHERE CASE WHEN p_worker IS NOT NULL THEN l.worker = p_worker
                         ELSE (l.until < v_now
                               AND v_now > v_ready + make_interval(secs => l.lease_seconds))
                              OR l.until > v_now + make_interval(secs => 2 * l.lease_seconds) END
              LIMIT p_limit
-               FOR UPDATE SKIP LOCKED))
-        RETURNING x.*
+               FOR UPDATE SKIP LOCKED) o;
+    IF v_lanes IS NOT NULL THEN
+        v_lanes := ARRAY(SELECT x.id FROM lane x WHERE x.id = ANY (v_lanes) ORDER BY x.id FOR UPDATE SKIP LOCKED);
+    END IF;
+    WITH ended AS (
+        DELETE FROM lease x WHERE x.id = ANY (v_over) AND (x.lane IS NULL OR x.lane = ANY (v_lanes)) RETURNING x.*
     ), archived AS (
         INSERT INTO attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, in_doubt, verb, tenant,
                              destination, stage, code)
@@ -39,8 +44,8 @@ BEGIN
                e.kept_answer
           FROM ended e
     )
-    SELECT count(*), array_agg(e.lane) FILTER (WHERE e.lane IS NOT NULL) INTO v_count, v_lanes FROM ended e;
-    IF v_lanes IS NOT NULL THEN
+    SELECT count(*) INTO v_count FROM ended;
+    IF v_lanes <> '{}' THEN
         PERFORM redrive.release_lanes(v_lanes, v_now);
     END IF;
     RETURN v_count;
