@@ -101,9 +101,8 @@ class Desk:
         """As if the time until the next attempt had passed."""
         self.query("UPDATE redrive.pending SET due_at = clock_timestamp() RETURNING id")
         self.query("UPDATE redrive.lane_wake SET due_at = clock_timestamp() RETURNING lane")
-        self.query(
-            "UPDATE redrive.destination SET paused_until = clock_timestamp() WHERE paused_until > now() RETURNING 1"
-        )
+        rest_is_over = "UPDATE redrive.destination SET paused_until = now(), breaker_until = now()"
+        self.query(f"{rest_is_over} WHERE paused_until > now() RETURNING name")
 
     def role(self, name: str) -> str:
         """From now on this role of the page stands for one that no other test has."""
