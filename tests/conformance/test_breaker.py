@@ -265,6 +265,15 @@ async def test_a_person_may_pause_and_resume_over_a_rest(store: Subject) -> None
     assert await store.resume(MAIL, **ACT, now=at(100))
 
 
+async def test_a_rest_that_a_person_ends_is_followed_by_its_ramp_at_once(store: Subject) -> None:
+    enqueue_many(store, 40)
+    await store.pause_until(MAIL, actor="relay", seconds=120, now=T0)
+    assert await store.resume(MAIL, **ACT, now=at(1))
+    assert len(await claim(store, now=at(1))) == 1
+    assert len(await claim(store, now=at(2))) == 1
+    assert len(await claim(store, now=at(20))) == 38
+
+
 async def test_a_rest_that_is_over_is_no_pause(store: Subject) -> None:
     await store.pause_until(MAIL, actor="relay", seconds=30, now=T0)
     assert not await store.resume(MAIL, **ACT, now=at(31))

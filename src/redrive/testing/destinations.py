@@ -90,8 +90,12 @@ def paused(known: Destination, *, actor: str, reason: str, now: datetime) -> Des
     return replace(known, paused_at=now, paused_until=None, paused_by=actor, pause_reason=reason)
 
 
-def resumed(known: Destination) -> Destination:
-    return replace(known, paused_at=None, paused_until=None, paused_by=None, pause_reason=None)
+def resumed(known: Destination, *, now: datetime) -> Destination:
+    """The ramp that was to follow a Retry-After begins now."""
+    known = replace(known, paused_at=None, paused_until=None, paused_by=None, pause_reason=None)
+    if known.breaker == "ramping" and known.breaker_changed_at is not None and known.breaker_changed_at > now:
+        return replace(known, breaker_changed_at=now, breaker_until=now + RAMP)
+    return known
 
 
 def rested(known: Destination, *, actor: str, seconds: float, now: datetime) -> Destination:

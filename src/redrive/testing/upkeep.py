@@ -66,7 +66,7 @@ class Upkeep(Tables):
         require_actor_and_reason(actor, reason)
         if not self.is_paused(destination, now):
             return False
-        self._destinations[destination] = destinations.resumed(self._destination(destination))
+        self._destinations[destination] = destinations.resumed(self._destination(destination), now=self.at(now))
         return True
 
     async def pause_until(

@@ -34,6 +34,9 @@ BEGIN
     END IF;
     UPDATE destination d SET paused_at = NULL, paused_until = NULL, paused_by = NULL, pause_reason = NULL
      WHERE d.name = p_destination;
+    -- The ramp that was to follow a Retry-After begins now.
+    UPDATE destination d SET breaker_changed_at = v_now, breaker_until = v_now + redrive.ramp()
+     WHERE d.name = p_destination AND d.breaker = 'ramping' AND d.breaker_changed_at > v_now;
     PERFORM pg_notify('outbox_pending', 'new_work');  -- in any case: no relay sleeps for want of work that was paused
     PERFORM redrive.audit(p_actor, 'resume', p_destination, p_reason, json_build_object('reason', v_before), NULL, v_now);
     RETURN true;
