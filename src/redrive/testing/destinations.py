@@ -147,7 +147,7 @@ def ramping(known: Destination, *, claimed_at: datetime, now: datetime) -> Desti
 
 
 def half_opened(known: Destination, *, now: datetime) -> Destination:
-    return replace(resumed(known), breaker="open", breaker_changed_at=now, breaker_until=now)
+    return replace(resumed(known, now=now), breaker="open", breaker_changed_at=now, breaker_until=now)
 
 
 def _has_say(known: Destination, claimed_at: datetime) -> bool:
