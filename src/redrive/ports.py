@@ -252,7 +252,10 @@ class MessageView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Pending and leased work of one destination. oldest_due_seconds: how long the oldest due message has waited."""
+    """Pending and leased work of one destination. oldest_due_seconds: how long the oldest due message has waited.
+
+    paused_until: None = until somebody resumes it. breaker: closed, open, half_open or ramping.
+    """
 
     destination: str
     pending: int
@@ -264,6 +267,10 @@ class Backlog:
     oldest_due_seconds: float | None
     paused: bool
     pause_reason: str | None
+    paused_until: datetime | None
+    breaker: str
+    breaker_until: datetime | None
+    breaker_code: str | None
     handled: bool
 
 

@@ -1,10 +1,17 @@
-"""`redrive destinations`: list, pause, resume."""
+"""`redrive destinations`: list, pause, resume. For test see `test_cli_destinations_test.py`."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
 import pytest
 
+from redrive.ports import RelayInfo
 from tests.cli.conftest import Redrive, Shop
+from tests.support import messages as m
 
 REASON = ["--reason", "stock-taking", "--actor", "anna"]
 
@@ -20,7 +27,8 @@ def test_the_document_of_the_list_keeps_its_keys(redrive: Redrive, shop: Shop) -
     assert list(document) == ["schema", "at", "items"]
     assert document["schema"] == "redrive.destinations/v1"
     assert list(document["items"][0]) == [
-        "name", "paused", "pause_reason", "paused_by", "paused_at", "handled", "pending", "leased", "parked",
+        "name", "paused", "pause_reason", "paused_by", "paused_at", "paused_until", "breaker", "breaker_until",
+        "breaker_code", "rate_per_second", "concurrency_limit", "handled", "pending", "leased", "parked",
     ]  # fmt: skip
 
 
@@ -86,3 +94,48 @@ def test_an_unreachable_database_ends_with_seven(nowhere: Redrive, verb: list[st
 @pytest.mark.parametrize("arguments", [["pause"], ["pause", "shop"], ["resume", "shop"], ["resume", "shop", "mail"]])
 def test_wrong_usage_ends_with_two(nowhere: Redrive, arguments: list[str]) -> None:
     assert nowhere("destinations", *arguments).exit_code == 2
+
+
+def item(redrive: Redrive, name: str = "shop") -> dict[str, Any]:
+    return next(one for one in redrive.json("destinations", "list")["items"] if one["name"] == name)
+
+
+@pytest.mark.req("G-25")
+def test_the_list_has_the_limits_over_all_relays(redrive: Redrive, shop: Shop) -> None:
+    relay = RelayInfo(worker=m.WORKER, name="r", host="h", pid=1, version="1", destinations=["shop"])
+    limited = replace(relay, rates={"shop": 2.5}, concurrency_limits={"shop": 5})
+    shop.call(lambda store: store.register(limited))
+    assert (item(redrive)["rate_per_second"], item(redrive)["concurrency_limit"]) == (2.5, 5)
+    assert "2.5/s, 5 in flight" in redrive("destinations", "list").stdout
+    assert item(redrive, "sms")["rate_per_second"] is None
+
+
+@pytest.mark.req("G-25")
+def test_the_list_says_which_breaker_is_open_why_and_until_when(redrive: Redrive, shop: Shop) -> None:
+    now = shop.call(lambda store: store.now())
+    shop.call(
+        lambda store: store.open_breaker(
+            "shop", claimed_at=now, code="CONNECTION_REFUSED", cool_off_seconds=600, cool_off_max_seconds=600
+        )
+    )
+    shown = item(redrive)
+    assert (shown["paused"], shown["breaker"], shown["breaker_code"]) == (False, "open", "CONNECTION_REFUSED")
+    assert datetime.fromisoformat(shown["breaker_until"]) - now >= timedelta(seconds=600)
+    line = next(line for line in redrive("destinations", "list").stdout.splitlines() if line.startswith("shop"))
+    assert re.search(r"shop +open .*Z +.*Z +breaker +CONNECTION_REFUSED", line)
+
+
+@pytest.mark.req("G-25")
+def test_the_list_says_until_when_a_destination_rests(redrive: Redrive, shop: Shop) -> None:
+    shop.call(lambda store: store.pause_until("shop", actor="relay r", seconds=300))
+    shown = item(redrive)
+    assert (shown["paused"], shown["pause_reason"], shown["paused_by"]) == (True, "retry_after", "relay r")
+    assert shown["paused_until"] is not None
+
+
+def test_after_a_rest_nothing_of_it_is_shown(redrive: Redrive, shop: Shop) -> None:
+    shop.call(lambda store: store.pause_until("shop", actor="relay r", seconds=5, now=shop.now - timedelta(hours=1)))
+    shown = item(redrive)
+    assert [shown[key] for key in ("paused", "pause_reason", "paused_by", "paused_at", "paused_until", "breaker")] == [
+        False, None, None, None, None, "closed",
+    ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,10 @@ def test_status_counts_every_place_where_a_message_can_be(redrive: Redrive, shop
         "oldest_due_seconds": None,
         "paused": False,
         "pause_reason": None,
+        "paused_until": None,
+        "breaker": "closed",
+        "breaker_until": None,
+        "breaker_code": None,
         "handled": True,
     }
     assert rows["sms"]["oldest_due_seconds"] >= 180
@@ -123,3 +128,42 @@ def test_a_database_without_the_schema_is_refused_with_the_command_that_helps(
     result = redrive("status", dsn=empty_database)
     assert result.exit_code == 5
     assert "redrive db upgrade" in result.stderr
+
+
+def found(redrive: Redrive) -> dict[str, str]:
+    """What needs a person, by code: of whom it speaks."""
+    return {finding["code"]: finding["subject"] for finding in redrive.json("status")["findings"]}
+
+
+@pytest.mark.req("G-25")
+def test_a_destination_that_does_not_answer_needs_a_person(redrive: Redrive, shop: Shop) -> None:
+    now = shop.call(lambda store: store.now())
+    values: dict[str, Any] = {"code": "CONNECTION_REFUSED", "cool_off_seconds": 600, "cool_off_max_seconds": 600}
+    shop.call(lambda store: store.open_breaker("shop", claimed_at=now, **values))
+    assert found(redrive)["down"] == "shop"
+    page = redrive("status").stdout
+    assert "DOWN: CONNECTION_REFUSED, left alone until" in page
+    assert "! shop: does not answer (CONNECTION_REFUSED); 2 messages wait" in page
+    assert "→ redrive destinations test shop, once it is up again" in page
+
+
+@pytest.mark.req("G-25")
+def test_a_destination_that_rests_goes_on_by_itself_and_needs_nobody(redrive: Redrive, shop: Shop) -> None:
+    shop.call(lambda store: store.pause_until("shop", actor="relay", seconds=300))
+    assert not {"paused", "down"} & set(found(redrive))
+    assert "PAUSED: retry_after until" in redrive("status").stdout
+
+
+@pytest.mark.req("G-25")
+@pytest.mark.parametrize(
+    ("breaker", "shown", "is_down"),
+    [("half_open", "DOWN: X, one is tried", True), ("ramping", "ramping up", False), ("closed", "flows", False)],
+)
+def test_status_shows_the_breaker_as_it_is(
+    redrive: Redrive, shop: Shop, breaker: str, shown: str, is_down: bool
+) -> None:
+    until = shop.now + timedelta(hours=1) if breaker == "ramping" else None
+    query = "UPDATE redrive.destination SET breaker = %s, breaker_until = %s, breaker_code = 'X' RETURNING 1"
+    shop.call(lambda store: store.rows(query, [breaker, until]))
+    assert shown in redrive("status").stdout
+    assert ("down" in found(redrive)) is is_down

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.req("G-05")
 
 WAITING = 50_000
 ROOM = 200
-CLAIM = "SELECT id FROM redrive.claim_1(%s, %s, %s::smallint[], %s, 60)"
+CLAIM = "SELECT id FROM redrive.claim_1(%s, %s, %s::smallint[], %s, 60) WHERE id IS NOT NULL"
 
 Connection = psycopg.Connection[Any]
 
@@ -70,6 +70,63 @@ def test_claim_beside_a_paused_destination_touches_none_of_its_rows(connection: 
     with touched(connection) as seen:
         assert _claim(connection, "mail", "sms") == 20
     _assert_only_what_was_taken(seen, 20)
+
+
+@pytest.mark.req("G-25")
+def test_without_limits_a_claim_reads_nothing_about_them_and_locks_no_destination(connection: Connection) -> None:
+    connection.execute("INSERT INTO redrive.destination (name) SELECT 'd' || n FROM generate_series(1, 100) n")
+    connection.execute("INSERT INTO redrive.destination (name) VALUES ('pager')")
+    bulk.pending(connection, 2 * ROOM, destination="pager")
+    with touched(connection) as seen:
+        assert _claim(connection, "pager") == ROOM
+    _assert_only_what_was_taken(seen, ROOM)
+    assert not seen.of("destination", seen.scanned)
+    assert seen.entries.get("destination_limited", 0) == 0
+    assert not any(name.startswith(("allowance", "lease_counted")) for name in seen.scans)
+
+
+@pytest.mark.req("G-25")
+def test_claim_beside_a_destination_that_is_down_touches_none_of_its_rows(connection: Connection) -> None:
+    connection.execute("SELECT redrive.open_breaker_1('mail', now(), 'X', 600, 600)")
+    bulk.pending(connection, 20, destination="gong")
+    with touched(connection) as seen:
+        assert _claim(connection, "mail", "gong") == 20
+    _assert_only_what_was_taken(seen, 20)
+
+
+@pytest.mark.req("G-25")
+@pytest.mark.parametrize(("column", "limit"), [("rate_per_second", 30.0), ("concurrency_limit", 30)])
+def test_claim_within_a_limit_reads_in_proportion_to_what_may_go(
+    connection: Connection, column: str, limit: float
+) -> None:
+    connection.execute(f"INSERT INTO redrive.destination (name, {column}) VALUES ('mail', %s)".encode(), [limit])
+    with touched(connection) as seen:
+        assert _claim(connection, "mail") == 30
+    assert not seen.of("pending", seen.scanned)
+    assert not seen.of("lease", seen.scanned)
+    assert seen.entries["pending_due"] <= 3 * 30 + 10, "counted, claimed, and a little"
+    assert seen.written == {"pending": 30, "lease": 30, "allowance": 1}
+
+
+@pytest.mark.req("G-25")
+def test_counting_what_is_in_flight_reads_the_leases_of_that_destination_only(connection: Connection) -> None:
+    bulk.leased(connection, 3_000, destination="others")
+    connection.execute("INSERT INTO redrive.destination (name, concurrency_limit) VALUES ('chat', 10)")
+    bulk.pending(connection, 20, destination="chat")
+    assert _claim(connection, "chat") == 10
+    with touched(connection) as seen:
+        assert _claim(connection, "chat") == 0
+    assert not seen.of("lease", seen.scanned)
+    assert seen.of("lease", seen.entries) <= 3 * 10, "once for each level"
+    assert not seen.written
+
+
+@pytest.mark.req("G-25")
+def test_an_idle_destination_with_limits_is_not_locked_at_every_look(connection: Connection) -> None:
+    connection.execute("INSERT INTO redrive.destination (name, rate_per_second) VALUES ('telex', 5)")
+    with connection.transaction(), touched(connection) as seen:
+        assert _claim(connection, "telex") == 0
+    assert not seen.written
 
 
 def test_claim_of_an_idle_destination_touches_nothing_of_a_busy_one(connection: Connection) -> None:

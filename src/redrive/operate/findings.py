@@ -29,6 +29,7 @@ def findings(status: Status) -> list[Finding]:
         *_blind(status),
         *_unhandled(status),
         *_paused(status),
+        *_down(status),
         *_overdue(status),
         *_stale(status),
         *_halted(status),
@@ -63,13 +64,25 @@ def _unhandled(status: Status) -> Iterator[Finding]:
 
 def _paused(status: Status) -> Iterator[Finding]:
     for backlog in status.backlog:
-        if backlog.paused:
+        if backlog.paused and backlog.paused_until is None:  # else it goes on by itself
             reason = f" ({backlog.pause_reason})" if backlog.pause_reason else ""
             yield Finding(
                 code="paused",
                 subject=backlog.destination,
                 detail=f"paused{reason}; {backlog.pending:,} {_messages(backlog.pending)} wait",
                 next=f"redrive destinations resume {quote(backlog.destination)} --reason '…'",
+            )
+
+
+def _down(status: Status) -> Iterator[Finding]:
+    for backlog in status.backlog:
+        if not backlog.paused and backlog.breaker in ("open", "half_open"):
+            code = f" ({backlog.breaker_code})" if backlog.breaker_code else ""
+            yield Finding(
+                code="down",
+                subject=backlog.destination,
+                detail=f"does not answer{code}; {backlog.pending:,} {_messages(backlog.pending)} wait",
+                next=f"redrive destinations test {quote(backlog.destination)}, once it is up again",
             )
 
 

@@ -163,6 +163,31 @@ class AuditEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationView:
+    """One destination as an operator sees it. paused_until: None = until somebody resumes it.
+
+    breaker: closed, open, half_open or ramping; breaker_probe: the message that was let through last.
+    concurrency_limit, rate_per_second: over all relays; None = no limit.
+    """
+
+    name: str
+    paused: bool
+    pause_reason: str | None
+    paused_by: str | None
+    paused_at: datetime | None
+    paused_until: datetime | None
+    breaker: str
+    breaker_changed_at: datetime | None
+    breaker_until: datetime | None
+    breaker_opened_at: datetime | None
+    breaker_trips: int
+    breaker_code: str | None
+    breaker_probe: MessageId | None
+    concurrency_limit: int | None
+    rate_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MessageDetails:
     """One message with its whole life. acts: None where the reader may not read the audit.
 

@@ -17,7 +17,6 @@ from redrive.errors import InvalidValue, NotAllowed, NotFound
 from redrive.message import Closed, HistoryEntry, MessageId, ParkReason, Priority, State
 from redrive.ports import (
     Backlog,
-    DestinationState,
     DutyState,
     MessageFilter,
     MessageView,
@@ -157,12 +156,18 @@ async def show_parked(store: PostgresStore, message_id: MessageId) -> ParkedReco
 
 async def list_destinations(
     store: PostgresStore, *, after: str = "", limit: int = models.DESTINATIONS_MAX
-) -> Sequence[DestinationState]:
+) -> Sequence[models.DestinationView]:
     """Every destination that was ever registered or paused, by name; `after` = the last name already seen."""
     check_limit(limit)
     async with snapshot(store) as ask:
         rows = await ask("destinations", after=after, limit=limit)
-    return [DestinationState(**row) for row in rows]
+    return [models.DestinationView(**row) for row in rows]
+
+
+async def show_destination(store: PostgresStore, name: str) -> models.DestinationView | None:
+    """One of them, None where nobody has registered or paused it."""
+    found = [one for one in await list_destinations(store) if one.name == name]
+    return found[0] if found else None
 
 
 async def knows_destination(store: PostgresStore, name: str) -> bool:

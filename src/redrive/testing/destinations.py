@@ -136,7 +136,6 @@ def opened(
         breaker_opened_at=now,
         breaker_until=now + timedelta(seconds=cool_off),
         breaker_trips=trips + 1,
-        breaker_probe=None,
     )
 
 

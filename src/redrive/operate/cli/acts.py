@@ -52,14 +52,26 @@ def _words(limit: int) -> Callable[[click.Context, click.Parameter, str], str]:
 
 def why(body: Body) -> Body:
     """--reason and --actor: every act is kept in the audit with both."""
-    body = click.option(
+    return click.option("--reason", required=True, callback=_words(REASON_MAX), help="Why; kept in the audit.")(
+        _actor(body)
+    )
+
+
+def why_not_required(reason: str) -> Callable[[Body], Body]:
+    """The same for an act that explains itself."""
+    return lambda body: click.option(
+        "--reason", default=reason, show_default=True, callback=_words(REASON_MAX), help="Why; kept in the audit."
+    )(_actor(body))
+
+
+def _actor(body: Body) -> Body:
+    return click.option(
         "--actor",
         default=user_name,
         show_default="the operating system's user",
         callback=_words(ACTOR_MAX),
         help="Who acts; kept in the audit.",
     )(body)
-    return click.option("--reason", required=True, callback=_words(REASON_MAX), help="Why; kept in the audit.")(body)
 
 
 def dry_run(body: Body) -> Body:

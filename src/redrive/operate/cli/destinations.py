@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 import click
 from rich.text import Text
 
-from redrive.operate import operations
+from redrive.operate import operations, probing
 from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import Call, example, store_command
+from redrive.operate.cli.exits import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.plain import one_line
-from redrive.ports import Backlog, DestinationState
+from redrive.operate.probing import Probed
+from redrive.ports import Backlog
 from redrive.store.postgres import PostgresStore
+from redrive.store.read_models import DestinationView
 
 _COLUMNS: Final = (
     Column("destination", grow=True),
@@ -22,7 +26,9 @@ _COLUMNS: Final = (
     Column("pending", "right"),
     Column("leased", "right"),
     Column("parked", "right"),
-    Column("paused since"),
+    Column("limits"),
+    Column("since"),
+    Column("until"),
     Column("by", grow=True),
     Column("reason", grow=True),
 )
@@ -30,13 +36,16 @@ _COLUMNS: Final = (
 
 @click.group()
 def command() -> None:
-    """List, pause and resume destinations."""
+    """List, pause, resume and test destinations."""
 
 
 @command.command("list", epilog=example("redrive destinations list"))
 @store_command
 async def list_(call: Call, store: PostgresStore) -> None:
-    """Every destination that was registered, was paused, or has open messages."""
+    """Every destination that was registered, was paused, or has open messages.
+
+    Limits are over all relays. Reason: why it is paused, or the answer that opened its breaker.
+    """
     status = await operations.status(store)
     known = {one.name: one for one in await operations.list_destinations(store)}
     if call.json:
@@ -50,13 +59,19 @@ async def list_(call: Call, store: PostgresStore) -> None:
         output.note("No destination yet: one appears when a relay registers it or a message names it.")
 
 
-def _item(backlog: Backlog, known: DestinationState | None) -> dict[str, object]:
+def _item(backlog: Backlog, known: DestinationView | None) -> dict[str, object]:
     return {
         "name": backlog.destination,
         "paused": backlog.paused,
         "pause_reason": backlog.pause_reason,
         "paused_by": known and known.paused_by,
         "paused_at": known and known.paused_at,
+        "paused_until": backlog.paused_until,
+        "breaker": backlog.breaker,
+        "breaker_until": known and _breaker_until(known),
+        "breaker_code": known and known.breaker_code,
+        "rate_per_second": known and known.rate_per_second,
+        "concurrency_limit": known and known.concurrency_limit,
         "handled": backlog.handled,
         "pending": backlog.pending,
         "leased": backlog.leased,
@@ -64,18 +79,46 @@ def _item(backlog: Backlog, known: DestinationState | None) -> dict[str, object]
     }
 
 
-def _row(backlog: Backlog, known: DestinationState | None) -> tuple[object, ...]:
+def _row(backlog: Backlog, known: DestinationView | None) -> tuple[object, ...]:
     return (
         backlog.destination,
-        output.state("paused") if backlog.paused else "open",
+        _state(backlog),
         "yes" if backlog.handled else "NO",
         output.number(backlog.pending),
         output.number(backlog.leased),
         output.number(sum(backlog.parked.values()), style="red"),
-        output.moment(known.paused_at if known else None),
-        (known and known.paused_by) or "–",
-        backlog.pause_reason or "–",
+        _limits(known),
+        *_held(known),
     )
+
+
+def _state(backlog: Backlog) -> Text:
+    if backlog.paused:
+        return output.state("paused")
+    return Text("flows") if backlog.breaker == "closed" else output.state(output.words(backlog.breaker))
+
+
+def _limits(known: DestinationView | None) -> str:
+    rate = known and known.rate_per_second
+    in_flight = known and known.concurrency_limit
+    parts = [f"{rate:g}/s" if rate else "", f"{in_flight:,} in flight" if in_flight else ""]
+    return ", ".join(filter(None, parts)) or "–"
+
+
+def _held(known: DestinationView | None) -> tuple[str, str, str, str]:
+    """Since when, until when, by whom and why it is held back."""
+    if known is None or (not known.paused and known.breaker == "closed"):
+        return "–", "–", "–", "–"
+    if known.paused:
+        since, until = output.moment(known.paused_at), output.moment(known.paused_until)
+        return since, until, known.paused_by or "–", known.pause_reason or "–"
+    since, until = output.moment(known.breaker_changed_at), output.moment(_breaker_until(known))
+    return since, until, "breaker", known.breaker_code or "–"
+
+
+def _breaker_until(known: DestinationView) -> datetime | None:
+    """Only while that is ahead; a probe has no end that anybody knows."""
+    return known.breaker_until if known.breaker in ("open", "ramping") else None
 
 
 @command.command("pause", epilog=example("redrive destinations pause erp --reason 'maintenance until 18:00'"))
@@ -104,6 +147,57 @@ async def resume(call: Call, store: PostgresStore, name: str, dry_run: bool, act
     await operations.require_known(store, name)
     changed = None if dry_run else await store.resume(name, actor=actor, reason=reason)
     _say(call, name, "resume", changed, already="was not paused; nothing was changed")
+
+
+@command.command("test", epilog=example("redrive destinations test erp", "redrive destinations test erp --wait 60"))
+@click.argument("name")
+@click.option(
+    "--wait", "seconds", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds, at most."
+)
+@acts.why_not_required("test")
+@store_command
+async def test(call: Call, store: PostgresStore, name: str, seconds: float, actor: str, reason: str) -> None:
+    """Let one message through to a destination whose breaker is open, or that asked for a rest.
+
+    It is one that waits, sent by a relay as usual. If the destination answers, the others follow, slowly at first; if
+    not, it is left alone for longer. Ends with 0 if it answered, with 1 if not or if no relay took the message in time.
+    """
+    probed = await probing.probe(store, name, actor=actor, reason=reason, seconds=seconds)
+    if call.json:
+        output.document("destination_test", _test_item(probed))
+    else:
+        output.show(Text(one_line(_outcome(probed))))
+    if not probed.answered:
+        raise click.exceptions.Exit(Exit.FAILED)
+
+
+def _test_item(probed: Probed) -> dict[str, object]:
+    seen = probed.destination
+    return {
+        "name": probed.name,
+        "answered": probed.answered,
+        "message_id": probed.id,
+        "answer": probed.answer,
+        "code": probed.code,
+        "breaker": seen.breaker,
+        "breaker_until": _breaker_until(seen),
+        "paused_until": seen.paused_until,
+    }
+
+
+def _outcome(probed: Probed) -> str:
+    seen = probed.destination
+    said = " ".join(filter(None, (probed.answer, probed.code))) or "no word in the archive yet"
+    message = f"{probed.name}: message {probed.id}" if probed.id else f"{probed.name}: the message"
+    if probed.answered is None:
+        return (
+            f"{message} was sent and has not come back yet." if probed.id else f"{probed.name}: no relay took one yet."
+        )
+    if not probed.answered:
+        return f"{message} was not answered ({said}); left alone until {output.moment(seen.breaker_until)}."
+    if seen.paused:
+        return f"{message} was answered ({said}); it asks for a rest until {output.moment(seen.paused_until)}."
+    return f"{message} was answered ({said}); the others follow, slowly at first."
 
 
 def _say(call: Call, name: str, act: str, changed: bool | None, *, already: str) -> None:

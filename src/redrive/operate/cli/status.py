@@ -166,7 +166,7 @@ def _loud(found: Sequence[Finding]) -> Iterator[RenderableType]:
         return
     yield heading("Needs a person")
     for finding in found:
-        style = "bold red" if finding.code in {"unhandled", "paused"} else "yellow"
+        style = "bold red" if finding.code in {"unhandled", "paused", "down"} else "yellow"
         line = Text(f"! {one_line(finding.subject)}: {one_line(finding.detail)}", style=style)
         yield line.append(f"\n  → {one_line(finding.next)}", style="not bold default")
 
@@ -195,10 +195,16 @@ def _destination(one: Backlog) -> tuple[object, ...]:
 
 def _flow(one: Backlog) -> Text:
     if one.paused:
-        return Text(one_line(f"PAUSED: {one.pause_reason or 'no reason'}"), style="bold yellow")
+        until = f" until {output.moment(one.paused_until)}" if one.paused_until else ""
+        return Text(one_line(f"PAUSED: {one.pause_reason or 'no reason'}{until}"), style="bold yellow")
     if not one.handled:
         return Text("NOT HANDLED", style="bold red") if one.pending or one.leased else Text("no relay", style="dim")
-    return Text("open", style="green")
+    if one.breaker == "closed":
+        return Text("flows", style="green")
+    if one.breaker == "ramping":
+        return Text("ramping up", style="yellow")
+    until = f", left alone until {output.moment(one.breaker_until)}" if one.breaker == "open" else ", one is tried"
+    return Text(one_line(f"DOWN: {one.breaker_code or 'no answer'}{until}"), style="bold red")
 
 
 def _relays(status: Status) -> Iterator[RenderableType]:

@@ -25,12 +25,16 @@ SELECT n.name AS destination, coalesce(w.pending, 0) AS pending, coalesce(w.due,
        coalesce(k.dead, 0) AS dead, coalesce(k.held, 0) AS held, coalesce(k.unrecorded, 0) AS unrecorded,
        CASE WHEN w.oldest_due_at <= %(now)s THEN extract(epoch FROM %(now)s - w.oldest_due_at)::float8 END
            AS oldest_due_seconds,
-       redrive.is_paused(n.name, %(now)s) AS paused, d.pause_reason, h.name IS NOT NULL AS handled
+       p.paused, CASE WHEN p.paused THEN d.pause_reason END AS pause_reason,
+       CASE WHEN p.paused THEN d.paused_until END AS paused_until,
+       coalesce(redrive.breaker_state(d.breaker, d.breaker_until, %(now)s), 'closed') AS breaker,
+       d.breaker_until, d.breaker_code, h.name IS NOT NULL AS handled
   FROM known n
   LEFT JOIN waiting w ON w.name = n.name
   LEFT JOIN leased l ON l.name = n.name
   LEFT JOIN parked k ON k.name = n.name
   LEFT JOIN handled h ON h.name = n.name
   LEFT JOIN redrive.destination d ON d.name = n.name
+ CROSS JOIN LATERAL (SELECT redrive.is_paused(n.name, %(now)s) AS paused) p
  ORDER BY n.name
  LIMIT %(limit)s

@@ -36,7 +36,7 @@ DECLARE
 BEGIN
     INSERT INTO destination (name) VALUES (p_destination) ON CONFLICT DO NOTHING;
     UPDATE destination d
-       SET breaker = 'open', breaker_changed_at = v_now, breaker_opened_at = v_now, breaker_code = p_code, breaker_probe = NULL,
+       SET breaker = 'open', breaker_changed_at = v_now, breaker_opened_at = v_now, breaker_code = p_code,
            breaker_trips = redrive.breaker_trips(d, v_now) + 1,
            breaker_until = v_now + make_interval(secs => least(
                p_cool_off_seconds * power(2, least(redrive.breaker_trips(d, v_now), 30)), p_cool_off_max_seconds))

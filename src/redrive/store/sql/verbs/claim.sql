@@ -1,10 +1,11 @@
 -- claim: due messages leave `pending` and are leased to one worker, in one transaction (G-06).
 -- Takes at most rooms[i] of (destinations[i], levels[i]): heads of lanes (LANES.md) and unordered messages; nothing of a
 -- destination that is paused, and no more than its limits allow. A message that has expired and is not in doubt (and has no
--- answer kept) is closed instead; it comes back as a row without an attempt number. A row without an id says that so many
--- tokens led nowhere that more may be due: look again at once.
+-- answer kept) is closed instead; it comes back as a row without an attempt number. A row without an id names a
+-- destination for which more is due than its limits or its breaker let out now; one without a name says that so many tokens led
+-- nowhere that more may be due: look again at once.
 -- Locks: destination rows that have limits, tokens, lanes and pending rows, all with SKIP LOCKED, so it never waits.
--- Relies on: pending_due, pending_lane, lane_wake_due; message's primary key.
+-- Relies on: pending_due, pending_lane, lane_wake_due, destination_limited; message's primary key.
 -- Never a sequential scan: a plan that a session made while the tables were tiny is kept while they grow. And never JIT:
 -- the planner takes the claim of 500 for expensive, and compiling it took 57 ms where running it took 3.
 -- And always the generic plan: the planner plans anew for every array, which took 330 of the 413 µs of settling one.
