@@ -65,7 +65,7 @@ def test_eight_relays_never_have_more_in_flight_than_the_limit(database: str) ->
 
     prepare(database, 400, concurrency_limit=5)
     assert sum(together(database, [work] * CLAIMERS)) == 400
-    assert most[0] == 5
+    assert 1 < most[0] <= 5
 
 
 def test_eight_relays_together_keep_to_the_rate_of_the_database_s_time(database: str) -> None:

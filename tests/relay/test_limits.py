@@ -11,7 +11,7 @@ import pytest
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.store.postgres import PostgresStore
-from tests.relay.harness import Running, enqueue, relaying, states
+from tests.relay.harness import Gate, Running, enqueue, relaying, states
 
 pytestmark = pytest.mark.req("G-25")
 
@@ -71,23 +71,25 @@ async def test_the_rest_of_a_relay_does_not_wait_for_a_rate(store: PostgresStore
 async def test_two_relays_together_have_no_more_in_flight_than_the_limit(
     database: str, store: PostgresStore, app: App
 ) -> None:
-    inside, sizes = 0, [0]
+    gate = Gate()
 
     @app.destination("shop", concurrency=8, global_concurrency=5)
     async def handle(attempt: Attempt) -> None:
-        nonlocal inside
-        inside += 1
-        sizes.append(inside)
-        await asyncio.sleep(0.001)
-        inside -= 1
+        await gate(attempt.id)
 
     await enqueue(store, 300)
     async with AsyncExitStack() as stack:
         in_flight = asyncio.create_task(most_leases(database))
-        await delivered(await two_relays(stack, store, app), 300)
+        relays = await two_relays(stack, store, app)
+        await relays[0].seen.that(lambda: gate.inside == 5, what="five to run")
+        for relay in relays:
+            await relay.seen.next("claim.stop", count=3)
+        assert gate.inside == 5
+        gate.open()
+        await delivered(relays, 300)
         in_flight.cancel()
-    assert max(sizes) == 5
-    assert await in_flight == 5
+    assert gate.most == 5
+    assert await in_flight <= 5
 
 
 async def most_leases(dsn: str) -> int:
