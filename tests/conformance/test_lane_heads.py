@@ -160,6 +160,14 @@ async def test_a_head_that_has_expired_is_closed_by_the_duty_and_the_key_goes_on
     assert order(await claim(store, now=at(90))) == [K2]
 
 
+async def test_a_head_that_expires_before_its_retry_is_due_lets_the_next_go_at_once(store: Subject) -> None:
+    enqueue(store, order_by="k", expires_at=at(90))
+    enqueue_lane(store, 1)
+    await settle(store, retried(await claim_one(store), delay_seconds=600), now=at(1))
+    assert await store.expire(limit=10, now=at(90)) == 1
+    assert order(await claim(store, now=at(90))) == [K2]
+
+
 async def test_a_message_behind_the_head_may_expire_before_its_turn(store: Subject) -> None:
     enqueue_lane(store, 1)
     waiting = enqueue(store, order_by="k", expires_at=at(5))
@@ -222,6 +230,28 @@ async def test_a_suspect_before_another_one_elsewhere_is_not_claimed_for_it(stor
     assert not await store.has_suspect(["bank"], now=at(3))
     assert (await store.claim_suspect(BOB, ["bank"], lease_seconds=LEASE_SECONDS, now=at(3))).attempts == []
     assert (await claim_alone(store, now=at(3))).id == first
+
+
+async def test_a_head_that_was_requeued_before_a_lost_claim_goes_first(store: Subject) -> None:
+    first, _ = enqueue_lane(store, 2)
+    await settle(store, parked(await claim_one(store), halts=False))
+    await claim_one(store)
+    await store.requeue(first, **ACT, out_of_order=True, now=at(1))
+    await store.reap(limit=10, worker=ALICE, now=at(2))
+    assert order(await claim(store, now=at(2))) == [K1]
+
+
+async def test_suspects_of_a_paused_destination_hide_no_others(store: Subject) -> None:
+    for number in range(101):
+        enqueue(store, order_by=f"k-{number}", destination="bank")
+    enqueue_lane(store, 1, now=at(1))
+    await claim(store, destination="bank", room=200, now=at(1))
+    await store.reap(limit=200, worker=ALICE, now=at(2))
+    await claim_one(store, now=at(2))
+    await store.reap(limit=200, worker=ALICE, now=at(3))
+    await store.pause("bank", **ACT, now=at(4))
+    claimed = await store.claim_suspect(BOB, ["bank", MAIL], lease_seconds=LEASE_SECONDS, now=at(4))
+    assert order(claimed.attempts) == [K1]
 
 
 async def test_a_suspect_head_of_a_paused_destination_waits(store: Subject) -> None:

@@ -83,6 +83,18 @@ async def test_a_key_that_had_its_turn_goes_behind_those_that_wait(store: Subjec
     assert order(await claim(store, now=at(4), room=1)) == [("long", 2)]
 
 
+async def test_a_key_whose_place_another_took_is_not_forgotten(store: Subject) -> None:
+    """A claim may come upon a key while it looks for another destination, and find it due there."""
+    enqueue(store, order_by="old")
+    enqueue(store, order_by="old", destination="bank")
+    head = await claim_one(store)
+    enqueue(store, order_by="young", now=at(1))
+    await store.hand_back(ALICE, [head.fence], now=at(2))
+    rooms = [Room(MAIL, 1, 1), Room("bank", 1, 1)]
+    taken = [await store.claim(ALICE, rooms, lease_seconds=LEASE_SECONDS, now=at(3)) for _ in range(2)]
+    assert order([attempt for claimed in taken for attempt in claimed.attempts]) == [("old", 1), ("young", 1)]
+
+
 async def test_keys_that_are_blocked_take_nobodys_room(store: Subject) -> None:
     for number in range(20):
         enqueue_lane(store, 3, key=f"blocked-{number:02}")

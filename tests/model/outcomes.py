@@ -47,6 +47,7 @@ OUTCOMES: Final[Mapping[str, Callable[[Attempt], Outcome]]] = {
     "delivered with a result": lambda a: delivered(a, result={"n": [1, None]}),
     "retry": retried,
     "retry later": lambda a: retried(a, delay_seconds=12.5),
+    "retry long after": lambda a: retried(a, delay_seconds=300),
     "retry in doubt": lambda a: retried(a, in_doubt=True, delay_seconds=3, lookups=a.lookups),
     "retry in doubt after absent": lambda a: retried(replace(a, in_doubt_since=None), in_doubt=True),
     "destination down": lambda a: retried(a, down=True, delay_seconds=1),

@@ -182,6 +182,13 @@ class SideBySide(Comparison):
         fitting = FITTING[parked.reason]
         self._act(parked.id, fitting[choice % len(fitting)])
 
+    @rule(place=position)
+    def requeue_where_the_key_went_on(self, place: int) -> None:
+        self.settle([(place, "dead, but its key goes on")], asking=None)
+        self.claim(WORKERS[0], EVERY_ROOM)
+        for parked in self.parked()[-1:]:
+            self._act(parked.id, "requeue out of order")
+
     @rule(key=st.sampled_from([*KEYS, "unknown"]), sequence=st.sampled_from([None, None, 1, 2]))
     def skip(self, key: str, sequence: int | None) -> None:
         self._at_now(lambda s, now: s.skip("default", key, **ACT, sequence=sequence, now=now))
