@@ -16,7 +16,7 @@ from tests.interleavings.subject import Call, Holder, Subject
 from tests.interleavings.verbs import LEASE_SECONDS, OWNER, worker_of
 
 SETTLING: Final = ("deliver", "deliver_next", "retry", "retry_later", "halt", "go_on", "advance", "complete")
-CLAIMING: Final = ("claim", "claim_mail", "claim_suspect")
+CLAIMING: Final = ("claim", "claim_mail", "claim_sms", "claim_suspect")
 
 _PARKED: Final = ("claim", "enqueue", "requeue", "requeue_in_turn", "discard", "skip", "cancel_next", "reap")
 _WAITING: Final = (
@@ -86,6 +86,7 @@ VERBS: Final[dict[str, tuple[str, ...]]] = {
         "hand_back",
         "reap_owner",
     ),
+    "other_expired": ("claim", "claim_mail", "claim_sms", "enqueue", "skip", "cancel_head", "expire"),
     "other_token": ("claim", "claim_mail", "enqueue", "skip", "cancel_next", "expire"),
     "paused": ("claim", "deliver_next", "hand_back", "reap_owner", "cancel_next", "enqueue", "skip"),
     "before_a_suspect": (
@@ -134,7 +135,9 @@ def holder_of(state: str) -> Holder:
         return Holder(OWNER, 1, 2)
     if state == "before_a_suspect":
         return Holder(OWNER, 2, 1)
-    return Holder(OWNER, 0 if state in {"pending", "pending_three", "delayed", "expired", "other_token"} else 1)
+    return Holder(
+        OWNER, 0 if state in {"pending", "pending_three", "delayed", "expired", "other_expired", "other_token"} else 1
+    )
 
 
 def call(verb: str, *, subject: str, session: int, holder: Holder, now: str) -> Call:
@@ -159,6 +162,7 @@ _SETTLE: Final = "SELECT interleaving.settle({{worker}}, {{sequence}}, {{attempt
 _STATEMENTS: Final[dict[str, str]] = {
     "claim": "SELECT interleaving.claim({worker}, {lease}, {now})",
     "claim_mail": "SELECT interleaving.claim({worker}, {lease}, {now}, '{{mail}}')",
+    "claim_sms": "SELECT interleaving.claim({worker}, {lease}, {now}, '{{sms}}')",
     "claim_suspect": "SELECT interleaving.claim_suspect({worker}, {lease}, {now})",
     "deliver": "SELECT interleaving.deliver({worker}, {sequence}, {attempt}, false, {lease}, {now})",
     "deliver_next": "SELECT interleaving.deliver({worker}, {sequence}, {attempt}, true, {lease}, {now})",

@@ -110,12 +110,12 @@ BEGIN
     DELETE FROM interleaving.member;
     PERFORM interleaving.enqueue(
         v_before, p_due_at => CASE WHEN p_state = 'delayed' THEN p_now + interval '90 days' END,
-        p_expires_at => CASE WHEN p_state = 'expired' THEN p_now - interval '10 seconds' END);
+        p_expires_at => CASE WHEN p_state LIKE '%expired' THEN p_now - interval '10 seconds' END);
     FOR i IN 2..v_messages LOOP
         PERFORM interleaving.enqueue(v_before, CASE WHEN p_state LIKE 'other%' THEN 'sms' ELSE 'mail' END);
     END LOOP;
     CASE
-        WHEN p_state LIKE 'pending%' OR p_state IN ('delayed', 'expired') THEN NULL;
+        WHEN p_state LIKE 'pending%' OR p_state IN ('delayed', 'expired', 'other_expired') THEN NULL;
         WHEN p_state = 'other_token' THEN  -- a token of the first is left, and leads those who claim mail to the second
             PERFORM redrive.cancel_1(interleaving.id_of(1), NULL, NULL, v_before);
         WHEN p_state LIKE 'leased%' OR p_state = 'other_destination' THEN
@@ -204,11 +204,13 @@ DECLARE
     v_halts  uuid;
     v_looks  integer := 0;  -- in a row that found nothing: the first may have led a token to its destination
 BEGIN
-    PERFORM redrive.resume_1('mail', 'ann', 'maintenance is over');
+    DELETE FROM redrive.destination;
     FOR i IN 1..40 LOOP
+        EXIT WHEN NOT EXISTS (SELECT FROM redrive.pending UNION ALL SELECT FROM redrive.lease
+                              UNION ALL SELECT FROM redrive.parked k WHERE k.halts);
         v_now := v_now + interval '1 minute';
         v_said := interleaving.claim(v_worker, 30, v_now);
-        IF v_said = 'nothing' THEN
+        IF v_said = 'nothing' AND EXISTS (SELECT FROM redrive.pending p WHERE p.suspect) THEN
             v_said := interleaving.claim_suspect(v_worker, 30, v_now);
         END IF;
         IF v_said ~ '^\d' THEN
@@ -216,10 +218,10 @@ BEGIN
                                          substring(v_said FROM '/(\d+)')::integer, false, 30, v_now);
         ELSIF v_said = 'nothing' THEN
             v_looks := v_looks + 1;
-            CONTINUE WHEN v_looks = 1 OR redrive.reap_1(10, NULL, v_now) > 0;
+            CONTINUE WHEN EXISTS (SELECT FROM redrive.lease) AND redrive.reap_1(10, NULL, v_now) > 0;
             SELECT k.id INTO v_halts FROM redrive.parked k WHERE k.halts ORDER BY k.sequence LIMIT 1;
-            EXIT WHEN NOT FOUND;
-            PERFORM redrive.discard_1(v_halts, 'ann', 'given up', v_now);
+            EXIT WHEN NOT FOUND AND v_looks > 1;
+            PERFORM redrive.discard_1(v_halts, 'ann', 'given up', v_now) WHERE v_halts IS NOT NULL;
             CONTINUE;
         END IF;
         v_looks := 0;
