@@ -31,6 +31,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
+from tests.support import databases
 from tests.support.scratch import scratch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,7 +135,10 @@ def _drop_template(place: Path, server_dsn: str) -> None:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    name = f"redrive_template_{module._digest_of_store()}"
+    digest = module._digest_of_store()
+    if digest == databases._digest_of_store():
+        return  # the bug is not in the schema: this is everybody's
+    name = f"redrive_template_{digest}"
     with psycopg.connect(server_dsn, autocommit=True) as connection:
         if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone():
             connection.execute(sql.SQL("ALTER DATABASE {} IS_TEMPLATE false").format(sql.Identifier(name)))
