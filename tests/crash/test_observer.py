@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ import pytest
 
 from redrive.prove import journal
 from redrive.prove.faults import Failpoint, parse
-from redrive.prove.script import FAULTY_REQUESTS_MAX, SEND_FAULTS, Script
+from redrive.prove.observer import Observer
+from redrive.prove.script import FAULTY_REQUESTS_MAX, SEND_FAULTS, Script, quiet
 from redrive.prove.stage import Stage
 from redrive.prove.terms import LOOKUP, RESEND
 from tests.support.scratch import scratch
@@ -27,8 +29,8 @@ def stage() -> Iterator[Stage]:
         yield made
 
 
-async def ask(socket: Path, call: str, *, id: str = "m-1", destination: str = LOOKUP, attempt: int = 1) -> Any:
-    reader, writer = await asyncio.open_unix_connection(socket)
+async def ask(place: Path, call: str, *, id: str = "m-1", destination: str = LOOKUP, attempt: int = 1) -> Any:
+    reader, writer = await asyncio.open_unix_connection(place)
     asked = {"call": call, "destination": destination, "id": id, "attempt": attempt, "token": f"t-{id}"}
     writer.write(json.dumps({**asked, "body": base64.b64encode(b"{}").decode()}).encode() + b"\n")
     try:
@@ -40,6 +42,20 @@ async def ask(socket: Path, call: str, *, id: str = "m-1", destination: str = LO
         return json.loads(line) if line else None
     except ValueError:
         return line
+
+
+async def test_whoever_sees_the_socket_can_connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, listen = tmp_path / "observer", socket.socket.listen
+    there_before: list[bool] = []
+
+    def look_and_listen(self: socket.socket, backlog: int) -> None:
+        there_before.append(place.exists())
+        listen(self, backlog)
+
+    monkeypatch.setattr(socket.socket, "listen", look_and_listen)
+    async with await Observer(tmp_path / "log", quiet()).serve(place):
+        assert there_before == [False]
+        assert (await ask(place, "lookup"))["answer"] == "absent"
 
 
 async def test_a_killed_observer_knows_its_effects_again(stage: Stage) -> None:

@@ -47,8 +47,12 @@ class Observer:
             self._count += 1
 
     async def serve(self, socket: Path) -> asyncio.Server:
-        socket.unlink(missing_ok=True)  # noqa: ASYNC240 - before it serves anybody
-        return await asyncio.start_unix_server(self._connection, socket, limit=MAX_LINE_BYTES)
+        """It gets its name when it listens: a socket that is there but not listening refuses whoever waited for it."""
+        unnamed = socket.with_suffix(".new")
+        unnamed.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(self._connection, unnamed, limit=MAX_LINE_BYTES)
+        unnamed.rename(socket)
+        return server
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
