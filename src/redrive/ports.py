@@ -148,6 +148,9 @@ class Reaped:
 
     requeued: int
 
+    def __str__(self) -> str:
+        return f"{self.requeued} requeued"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayInfo:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shlex
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ _STATE = "SELECT redrive.state_of(%s), (SELECT reason FROM redrive.parked WHERE 
 _OPEN = """
     SELECT EXISTS (SELECT 1 FROM redrive.lease)
         OR EXISTS (SELECT 1 FROM redrive.pending p WHERE p.due_at <= clock_timestamp() AND p.destination = ANY (%s)
-                      AND NOT redrive.is_paused(p.destination, clock_timestamp())
+                      AND redrive.is_open(p.destination, clock_timestamp())
                       AND (p.lane IS NULL
                            OR EXISTS (SELECT 1 FROM redrive.lane_head(p.lane, clock_timestamp()) h WHERE h.id = p.id)))
 """
@@ -52,7 +53,7 @@ class Desk:
     names: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        own = ("send", "deliver", "state", "make_due", "role", "login", "query")
+        own = ("send", "deliver", "start_relay", "state", "make_due", "role", "login", "query")
         self.names |= {name: getattr(self, name) for name in own}
         self.names |= {"conn": self.conn, "dsn": self.dsn, "app": self.app, "redrive": redrive, "desk": self}
 
@@ -91,6 +92,11 @@ class Desk:
         """Run a relay until nothing is left that is due and may go."""
         self.conn.commit()
         asyncio.run(_drain(self.names["app"], dsn or self.dsn, self.dsn, limits))
+
+    def start_relay(self) -> Beside:
+        """One that runs beside the page, until `stop`."""
+        self.conn.commit()
+        return Beside(self.names["app"], self.dsn)
 
     def state(self, id: UUID) -> str:
         """Where a message is: `pending`, `parked·dead`, `delivered` …"""
@@ -157,6 +163,30 @@ class Desk:
         return text
 
 
+class Beside:
+    """A relay in a thread of its own."""
+
+    def __init__(self, app: redrive.App, dsn: str) -> None:
+        self._app, self._dsn = app, dsn
+        self._started, self._over = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=asyncio.run, args=[self._run()])
+        self._thread.start()
+        assert self._started.wait(DEADLINE_SECONDS), "The relay did not start."
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join(DEADLINE_SECONDS)
+
+    async def _run(self) -> None:
+        process = RelayProcess(app=self._app, dsn=self._dsn, limits=RelayLimits(poll_seconds=0.05), name="docs")
+        events = Events()
+        events.subscribe(lambda *_: self._started.set(), "relay.started")
+        relay = asyncio.create_task(run_relay(process, events=events, signals=False))
+        await asyncio.to_thread(self._over.wait, DEADLINE_SECONDS)
+        relay.cancel()
+        await asyncio.gather(relay, return_exceptions=True)
+
+
 async def _drain(app: redrive.App, dsn: str, watch_dsn: str, limits: dict[str, Any]) -> None:
     events = Events()
     idle = asyncio.Event()
@@ -171,7 +201,8 @@ async def _drain(app: redrive.App, dsn: str, watch_dsn: str, limits: dict[str, A
             while await _is_open(watching, list(app.destinations)):
                 idle.clear()
                 waiting = asyncio.create_task(idle.wait())
-                await asyncio.wait([waiting, relay], return_when=asyncio.FIRST_COMPLETED)
+                # A relay that is held back everywhere is not idle, and does not say so.
+                await asyncio.wait([waiting, relay], timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
                 waiting.cancel()
                 if relay.done():
                     relay.result()

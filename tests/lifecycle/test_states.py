@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import pytest
 
 from redrive.message import Closed, MessageId, ParkReason, State
+from redrive.ports import RelayInfo
 from redrive.store.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support import state_tables
@@ -136,10 +138,47 @@ async def _paused(store: PostgresStore, **values: Any) -> None:
     await store.pause(m.DESTINATION, **ACT, now=m.START)
 
 
+async def _resting(store: PostgresStore) -> None:
+    await m.enqueue(store, key="order:1")
+    await store.pause_until(m.DESTINATION, actor="relay", seconds=900, now=m.START)
+
+
+async def _breaker(store: PostgresStore, *, seconds: float) -> None:
+    """Open for so long."""
+    await m.enqueue(store, key="order:1")
+    await store.open_breaker(
+        m.DESTINATION, claimed_at=m.START, code="X", cool_off_seconds=seconds, cool_off_max_seconds=900, now=m.START
+    )
+
+
+async def _probed(store: PostgresStore) -> None:
+    await _breaker(store, seconds=10)
+    await _one_in_flight(store, at=m.at(100))
+
+
+async def _limited(store: PostgresStore, **limits: Any) -> None:
+    await m.enqueue(store, key="order:1")
+    relay = RelayInfo(worker=m.WORKER, name="r", host="h", pid=1, version="1", destinations=[m.DESTINATION])
+    await store.register(replace(relay, **limits), now=m.START)
+    await _one_in_flight(store, at=m.at(199))
+
+
+async def _one_in_flight(store: PostgresStore, *, at: datetime) -> None:
+    """Another message, due earlier."""
+    await m.enqueue(store, key="order:0", now=m.START - timedelta(seconds=10))
+    await m.claim(store, worker=m.OTHER_WORKER, now=at)
+
+
 Condition = Callable[[PostgresStore], Awaitable[Any]]
 CONDITIONS: Final[dict[str, Condition]] = {
     "pending, not due": lambda store: m.enqueue(store, key="order:1", due_at=m.at(5_000)),
     "pending, destination paused": _paused,
+    "pending, destination asked for a rest": _resting,
+    "pending, breaker of its destination open": lambda store: _breaker(store, seconds=900),
+    "pending, breaker half open, a probe under way": _probed,
+    "pending, breaker half open, no probe yet": lambda store: _breaker(store, seconds=10),
+    "pending, rate of its destination used up": lambda store: _limited(store, rates={m.DESTINATION: 0.001}),
+    "pending, as many in flight as may be": lambda store: _limited(store, concurrency_limits={m.DESTINATION: 1}),
     "pending, in doubt": _in_doubt,
     "pending, suspect": _suspect,
     "pending, expired": lambda store: m.enqueue(store, key="order:1", expires_at=m.at(150)),
@@ -157,7 +196,7 @@ LEASED_FROM: Final[dict[str, Condition]] = {
 
 
 async def _situation(store: PostgresStore) -> Situation:
-    rows = await store.rows("SELECT id FROM redrive.message", [])
+    rows = await store.rows("SELECT id FROM redrive.message WHERE key = 'order:1'", [])
     message_id = MessageId(rows[0][0])
     ghost = m.attempt(id=message_id)
     last = (ghost, m.retry())

@@ -69,10 +69,33 @@ class Seen:
         return {**self._moments, "handled": self._handled}
 
 
+def declare(app: redrive.App, name: str, settings: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """What is not as the others are: with a record, a rate, down, or asking for a rest."""
+    options: dict[str, Any] = {
+        "record": record if name in settings["records"] else None,
+        "rate": settings.get("rates", {}).get(name),
+        "breaker": name in settings.get("down", ()),
+    }
+    declared = app.destination(name, **options)
+    if name in settings.get("down", ()):
+        return lambda _: declared(refuse)
+    if name in settings.get("resting", ()):
+        return lambda _: declared(ask_for_a_rest)
+    return declared
+
+
+async def refuse(_: redrive.Attempt) -> None:
+    raise ConnectionRefusedError
+
+
+async def ask_for_a_rest(_: redrive.Attempt) -> redrive.Retryable:
+    return redrive.Retryable("HTTP_429", retry_after=300)
+
+
 async def drain(settings: Mapping[str, Any]) -> dict[str, Any]:
     seen, events, app = Seen(settings), Events(), redrive.App()
     for name in settings["destinations"]:
-        app.destination(name, record=record if name in settings["records"] else None)(seen.handler)
+        declare(app, name, settings)(seen.handler)
     events.subscribe(seen.heard, "relay.started", "claim.stop", "settle.stop")
     process = RelayProcess(app=app, dsn=settings["dsn"], name="bench", listen=settings.get("listen", True))
     relay = asyncio.create_task(run_relay(process, events=events, signals=False))

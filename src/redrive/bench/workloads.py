@@ -31,6 +31,7 @@ DRAIN = 20_000
 BEHIND = 500_000
 PAUSED_BEHIND = 100_000
 DESTINATIONS = 20
+SLOW_RATE = 5.0  # so few that they do not count
 SINGLES = 1500
 ORDERED = 10_000
 KEYS = 1000
@@ -150,23 +151,32 @@ def drain_beside_history(server: str, scale: float) -> Rates:
 
 
 def drain_beside_others(server: str, scale: float) -> Rates:
-    """W10: 20 destinations, one paused with 100,000 behind it, one with `record`; the rate of the others."""
+    """W10: 20 destinations, of which one is paused, one is down and one asks for a rest, each with 100,000 behind it,
+    one has a `record` and one a rate; the rate of the others."""
     count, behind = max(int(DRAIN * scale), 1000), int(PAUSED_BEHIND * scale)
     with fresh_database(server, "bench_w10_alone") as dsn:
         fill(dsn, "d01", count)
         checkpoint(dsn)
         alone = _relay_rate(dsn, ["d01"], count)
     names = [f"d{number:02}" for number in range(DESTINATIONS)]
-    others = names[2:]
+    paused, recorded, limited, down, resting, *others = names
     with fresh_database(server, "bench_w10") as dsn:
         execute(dsn, "CREATE TABLE bench_record (id uuid)")
-        fill(dsn, names[0], behind)
-        execute(dsn, "SELECT redrive.pause_1('d00', 'bench', 'left standing')")
-        fill(dsn, names[1], max(count // 20, 50))
+        for name in (paused, down, resting):
+            fill(dsn, name, behind)
+        execute(dsn, f"SELECT redrive.pause_1('{paused}', 'bench', 'left standing')")
+        for name in (recorded, limited):
+            fill(dsn, name, max(count // 20, 50))
         for name in others:
             fill(dsn, name, count // len(others))
         checkpoint(dsn)
-        beside = _relay_rate(dsn, names, len(others) * (count // len(others)), records=[names[1]])
+        odd: dict[str, Any] = {
+            "records": [recorded],
+            "rates": {limited: SLOW_RATE},
+            "down": [down],
+            "resting": [resting],
+        }
+        beside = _relay_rate(dsn, names, len(others) * (count // len(others)), **odd)
     return {"one destination": alone, "beside others": beside}
 
 
@@ -320,9 +330,9 @@ def _relay(
         yield _Draining(process)
 
 
-def _relay_rate(dsn: str, destinations: Sequence[str], count: int, *, records: Sequence[str] = ()) -> float:
+def _relay_rate(dsn: str, destinations: Sequence[str], count: int, **more: Any) -> float:
     """From the relay's start to its last settle."""
-    with _relay(dsn, destinations, count, records=records) as relay:
+    with _relay(dsn, destinations, count, **more) as relay:
         seen = relay.report()
     return float(count / (seen["ended"] - seen["started"]))
 
@@ -376,7 +386,7 @@ WORKLOADS: Sequence[Workload] = (
     Workload("W9", "enqueue by 32 connections, wake-up on", "wake-up on", "wake-up off", 0.7, enqueue_beside_relay),
     Workload(
         "W10",
-        "20 destinations, one paused, one with record",
+        "15 destinations beside five that are slow or held back",
         "beside others",
         "one destination",
         0.7,

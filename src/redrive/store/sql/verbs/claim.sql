@@ -26,8 +26,9 @@ DECLARE
     v_levels       smallint[];
     v_rooms        integer[];
     v_shares       integer[];
-    v_limited      text[] := redrive.limited(p_destinations);
+    v_limited      text[] := (SELECT array_agg(d.name) FROM destination d WHERE d.limited AND d.name = ANY (p_destinations));
     v_held_back    text[];
+    v_probes       uuid[];
     v_heads        tid[];
     v_rows         tid[];
     v_taken        bigint[];
@@ -72,9 +73,9 @@ BEGIN
     IF v_rows IS NULL THEN
         RETURN;
     ELSIF v_limited IS NOT NULL THEN
-        PERFORM redrive.charge(v_rows, v_limited, v_now);
+        v_probes := redrive.charge(v_rows, v_limited, v_now);
     END IF;
-    RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, false, p_lease_seconds, v_now, v_limited);
+    RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, false, p_lease_seconds, v_now, v_limited, v_probes);
     IF v_over IS NOT NULL THEN
         PERFORM redrive.wake_lanes(v_over, v_now);  -- their heads had expired: they go on
     END IF;
@@ -134,6 +135,7 @@ DECLARE
     v_now     timestamptz := coalesce(p_now, clock_timestamp());
     v_limited text[] := redrive.limited(p_destinations);
     v_locked  text[];
+    v_probes  uuid[];
     v_lane    bigint;
     v_over    bigint[];
     v_rows    tid[];
@@ -164,9 +166,9 @@ BEGIN
         END LOOP;
     END IF;
     IF v_limited IS NOT NULL THEN
-        PERFORM redrive.charge(v_rows, v_limited, v_now);
+        v_probes := redrive.charge(v_rows, v_limited, v_now);
     END IF;
-    RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, true, p_lease_seconds, v_now, v_limited);
+    RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, true, p_lease_seconds, v_now, v_limited, v_probes);
     IF v_over IS NOT NULL THEN
         PERFORM redrive.wake_lanes(v_over, v_now);
     END IF;
@@ -212,9 +214,11 @@ END
 $body$;
 
 -- take: the rows that a claim has locked, moved from pending to lease (or closed as expired), with all a handler needs.
--- p_limited: destinations with limits, whose leases are counted.
+-- p_limited: destinations with limits, whose leases are counted. p_probes: messages that are let through to a destination whose
+-- breaker was open.
 CREATE OR REPLACE FUNCTION redrive.take(
-    p_rows tid[], p_worker uuid, p_alone boolean, p_lease_seconds float8, p_now timestamptz, p_limited text[] DEFAULT NULL
+    p_rows tid[], p_worker uuid, p_alone boolean, p_lease_seconds float8, p_now timestamptz, p_limited text[] DEFAULT NULL,
+    p_probes uuid[] DEFAULT NULL
 ) RETURNS SETOF redrive.claimed LANGUAGE plpgsql SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
@@ -251,8 +255,7 @@ BEGIN
            j.stage, j.version, j.spent, j.lookups, j.crashes, p_now, m.created_at, m.headers, m.order_by, j.sequence,
            j.in_doubt_since, j.down_since, j.first_failed_at, j.expired, j.cancel_requested, j.kept_answer,
            CASE WHEN j.attempt > 0 THEN redrive.earlier_attempts(j.id) END, j.level,
-           CASE WHEN j.counted THEN (SELECT d.breaker = 'half_open' AND d.breaker_probe = j.id FROM destination d
-                                      WHERE d.name = j.destination) ELSE false END,
+           coalesce(j.id = ANY (p_probes), false),
            NULL::text
       FROM judged j
      CROSS JOIN LATERAL (SELECT * FROM message x WHERE x.id = j.id OFFSET 0) m;

@@ -160,12 +160,13 @@ AS $body$
 $body$;
 
 -- charge: what a claim is about to take of limited destinations, which it has locked. What has expired is closed, and costs
--- nothing. A breaker that lets its probe out is half open from here on; one whose ramp is over is closed.
-CREATE OR REPLACE FUNCTION redrive.charge(p_rows tid[], p_limited text[], p_now timestamptz) RETURNS void
+-- nothing. A breaker that lets its probe out is half open from here on; one whose ramp is over is closed. Returns the probes.
+CREATE OR REPLACE FUNCTION redrive.charge(p_rows tid[], p_limited text[], p_now timestamptz) RETURNS uuid[]
 LANGUAGE plpgsql SET search_path = redrive, pg_temp
 AS $body$
 DECLARE
-    v record;
+    v        record;
+    v_probes uuid[];
 BEGIN
     FOR v IN
         SELECT d.name, d.rate_per_second, redrive.breaker_state(d.breaker, d.breaker_until, p_now) AS breaker,
@@ -184,12 +185,14 @@ BEGIN
         IF v.breaker = 'half_open' THEN
             UPDATE destination d SET breaker = 'half_open', breaker_probe = v.first, breaker_changed_at = p_now, breaker_until = NULL
              WHERE d.name = v.name;
+            v_probes := v_probes || v.first;
         ELSIF v.breaker = 'closed' AND v.breaker_before <> 'closed' THEN
             UPDATE destination d
                SET breaker = 'closed', breaker_changed_at = d.breaker_until, breaker_until = NULL, breaker_trips = 0
              WHERE d.name = v.name;
         END IF;
     END LOOP;
+    RETURN v_probes;
 END
 $body$;
 
