@@ -229,9 +229,8 @@ def _resend(attempt: Attempt, rules: Rules, now: datetime) -> Opening | Settleme
 
 
 def after_absent(attempt: Attempt, rules: Rules, *, now: datetime) -> Answer | Settlement | None:
-    """The lookup found nothing. None: the doubt is gone, send; otherwise what happens instead."""
-    assert attempt.in_doubt_since is not None
-    believable = attempt.in_doubt_since + timedelta(seconds=rules.lookup_after_seconds)
+    """A lookup that was asked at `now` found nothing. None: the doubt is gone, send; else what happens instead."""
+    believable = _last_doubt(attempt) + timedelta(seconds=rules.lookup_after_seconds)
     if now < believable:
         return Unknown("ABSENT_TOO_EARLY", from_lookup=True, wait_seconds=(believable - now).total_seconds())
     ended = _ended_meanwhile(replace(attempt, in_doubt_since=None))
@@ -240,6 +239,13 @@ def after_absent(attempt: Attempt, rules: Rules, *, now: datetime) -> Answer | S
     if rules.money and rules.token_ttl_seconds is None:
         return _park(attempt, rules, "ABSENT_AFTER_DOUBT", held=True)
     return None
+
+
+def _last_doubt(attempt: Attempt) -> datetime:
+    """Until when something may have gone out. A claim that was lost keeps the age of an earlier doubt (how long a token
+    is trusted counts from there), but it may have ended that one and have sent anew before it was lost."""
+    assert attempt.in_doubt_since is not None
+    return max([attempt.in_doubt_since, *(entry.completed_at for entry in attempt.earlier if entry.verb == "reap")])
 
 
 def decide(attempt: Attempt, answer: Answer, rules: Rules, *, now: datetime, random: Random) -> Settlement:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import pytest
@@ -417,6 +417,31 @@ async def test_what_is_cut_off_is_unknown(code: str) -> None:
     assert seen(outcome) == Is("retry", code, 1, in_doubt=True)
     assert outcome.latency_ms == 500
     assert outcome.settlement.answer == Unknown(code)
+
+
+@pytest.mark.req("G-13")
+@pytest.mark.parametrize(("in_doubt", "since"), [("lookup", None), ("resend", DOUBTFUL.in_doubt_since)])
+def test_what_is_cut_off_after_a_lookup_may_have_been_sent_again_so_its_doubt_is_new(
+    in_doubt: str, since: datetime | None
+) -> None:
+    """Where it is not asked about, the doubt keeps its age: how long a token is trusted counts from there."""
+    stage = Stage(Scripted(lookup=Absent()), in_doubt=in_doubt)
+    outcome = stage.dispatcher.cut_off(DOUBTFUL, "TIMEOUT", claimed_at=0.0, began=0.0)
+    assert outcome.settlement.in_doubt
+    assert outcome.attempt.in_doubt_since == since
+
+
+@pytest.mark.req("G-13")
+async def test_absent_is_as_old_as_the_question_however_long_the_answer_took() -> None:
+    async def slowly(_: Attempt) -> Absent:
+        stage.clock.advance(20)
+        return Absent()
+
+    transport = Scripted(lookup=slowly)
+    stage = Stage(transport, in_doubt="lookup", lookup_after_seconds=10)
+    outcome = await stage.dispatch(replace(DOUBTFUL, in_doubt_since=DOUBTFUL.claimed_at))
+    assert outcome.settlement.error_class == "ABSENT_TOO_EARLY"
+    assert transport.calls == ["lookup"]
 
 
 async def test_every_step_is_told_with_its_end() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from random import Random
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from redrive import policy
 from redrive.answers import Answer, Retryable, Unknown
+from redrive.message import HistoryEntry
 from redrive.policy import Backoff, Policy, Rules, retry_after_seconds
 from tests.support import messages as m
 
@@ -208,3 +210,18 @@ def test_absent_too_early_waits_exactly_until_it_can_be_believed(lookup_after: f
         assert isinstance(instead, Unknown)
         assert instead.from_lookup
         assert instead.wait_seconds == (believable - now).total_seconds() > 0
+
+
+@pytest.mark.req("G-13")
+@pytest.mark.parametrize(("verb", "waits"), [("reap", True), ("settle", False), ("hand_back", False)])
+def test_absent_is_believed_only_so_long_after_the_last_claim_that_was_lost(verb: str, waits: bool) -> None:
+    """A lost claim keeps the age of an earlier doubt, but may have asked about that one and have sent anew."""
+    lost: dict[str, Any] = dict.fromkeys(field.name for field in fields(HistoryEntry)) | {
+        "verb": verb,
+        "completed_at": NOW + timedelta(seconds=60),
+    }
+    attempt = m.attempt(in_doubt_since=NOW, earlier=(HistoryEntry(**lost),))
+    rules = Rules(in_doubt="lookup", lookup_after_seconds=10)
+    instead = policy.after_absent(attempt, rules, now=NOW + timedelta(seconds=65))
+    assert isinstance(instead, Unknown) is waits
+    assert policy.after_absent(attempt, rules, now=NOW + timedelta(seconds=70)) is None

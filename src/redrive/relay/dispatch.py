@@ -108,17 +108,27 @@ class Dispatcher:
             return self._outcome(attempt, settlement, began, Failure(error))
 
     def cut_off(self, attempt: Attempt, code: str, *, claimed_at: float, began: float) -> Outcome:
-        """An attempt that was ended from outside (timeout, stop): nobody can tell what became of it."""
+        """An attempt that was ended from outside (timeout, stop): nobody can tell what became of it.
+
+        Where it was asked about first, it may have been sent again since: then the doubt is a new one, and "absent" is
+        believed only so long after this moment.
+        """
+        if self._rules.in_doubt == "lookup":
+            attempt = replace(attempt, in_doubt_since=None)
         return self._decide(attempt, Unknown(code), None, began, claimed_at)
 
     async def _ask(self, attempt: Attempt, claimed_at: float) -> tuple[Attempt, Answer | Settlement | None]:
-        """Look it up. None: it is not there, the doubt is gone, send."""
+        """Look it up. None: it is not there, the doubt is gone, send.
+
+        It was not there when we asked: an answer that took its time says nothing about what has happened since.
+        """
+        asked_at = self._now(attempt, claimed_at)
         found = await self._look_up(attempt)
         if isinstance(found, Found):
             return attempt, Delivered(found.reference, found.result)
         if isinstance(found, CannotTell):
             return attempt, Unknown(found.code, found.text, from_lookup=True)
-        instead = policy.after_absent(attempt, self._rules, now=self._now(attempt, claimed_at))
+        instead = policy.after_absent(attempt, self._rules, now=asked_at)
         return (attempt, instead) if instead is not None else (replace(attempt, in_doubt_since=None, lookups=0), None)
 
     async def _look_up(self, attempt: Attempt) -> LookupAnswer:
