@@ -71,7 +71,7 @@ class Hand:
     wake: Wake
     settling: int = 0
     waiting: deque[Claim] = field(default_factory=deque)
-    slots: set[Slot] = field(default_factory=set)
+    slots: dict[Slot, None] = field(default_factory=dict)  # in the order in which they began
     bugs: BugBreaker = field(default_factory=BugBreaker)
     idleness: Idleness = field(default_factory=Idleness)
     paused: bool = False

@@ -338,7 +338,7 @@ class Relay:
                 return
             self._slots_used += 1
             slot = Slot()
-            hand.slots.add(slot)
+            hand.slots[slot] = None
             slot.task = self._tasks.start(self._working(hand, slot))
         self._short.pop(hand, None)
 
@@ -448,7 +448,7 @@ class Relay:
 
     def _free(self, hand: Hand, slot: Slot) -> None:
         if slot in hand.slots:
-            hand.slots.discard(slot)
+            del hand.slots[slot]
             self._slots_used -= 1
             self._changed.set()
             self._give_slot_to_others()
