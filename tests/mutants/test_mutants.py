@@ -25,3 +25,8 @@ def test_ci_tries_every_mutant_about_money_and_at_least_six_others() -> None:
     assert sum(mutant.money for mutant in ALL) >= 4
     assert sum(mutant.quick and not mutant.money for mutant in ALL) >= 6
     assert all(mutant.in_ci for mutant in ALL if mutant.money)
+
+
+def test_the_simulation_by_itself_finds_at_least_five_of_them_in_ci() -> None:
+    found_by_it = [mutant for mutant in ALL if mutant.test.startswith("tests/simulation/")]
+    assert sum(mutant.in_ci for mutant in found_by_it) >= 5

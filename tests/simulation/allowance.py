@@ -1,0 +1,43 @@
+"""The limits of a destination over all relays, counted from outside: how many at once, how many a second, one probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from redrive.message import MessageId
+from redrive.testing.destinations import Destination
+from redrive.testing.transitions import Lease
+from tests.simulation.terms import Terms
+
+
+class Allowance:
+    """known: what the store knows of a destination."""
+
+    def __init__(self, terms: Terms, known: Callable[[str], Destination]) -> None:
+        self._limit = terms.global_concurrency
+        self._rate = terms.rate
+        self._known = known
+        self._leases: dict[MessageId, Lease] = {}
+        self._claims: dict[str, list[float]] = {}
+
+    def claim(self, lease: Lease, now: float) -> str | None:
+        """What is wrong with this claim, if anything."""
+        destination = self._known(lease.destination)
+        if not destination.is_open(lease.claimed_at):
+            return "claimed while its destination is paused or its breaker open:"
+        others = [other for other in self._leases.values() if other.destination == lease.destination]
+        self._leases[lease.id] = lease
+        claims = self._claims.setdefault(lease.destination, [])
+        claims.append(now)
+        if self._limit is not None and len(others) >= self._limit:
+            return "more at once than its destination allows:"
+        if self._rate is not None and sum(now - at < 1.0 for at in claims) > 2 * self._rate:  # what was saved up, too
+            return "more a second than its destination allows:"
+        opened_at = destination.breaker_opened_at
+        probing = destination.breaker_state(lease.claimed_at) == "half_open"
+        if probing and opened_at is not None and any(other.claimed_at > opened_at for other in others):
+            return "a second probe of a destination that is down:"
+        return None
+
+    def end(self, lease: Lease) -> None:
+        self._leases.pop(lease.id, None)
