@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from redrive.prove import limit_rules
 from redrive.prove.checker import RULES, check
 from redrive.prove.evidence import Evidence
-from redrive.prove.terms import HOLD, LOOKUP, RECORD, Terms
+from redrive.prove.script import OUTAGE
+from redrive.prove.terms import HOLD, LIMITED, LOOKUP, RECORD, Terms
 
 TERMS = Terms()
 SHA = hashlib.sha256(b"{}").hexdigest()
 WORKER = "w-1"
 IDS = ("m-a", "m-b", "m-c")
+THIRD: dict[str, Any] = {"destination": HOLD, "claimed_at": 30.0, "completed_at": 35.0}
 
 
-def message(id: str, destination: str = LOOKUP) -> dict[str, Any]:
-    return {"id": id, "tenant": "proof", "key": f"key-{id}", "destination": destination, "sha256": SHA}
+def message(id: str, destination: str = LOOKUP, *, number: int | None = None) -> dict[str, Any]:
+    """With a number it is of the one ordering key of the run."""
+    order = {"order_by": "customer" if number else None, "sequence": number}
+    return {"id": id, "tenant": "proof", "key": f"key-{id}", "destination": destination, "sha256": SHA, **order}
 
 
 def row(id: str, attempt: int, verb: str = "settle", **changes: Any) -> dict[str, Any]:
@@ -54,6 +60,7 @@ def line(log: str, id: str, attempt: int, call: str = "send", **changes: Any) ->
         "destination": LOOKUP,
         "sha256": SHA,
         "at": 10.0 * attempt + 1,
+        "fault": None,
     }
     return {**plain, **changes}
 
@@ -62,12 +69,30 @@ def produced(log: str, id: str) -> dict[str, Any]:
     return {"log": log, **message(id)}
 
 
+def seen(times: Sequence[float], *, at_once: int = 1, fault: str | None = None) -> list[dict[str, Any]]:
+    """What a destination with limits sees: sends at these times, each answered when `at_once` are under way."""
+    sends = [line("request", f"m-{n}", 1, destination=LIMITED, at=at, fault=fault) for n, at in enumerate(times)]
+    ends = [{**send, "log": "answer", "answer": "done"} for send in sends]
+    lines = sends[:at_once]
+    for send, end in zip(sends[at_once:], ends, strict=False):
+        lines += [end, send]
+    return [*lines, *ends[-at_once:]]
+
+
+def limits_broken(*observed: dict[str, Any]) -> dict[str, Sequence[str]]:
+    found = check(replace(clean(), observed=observed), TERMS).violations
+    return {rule: found[rule] for rule in limit_rules.RULES if rule in found}
+
+
 def registered(id: str) -> dict[str, Any]:
     return {"tenant": "proof", "key_hash": hashlib.sha256(f"key-{id}".encode()).hexdigest(), "id": id}
 
 
 def clean() -> Evidence:
-    """Three lives: delivered at once; in doubt, absent, sent again; held after one attempt in doubt."""
+    """Three lives: delivered at once; in doubt, absent, sent again; held after one attempt in doubt.
+
+    The second and the third are of one ordering key.
+    """
     return Evidence(
         produced=[
             *(produced("intent", id) for id in IDS),
@@ -75,7 +100,8 @@ def clean() -> Evidence:
             produced("intent", "m-gone"),
             produced("rolled_back", "m-gone"),
         ],
-        messages=[message("m-a"), message("m-b"), message("m-c", HOLD)],
+        messages=[message("m-a"), message("m-b", number=1), message("m-c", HOLD, number=2)],
+        counters=[{"tenant": "proof", "order_by": "customer", "last_sequence": 2}],
         keys=[registered(id) for id in IDS],
         business=[{"tenant": "proof", "key": f"key-{id}", "destination": LOOKUP, "sha256": SHA} for id in IDS],
         recorded=[],
@@ -84,9 +110,7 @@ def clean() -> Evidence:
             row("m-a", 1, closed="delivered", reference="r-1", spent=1),
             row("m-b", 1, "reap", settlement=None, answer=None, in_doubt=True, code="LEASE_RAN_OUT"),
             row("m-b", 2, closed="delivered", reference="r-2", spent=1),
-            row(
-                "m-c", 1, destination=HOLD, settlement="park", answer="unknown", code="TIMEOUT", spent=1, in_doubt=True
-            ),
+            row("m-c", 1, settlement="park", answer="unknown", code="TIMEOUT", spent=1, in_doubt=True, **THIRD),
         ],
         parked=[
             {
@@ -99,6 +123,9 @@ def clean() -> Evidence:
                 "crashes": 0,
                 "attempt": 1,
                 "in_doubt": True,
+                "lane": 1,
+                "sequence": 2,
+                "halts": True,
             }
         ],
         observed=[
@@ -111,8 +138,8 @@ def clean() -> Evidence:
             line("request", "m-b", 2),
             line("effect", "m-b", 2, reference="r-2"),
             line("answer", "m-b", 2, answer="done"),
-            line("request", "m-c", 1, destination=HOLD),
-            line("effect", "m-c", 1, destination=HOLD, reference="r-3"),
+            line("request", "m-c", 1, destination=HOLD, at=31.0),
+            line("effect", "m-c", 1, destination=HOLD, reference="r-3", at=32.0),
         ],
     )
 
@@ -126,6 +153,7 @@ def broken() -> dict[str, Evidence]:
     run = clean()
     late = {"id": "m-a", "attempt": 1, "worker": WORKER, "answer": "delivered"}
     pending = {"id": "m-c", "destination": HOLD, "attempt": 1, "spent": 1, "due_at": "now", "suspect": False}
+    pending |= {"lane": 1, "sequence": 2}
     busy = row("m-d", 1, settlement="retry", answer="retryable", code="BUSY", spent=1, completed_at=15.0)
     return {
         "no loss": replace(run, messages=without(run.messages, id="m-a")),
@@ -149,8 +177,8 @@ def broken() -> dict[str, Evidence]:
         "lookup before a resend": replace(run, observed=without(run.observed, answer="absent")),
         "hold never resends": replace(
             run,
-            attempts=[*run.attempts, row("m-c", 2, destination=HOLD, closed=None, in_doubt=True, spent=1)],
-            observed=[*run.observed, line("request", "m-c", 2, destination=HOLD)],
+            attempts=[*run.attempts, row("m-c", 2, in_doubt=True, spent=1, **{**THIRD, "claimed_at": 36.0})],
+            observed=[*run.observed, line("request", "m-c", 2, destination=HOLD, at=37.0)],
         ),
         "one effect where one can ask": replace(
             run, observed=[*run.observed, line("effect", "m-a", 1, reference="r-9")]
@@ -159,6 +187,13 @@ def broken() -> dict[str, Evidence]:
         "an effect is delivered or in doubt": replace(
             run, attempts=[*run.attempts[:3], {**run.attempts[3], "in_doubt": False, "answer": "terminal"}]
         ),
+        "numbers without gaps": replace(run, messages=[*run.messages[:2], message("m-c", HOLD, number=3)]),
+        "nobody overtakes": replace(run, observed=[*run.observed[-2:], *run.observed[:-2]]),
+        "claimed in turn": replace(run, attempts=[*run.attempts[:3], {**run.attempts[3], "claimed_at": 24.0}]),
+        "no key was forgotten": replace(run, mended=[{"name": "mend_lanes", "mended": 3}]),
+        "never too many at once": replace(run, observed=seen([0.0] * 9, at_once=9)),
+        "never too many a second": replace(run, observed=seen([0.0] * 99)),
+        "left alone when down": replace(run, observed=seen([n / 20 for n in range(60)], fault=OUTAGE)),
         "Retry-After honoured": replace(
             run,
             messages=[*run.messages, message("m-d")],
@@ -211,3 +246,71 @@ def test_violations_are_counted_beyond_what_is_shown() -> None:
     many = [line("request", "a", number) for number in range(10, 60)]
     found = check(replace(run, observed=[*run.observed, *many]), TERMS).violations["every request archived"]
     assert found[-1] == "… and 30 more."
+
+
+def test_what_waits_behind_a_message_that_waits_for_a_person_is_quiet() -> None:
+    run = clean()
+    behind = {"id": "m-e", "destination": HOLD, "attempt": 0, "spent": 0, "due_at": "now", "suspect": False}
+    waiting = replace(
+        run,
+        messages=[*run.messages, message("m-e", HOLD, number=3)],
+        counters=[{"tenant": "proof", "order_by": "customer", "last_sequence": 3}],
+        pending=[{**behind, "lane": 1, "sequence": 3}],
+    )
+    rules = check(waiting, TERMS).violations
+    assert "quiescent" not in rules
+    assert "quiescent" in check(replace(waiting, parked=[{**run.parked[0], "halts": False}]), TERMS).violations
+
+
+def test_a_message_that_is_claimed_while_the_one_before_it_still_waits_is_out_of_turn() -> None:
+    run = clean()
+    waits = {"id": "m-b", "destination": LOOKUP, "attempt": 2, "lane": 1, "sequence": 1, "spent": 1}
+    for open_ in (
+        replace(run, pending=[{**waits, "due_at": "now", "suspect": False}]),
+        replace(run, leases=[{**waits, "worker": WORKER}]),
+    ):
+        assert "m-c" in check(open_, TERMS).violations["claimed in turn"][0]
+    gone_on = replace(run, messages=[run.messages[0], message("m-c", HOLD, number=1), message("m-b", number=2)])
+    assert "claimed in turn" in check(gone_on, TERMS).violations, "a message that is parked and halts its key"
+
+
+def test_a_late_send_of_a_frozen_process_overtakes_nobody() -> None:
+    run = clean()
+    frozen = line("request", "m-b", 1, at=40.0)
+    assert check(replace(run, observed=[*run.observed, frozen]), TERMS).sentences == []
+
+
+def test_as_many_at_once_as_a_destination_allows_and_not_one_more() -> None:
+    most = TERMS.limited[LIMITED].global_concurrency
+    slowly = [float(n) for n in range(40)]
+    assert limits_broken(*seen(slowly, at_once=most)) == {}
+    assert limits_broken(*seen(slowly, at_once=most + 1)).keys() == {"never too many at once"}
+
+
+def test_a_send_that_was_under_way_when_its_claim_ran_out_is_not_counted_any_more() -> None:
+    """A frozen process keeps its connection; its destination has room again all the same."""
+    most = TERMS.limited[LIMITED].global_concurrency
+    frozen = line("request", "m-b", 1, destination=LIMITED, at=11.0)
+    gone = line("gone", "m-b", 1, destination=LIMITED, at=40.0)
+    others = seen([20.0 + n for n in range(10)], at_once=most)
+    assert limits_broken(frozen, *others, gone) == {}
+    assert limits_broken(frozen, *others, {**gone, "at": 11.5}).keys() == {"never too many at once"}
+
+
+def test_as_many_a_second_as_a_rate_allows_with_what_it_has_saved() -> None:
+    limits = TERMS.limited[LIMITED]
+    steadily = [n / limits.rate for n in range(500)]
+    saved = [0.0] * int(limits.rate + limits.global_concurrency)
+    assert limits_broken(*seen([*saved, *steadily])) == {}
+    too_fast = [n / (1.2 * limits.rate) for n in range(500)]
+    assert limits_broken(*seen(too_fast)).keys() == {"never too many a second"}
+    twice_saved = [*saved, *steadily, *(steadily[-1] for _ in saved), *(steadily[-1] for _ in saved)]
+    assert limits_broken(*seen(twice_saved)).keys() == {"never too many a second"}
+
+
+def test_a_destination_that_is_down_sees_probes_and_each_outage_is_counted_apart() -> None:
+    outage = [n / 10 for n in range(26)]
+    later = [at + 20 for at in outage]
+    assert limits_broken(*seen([*outage, *later], fault=OUTAGE)) == {}
+    stubborn = [n / TERMS.limited[LIMITED].rate for n in range(45)]
+    assert limits_broken(*seen(stubborn, fault=OUTAGE)).keys() == {"left alone when down"}

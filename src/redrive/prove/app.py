@@ -33,6 +33,7 @@ _DECLARED: dict[str, Any] = {
     ),
     "timeout_seconds": terms.DEFAULT.timeout_seconds,
     "concurrency": 8,
+    "on_dead": "continue",
 }
 _ASKED: dict[str, Any] = {
     **_DECLARED,
@@ -105,3 +106,16 @@ for name in terms.struck("down"):
 for name in terms.struck("rest"):
     app.destination(name, in_doubt="resend", **_DECLARED)(_rest_at_first)
 app.destination(terms.HOLD, in_doubt="hold", **_DECLARED)(client.send)
+for name, limits in terms.DEFAULT.limited.items():
+    app.destination(
+        name,
+        in_doubt="resend",
+        rate=limits.rate,
+        global_concurrency=limits.global_concurrency,
+        breaker=Breaker(
+            failures=limits.failures,
+            cool_off_seconds=limits.cool_off_seconds,
+            cool_off_max_seconds=limits.cool_off_max_seconds,
+        ),
+        **_DECLARED,
+    )(client.send)

@@ -27,7 +27,10 @@ from redrive.prove.strikes import Strikes
 
 STEADY: Final = 3
 PRODUCERS: Final = 2
-PRODUCER_PAUSE_SECONDS: Final = 0.05
+PRODUCER_PAUSE_SECONDS: Final = 0.08
+# For what has limits, more at once than they allow, and on average less.
+BURST: Final = 80
+BURST_PAUSE_SECONDS: Final = 8.0
 KILLED: Final = -signal.SIGKILL
 
 Progress = Callable[[str, int, int], None]
@@ -94,7 +97,7 @@ class Campaign:
         self._restart = restart
         self._progress = progress
         self._strikes = Strikes(stage)
-        self._script = Script(seed=plan.seed)
+        self._script = Script(seed=plan.seed, limited=tuple(stage.terms.limited))
         self._steady: list[Process] = []
         self._busy = [threading.Lock() for _ in range(STEADY)]
         self._producers: list[Process] = []
@@ -106,7 +109,7 @@ class Campaign:
         """All faults, and all messages."""
         self._observer = self._stage.observe(self._script)
         self._steady = [self._start_steady(number) for number in range(STEADY)]
-        self._producers = [self._start_producer(number) for number in range(PRODUCERS)]
+        self._producers = [*map(self._start_producer, range(PRODUCERS)), self._start_bursts()]
         with ThreadPoolExecutor(terms.STRIKES_AT_ONCE + len(self._plan.kinds)) as pool:
             jobs = [pool.submit(self._inject, kind, count) for kind, count in self._plan.kinds.items()]
             jobs += [pool.submit(self._strike, event, act) for event, act in self._plan.strikes]
@@ -133,7 +136,7 @@ class Campaign:
     # what runs all the time
 
     def _start_steady(self, number: int) -> Process:
-        return self._stage.relay(f"steady-{number}", only=terms.DESTINATIONS)
+        return self._stage.relay(f"steady-{number}", only=[*terms.DESTINATIONS, *self._stage.terms.limited])
 
     def _start_producer(self, number: int) -> Process:
         """It goes on until it is killed; started again it has a name of its own, and so other keys."""
@@ -144,6 +147,20 @@ class Campaign:
             destinations=list(terms.DESTINATIONS),
             seed=self._plan.seed,
             pause_seconds=PRODUCER_PAUSE_SECONDS,
+            keys=list(terms.ORDERING_KEYS),
+            unordered=[terms.HOLD],
+        )
+        return self._stage.produce(order)
+
+    def _start_bursts(self) -> Process:
+        order = Order(
+            name="bursts",
+            count=sys.maxsize,
+            destinations=list(self._stage.terms.limited),
+            plain=True,
+            burst=BURST,
+            pause_seconds=BURST_PAUSE_SECONDS,
+            keys=list(terms.ORDERING_KEYS),
         )
         return self._stage.produce(order)
 

@@ -2,8 +2,8 @@
 
     violations = check(gather(dsn, observer=…, producers=…), terms).violations
 
-Shares no code with the engine. The rules are in `store_rules` and `effect_rules`; a rule that was never broken on
-purpose is not trusted: `tests/crash/test_checker.py` breaks each of them once.
+Shares no code with the engine. The rules are in `store_rules`, `effect_rules`, `order_rules` and `limit_rules`; a rule
+that was never broken on purpose is not trusted: `tests/crash/test_checker.py` breaks each of them once.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from redrive.prove import effect_rules, store_rules
+from redrive.prove import effect_rules, limit_rules, order_rules, store_rules
 from redrive.prove.effect_rules import is_late
 from redrive.prove.evidence import Evidence
 from redrive.prove.store_rules import Rule
 from redrive.prove.terms import Terms
 
-RULES: Final[Mapping[str, Rule]] = {**store_rules.RULES, **effect_rules.RULES}
+RULES: Final[Mapping[str, Rule]] = {**store_rules.RULES, **effect_rules.RULES, **order_rules.RULES, **limit_rules.RULES}
 SHOWN_PER_RULE_MAX: Final = 20
 
 
@@ -44,7 +44,7 @@ def check(evidence: Evidence, terms: Terms) -> Verdict:
             found = [*found[:SHOWN_PER_RULE_MAX], f"… and {len(found) - SHOWN_PER_RULE_MAX} more."]
         if found:
             violations[name] = found
-    return Verdict(violations=violations, counts=_counts(evidence))
+    return Verdict(violations=violations, counts={**_counts(evidence), **limit_rules.counts(evidence, terms)})
 
 
 def _counts(evidence: Evidence) -> dict[str, int]:
@@ -54,6 +54,8 @@ def _counts(evidence: Evidence) -> dict[str, int]:
     effects = Counter(line["id"] for line in evidence.lines("effect"))
     return {
         "messages": len(evidence.messages),
+        "messages in order": sum(row["order_by"] is not None for row in evidence.messages),
+        "ordering keys": len(evidence.counters),
         **{f"closed as {name}": count for name, count in sorted(closed.items())},
         **{f"parked as {name}": count for name, count in sorted(parked.items())},
         "still open": len(evidence.pending) + len(evidence.leases),

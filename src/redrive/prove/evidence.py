@@ -22,16 +22,20 @@ Row = Mapping[str, Any]
 CLAIM_ENDS = frozenset({"settle", "complete", "hand_back", "reap"})
 
 _TABLES = {
-    "messages": "SELECT id::text, tenant, key, destination, encode(sha256(body), 'hex') AS sha256 FROM redrive.message",
-    "pending": "SELECT id::text, destination, attempt, spent, due_at::text, suspect FROM redrive.pending",
+    "messages": "SELECT id::text, tenant, key, destination, encode(sha256(body), 'hex') AS sha256, order_by, sequence"
+    " FROM redrive.message",
+    "counters": "SELECT tenant, order_by, last_sequence FROM redrive.stream",
+    "pending": "SELECT id::text, destination, attempt, spent, due_at::text, suspect, lane, sequence"
+    " FROM redrive.pending",
     "leases": "SELECT id::text, destination, attempt, worker::text FROM redrive.lease",
     "parked": "SELECT id::text, destination, reason, error_class, spent, lookups, crashes, attempt,"
-    " in_doubt_since IS NOT NULL AS in_doubt FROM redrive.parked",
+    " in_doubt_since IS NOT NULL AS in_doubt, lane, sequence, halts FROM redrive.parked",
     "attempts": "SELECT message_id::text AS id, attempt, verb, destination, stage, version, settlement, answer, closed,"
     " code, reference, spent, in_doubt, worker::text, extract(epoch FROM claimed_at)::float8 AS claimed_at,"
     " extract(epoch FROM completed_at)::float8 AS completed_at FROM redrive.attempt"
     " ORDER BY message_id, completed_at, attempt",
     "late": "SELECT message_id::text AS id, attempt, worker::text, answer FROM redrive.late_answer",
+    "mended": "SELECT name, mended FROM redrive.duty WHERE mended > 0",
     "keys": "SELECT tenant, encode(key_hash, 'hex') AS key_hash, message_id::text AS id FROM redrive.idempotency",
 }
 _OWN_TABLES = {
@@ -51,6 +55,8 @@ class Evidence:
     observed: Sequence[Row] = ()
     produced: Sequence[Row] = ()
     messages: Sequence[Row] = ()
+    counters: Sequence[Row] = ()
+    mended: Sequence[Row] = ()
     pending: Sequence[Row] = ()
     leases: Sequence[Row] = ()
     parked: Sequence[Row] = ()

@@ -67,12 +67,13 @@ class Observer:
         """Answer one request; False when the connection is to be closed on it."""
         call, message = asked["call"], asked["id"]
         self._requests[call, message] += 1
-        fault = self._script.fault(call, message, self._requests[call, message])
+        now = time.time()
+        fault = self._script.fault(
+            call, message, self._requests[call, message], destination=asked["destination"], at=now
+        )
         body = base64.b64decode(asked["body"])
         noted = {name: asked[name] for name in ("call", "destination", "id", "attempt", "token")}
-        await self._journal.append(
-            log="request", **noted, sha256=hashlib.sha256(body).hexdigest(), at=time.time(), fault=fault
-        )
+        await self._journal.append(log="request", **noted, sha256=hashlib.sha256(body).hexdigest(), at=now, fault=fault)
         if call == "lookup":
             return await self._lookup(noted, fault, writer)
         self._sending[asked["token"]] += 1
@@ -85,10 +86,11 @@ class Observer:
         self, asked: dict[str, Any], fault: str | None, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         match fault:
-            case "reset":
+            case "reset" | script.OUTAGE:
                 return False
             case "hang":
                 await reader.read()
+                await self._journal.append(log="gone", **asked, at=time.time())
                 return False
             case "refuse":
                 return await self._answer(writer, asked, answer="refused")

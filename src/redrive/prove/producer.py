@@ -15,6 +15,7 @@ import os
 import random
 import sys
 import time
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,10 @@ RECONNECT_SECONDS = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What to produce. name: unique per process, part of every key. pause_seconds: between two messages.
+    """What to produce. name: unique per process, part of every key. pause_seconds: after every `burst` messages.
 
-    plain: no rollbacks and no duplicates. payload: what every body carries besides its number.
+    plain: no rollbacks and no duplicates. payload: what every body carries besides its number. keys: ordering keys, of
+    which every second message has one, or with `all_ordered` every message; never one for a destination of `unordered`.
     """
 
     name: str
@@ -42,8 +44,19 @@ class Order:
     destinations: list[str]
     seed: int = 0
     pause_seconds: float = 0.0
+    burst: int = 1
     plain: bool = False
     payload: dict[str, Any] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
+    all_ordered: bool = False
+    unordered: list[str] = field(default_factory=list)
+
+    def ordering_key(self, number: int, destination: str) -> str | None:
+        """From the number alone: the same key always has the same content."""
+        if not self.keys or destination in self.unordered:
+            return None
+        drawn = zlib.crc32(f"{self.name}/{number}".encode())
+        return self.keys[drawn // 2 % len(self.keys)] if drawn % 2 or self.all_ordered else None
 
 
 def produce(dsn: str, log: Path, order: Order, *, durable: bool = True) -> None:
@@ -56,7 +69,7 @@ def produce(dsn: str, log: Path, order: Order, *, durable: bool = True) -> None:
             while number < order.count:
                 number += 1  # before anything can fail: what was under way is not tried again
                 _one(conn, journal, order, number - 1, chance)
-                time.sleep(order.pause_seconds)
+                time.sleep(0.0 if number % order.burst else order.pause_seconds)
         time.sleep(RECONNECT_SECONDS if number < order.count else 0.0)
     journal.write(log="finished", producer=order.name)
     journal.close()
@@ -69,6 +82,7 @@ def _one(conn: psycopg.Connection[Any], journal: Journal, order: Order, number: 
     key = f"{order.name}/{number}"
     # From the number alone: the same key always has the same content.
     destination = order.destinations[number % len(order.destinations)]
+    order_by = order.ordering_key(number, destination)
     body = json.dumps({**order.payload, "number": number, "by": order.name}).encode()
     intent = {
         "tenant": TENANT,
@@ -77,7 +91,7 @@ def _one(conn: psycopg.Connection[Any], journal: Journal, order: Order, number: 
         "sha256": hashlib.sha256(body).hexdigest(),
     }
     journal.write(log="intent", **intent)
-    receipt = _enqueue(conn, intent, body)
+    receipt = _enqueue(conn, intent, body, order_by)
     if rolls_back:
         conn.rollback()
         journal.write(log="rolled_back", **intent)
@@ -86,7 +100,9 @@ def _one(conn: psycopg.Connection[Any], journal: Journal, order: Order, number: 
         journal.write(log="ack", **intent, id=str(receipt.id), existed=receipt.already_existed)
 
 
-def _enqueue(conn: psycopg.Connection[Any], intent: dict[str, str], body: bytes) -> redrive.Receipt:
+def _enqueue(
+    conn: psycopg.Connection[Any], intent: dict[str, str], body: bytes, order_by: str | None
+) -> redrive.Receipt:
     conn.execute(
         "INSERT INTO redrive_prove.business (tenant, key, destination, sha256) VALUES (%(tenant)s, %(key)s,"
         " %(destination)s, %(sha256)s) ON CONFLICT DO NOTHING",
@@ -98,6 +114,7 @@ def _enqueue(conn: psycopg.Connection[Any], intent: dict[str, str], body: bytes)
         body,
         key=intent["key"],
         tenant=intent["tenant"],
+        order_by=order_by,
         content_type="application/json",
     )
 

@@ -7,7 +7,7 @@ Pure.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,24 +22,36 @@ SEND_FAULTS: Final[Mapping[str, float]] = {
     "busy": 6.0,
 }
 LOOKUP_FAULTS: Final[Mapping[str, float]] = {"cannot_tell": 10.0, "lookup_lost": 5.0}
+# Slow enough to be many at once, and never asking for a rest: what is then seen is held back by its limits alone.
+LIMITED_FAULTS: Final[Mapping[str, float]] = {"slow": 40.0, "lost_reply": 3.0}
 FAULTY_REQUESTS_MAX: Final = 3
 RETRY_AFTER_SECONDS: Final = 0.2
 SLOW_SECONDS: Final = 0.15
+OUTAGE: Final = "outage"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """seed: another one, another script. send, lookup: faults in per cent; empty = it behaves."""
+    """seed: another one, another script. send, lookup: faults in per cent; empty = it behaves.
+
+    limited: destinations with faults of their own, that are down for `outage_seconds` out of `outage_every_seconds`.
+    """
 
     seed: int = 0
     send: Mapping[str, float] = field(default_factory=lambda: dict(SEND_FAULTS))
     lookup: Mapping[str, float] = field(default_factory=lambda: dict(LOOKUP_FAULTS))
+    limited: Sequence[str] = ()
+    outage_every_seconds: float = 20.0
+    outage_seconds: float = 3.0
 
-    def fault(self, call: str, message: str, nth: int) -> str | None:
+    def fault(self, call: str, message: str, nth: int, *, destination: str = "", at: float = 0.0) -> str | None:
         """What goes wrong with the nth request of this kind for the message, if anything; nth counts from 1."""
+        if destination in self.limited and at % self.outage_every_seconds < self.outage_seconds:
+            return OUTAGE
         if nth > FAULTY_REQUESTS_MAX:
             return None
-        return _pick(self.send if call == "send" else self.lookup, self._draw(call, message, nth))
+        sends = LIMITED_FAULTS if destination in self.limited else self.send
+        return _pick(sends if call == "send" else self.lookup, self._draw(call, message, nth))
 
     def _draw(self, call: str, message: str, nth: int) -> float:
         digest = hashlib.sha256(f"{self.seed}/{call}/{message}/{nth}".encode()).digest()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Any, LiteralString, Self
+from typing import Any, Final, LiteralString, Self
 
 import psycopg
 
@@ -25,6 +25,12 @@ from redrive.prove.script import Script, quiet
 
 READY_SECONDS = 20.0
 LOOK_SECONDS = 0.02
+
+_OPEN: Final = """
+SELECT (SELECT count(*) FROM redrive.lease)
+     + (SELECT count(*) FROM redrive.pending p
+         WHERE NOT EXISTS (SELECT FROM redrive.parked k WHERE k.lane = p.lane AND k.halts AND k.sequence < p.sequence))
+"""
 
 
 class Stage:
@@ -163,8 +169,8 @@ class Stage:
         return True
 
     def is_quiet(self) -> bool:
-        counts = self.counts()
-        return counts["pending"] == counts["leased"] == 0
+        """Nothing is in hand, and whatever is pending waits behind a head that waits for a person."""
+        return bool(self.value(_OPEN) == 0)
 
     def evidence(self) -> Evidence:
         return gather(self.dsn, observer=self.log, producers=self._producers)

@@ -171,8 +171,14 @@ def records_commit_with_outcomes(evidence: Evidence, terms: Terms) -> Iterator[s
 
 
 def quiescence(evidence: Evidence, _: Terms) -> Iterator[str]:
-    """When producers and faults have stopped, everything ends by itself."""
+    """When producers and faults have stopped, everything ends by itself; only behind a halted head it waits."""
+    halted: dict[int, int] = {}
+    for row in evidence.parked:
+        if row["lane"] is not None and row["halts"]:
+            halted[row["lane"]] = min(row["sequence"], halted.get(row["lane"], row["sequence"]))
     for row in evidence.pending:
+        if row["lane"] in halted and row["sequence"] > halted[row["lane"]]:
+            continue
         suspect = ", a suspect" if row["suspect"] else ""
         yield f"Message {row['id']} for {row['destination']} is still pending (due {row['due_at']}{suspect})."
     for row in evidence.leases:

@@ -52,6 +52,7 @@ _RESENT: Final = Recipe(kind="resend")
 _RECORD: Final = Recipe(kind="record")
 # Another relay may be faster at a duty, and then it is over for a while: look again with a new one soon.
 _SELDOM: Final = Recipe(messages=0, tries=8, seconds=4.0)
+_LATER_DUTY: Final = Recipe(messages=0, nth=3, tries=8, seconds=6.0)
 _SUSPECTS: Final = Recipe(messages=4, suspects=True)
 RECIPES: Final[Mapping[str, Recipe]] = {
     "lookup": Recipe(messages=60),
@@ -64,6 +65,7 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "expire": _SELDOM,
     "make_partitions": _SELDOM,
     "forget_relays": _SELDOM,
+    "mend_lanes": _SELDOM,
     "retire": _SELDOM,
     "hand_back": Recipe(messages=80, stops=True, limits=_ONE_SLOT, tries=8),
     "deregister": Recipe(stops=True),
@@ -75,9 +77,9 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     # Ahead of the others, who look less often; one that was killed there before keeps its place for ten seconds.
     "reap": Recipe(messages=0, limits={"reap_every_seconds": 0.1}, seconds=20.0),
     # The first is often the reaper's, whose place is then kept for ten seconds: take a later one.
-    "begin_duty": Recipe(messages=0, nth=3),
-    "duty": Recipe(messages=0, nth=3),
-    "end_duty": Recipe(messages=0, nth=3),
+    "begin_duty": _LATER_DUTY,
+    "duty": _LATER_DUTY,
+    "end_duty": _LATER_DUTY,
 }
 
 
@@ -135,7 +137,9 @@ class Strikes:
 
     def _prepare(self, name: str, recipe: Recipe, destination: str) -> None:
         if recipe.messages:
-            order = Order(name=name, count=recipe.messages, destinations=[destination], plain=True)
+            # About four of a key: more in one row would keep the end waiting, and show no more.
+            keys = [f"{name}-{number}" for number in range(max(1, recipe.messages // 8))]
+            order = Order(name=name, count=recipe.messages, destinations=[destination], plain=True, keys=keys)
             self._stage.enqueue(order)
         # Duties are due again and nobody's, so that this relay does them; only the reaper keeps its own time.
         self._stage.value(

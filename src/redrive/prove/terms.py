@@ -13,7 +13,10 @@ RESEND: Final = "prove-resend"
 HOLD: Final = "prove-hold"
 RECORD: Final = "prove-record"
 COMPLETE: Final = "prove-complete"
+LIMITED: Final = "prove-limited"
 DESTINATIONS: Final = (LOOKUP, RESEND, HOLD, RECORD, COMPLETE)
+# What is held keeps its key waiting for a person, and there is none: nothing for that destination has an ordering key.
+ORDERING_KEYS: Final = tuple(f"customer-{number}" for number in range(1, 41))
 # Handled only by one relay with a failpoint at a time, so that it is met soon, and by those that clear up at the end.
 STRIKES_AT_ONCE: Final = 6
 STRUCK: Final = tuple(f"struck-{number}" for number in range(1, STRIKES_AT_ONCE + 1))
@@ -36,11 +39,23 @@ CREATE TABLE redrive_prove.completed (message_id uuid, attempt integer, PRIMARY 
 
 
 @dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a destination allows, over all relays; so many failures of one relay in a row open its breaker."""
+
+    rate: float = 15.0
+    global_concurrency: int = 4
+    failures: int = 3
+    cool_off_seconds: float = 0.5
+    cool_off_max_seconds: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Terms:
     """lookups: destinations that are asked when in doubt. holds: those that wait for a person.
 
     records: destinations with a `record`. completes: those that settle in a transaction of their own.
-    attempts_max, lookups_max, crashes_max: budgets. limits: of the relays, where they differ. The rest is in seconds.
+    attempts_max, lookups_max, crashes_max: budgets. limits: of the relays, where they differ. limited: destinations
+    that have limits. The rest is in seconds.
     """
 
     lookups: tuple[str, ...] = (
@@ -58,6 +73,7 @@ class Terms:
     lease_seconds: float = 2.0
     reap_every_seconds: float = 0.5
     limits: dict[str, Any] = field(default_factory=dict)
+    limited: dict[str, Limits] = field(default_factory=lambda: {LIMITED: Limits()})
 
     def relay_limits(self, **changes: Any) -> dict[str, Any]:
         """For `redrive.relay.limits.RelayLimits`."""
