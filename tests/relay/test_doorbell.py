@@ -100,12 +100,12 @@ async def test_what_was_enqueued_before_and_is_committed_after_is_found_by_the_p
 async def test_no_producer_notifies_while_work_keeps_coming(database: str, store: PostgresStore, app: App) -> None:
     gate = Gate()
 
-    @app.destination("shop", concurrency=200)
+    @app.destination("shop", concurrency=BUSY_AFTER_MESSAGES)
     async def handle(attempt: Attempt) -> None:
         await gate(attempt.id)
 
-    async with sleeping(store, app, database, concurrency=200) as relay:
-        await enqueue(store, BUSY_AFTER_MESSAGES)
+    async with sleeping(store, app, database) as relay:
+        await enqueue(store, BUSY_AFTER_MESSAGES)  # they take all its room, so that it does not look again
         await relay.seen.that(lambda: bool(relay.seen.of("doze.stop", count=0)), what="it to say that it is awake")
         with Ear(database) as ear:
             for _ in range(10):

@@ -12,7 +12,7 @@ from redrive.message import Attempt
 from redrive.policy import Settlement
 from redrive.relay.wake import STEPS_SECONDS
 from redrive.store.postgres import PostgresStore
-from tests.relay.harness import enqueue, relaying, states
+from tests.relay.harness import Gate, enqueue, relaying, states
 
 pytestmark = pytest.mark.req("G-08")
 
@@ -65,3 +65,18 @@ async def test_a_claim_that_found_only_expired_messages_found_something(store: P
         names = [name for name, _ in relay.seen.all]
         assert "relay.idle" not in names[: names.index("dispatch.start")]
     assert await states(store) == {"delivered": 1, "expired": expired}
+
+
+async def test_slots_that_nothing_waits_for_any_more_are_filled_before_the_poll(store: PostgresStore, app: App) -> None:
+    """A claim is split over the levels, so it takes several until all slots are taken; nothing ends meanwhile."""
+    gate = Gate()
+
+    @app.destination("shop", concurrency=50)
+    async def handle(attempt: Attempt) -> None:
+        await gate(attempt.id)
+
+    await enqueue(store, 50)
+    async with relaying(store, app, lease_seconds=100, poll_seconds=POLL_SECONDS) as relay:
+        await relay.seen.that(lambda: gate.inside == 50, what="all slots to be taken")
+        gate.open()
+        await relay.seen.until("message.delivered", count=50)

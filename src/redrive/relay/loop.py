@@ -205,7 +205,7 @@ class Relay:
 
     async def _doze(self) -> None:
         """Let producers ring for what has run dry, and look there once more: nobody rang for what came before."""
-        dry = [name for name, hand in self._hands.items() if hand.idleness.is_dry and not hand.paused]
+        dry = [name for name, hand in self._hands.items() if hand.idleness.is_dry and not hand.held]
         for name in await self._doorbell.doze(dry):
             self._hands[name].wake.call(self._clock.monotonic())
 
@@ -348,6 +348,8 @@ class Relay:
         try:
             while hand.waiting and not self._stopping.is_set() and not hand.held and not slot.abandoned:
                 claim = hand.waiting.popleft()
+                if not hand.waiting:
+                    self._changed.set()  # there is room again, though nothing has ended
                 if self._leases.is_short(claim) or hand.is_stale(claim.attempt):
                     await self._leases.hand_back([claim])
                     continue
