@@ -17,6 +17,7 @@ Subscriber = Callable[[str, Mapping[str, Any]], None]
 STEPS: Final = (
     "claim",
     "claim_suspect",
+    "low_water",
     "dispatch",
     "lookup",
     "validate",

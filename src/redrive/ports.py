@@ -77,11 +77,30 @@ class Line(Protocol):
 
 
 class Room(NamedTuple):
-    """How many messages of one destination and priority level a relay can take now."""
+    """How many messages of one destination and priority level a relay can take now.
+
+    since: it need not look for what became due earlier; None = it looks for everything.
+    """
 
     destination: str
     level: int
     room: int
+    since: datetime | None = None
+
+
+class Place(NamedTuple):
+    """A destination and a priority level: what waits there is one queue."""
+
+    destination: str
+    level: int
+
+
+class LowWaterMark(NamedTuple):
+    """Nothing is due at a place that became due before `since`. walked_seconds: how long it took to find that out."""
+
+    place: Place
+    since: datetime
+    walked_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +373,12 @@ class Store(Protocol):
     async def claim(
         self, worker: WorkerId, rooms: Sequence[Room], *, lease_seconds: float, now: datetime | None = None
     ) -> Claimed: ...
+
+    async def low_water(
+        self, places: Sequence[tuple[Place, datetime | None]], *, now: datetime | None = None
+    ) -> Sequence[LowWaterMark]:
+        """Since when there can be something due, looking from the given moments on, or everywhere (None)."""
+        ...
 
     async def claim_suspect(
         self,

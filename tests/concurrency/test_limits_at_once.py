@@ -16,7 +16,7 @@ pytestmark = pytest.mark.req("G-25")
 
 CLAIMERS = 8
 # Rows without an id say that a destination is held back.
-CLAIM = "SELECT id FROM redrive.claim_1(%s, '{mail}', '{1}', %s, 60, %s) WHERE id IS NOT NULL"
+CLAIM = "SELECT id FROM redrive.claim_1(%s, '{mail}', '{1}', %s, 60, p_now => %s) WHERE id IS NOT NULL"
 ENQUEUE_MANY = "SELECT e.id FROM generate_series(1, %s) n CROSS JOIN LATERAL redrive.enqueue_1('mail', int4send(n)) e"
 DELIVER = "SELECT count(*) FROM redrive.settle_delivered_1(%s, %s, '{1}', '{1}', NULL, '{rules}')"
 

@@ -18,7 +18,7 @@ from tests.support.racing import Connection, column, value
 
 SHAPES = Path(__file__).parent / "shapes"
 RELAY = UUID(int=0xA)
-CLAIM = "SELECT id FROM redrive.claim_1(%s, '{mail}', '{1}', %s, 60, %s) WHERE id IS NOT NULL"
+CLAIM = "SELECT id FROM redrive.claim_1(%s, '{mail}', '{1}', %s, 60, p_now => %s) WHERE id IS NOT NULL"
 ENQUEUE = "SELECT id FROM redrive.enqueue_1('mail', 'x', p_order_by => %s, p_now => %s)"
 DELIVER = "SELECT id FROM redrive.settle_delivered_1(%s, %s, %s, '{5}', '{ref}', '{rules}', %s, 60, %s)"
 COMPLETE = """

@@ -42,7 +42,7 @@ DECLARE
 BEGIN
     SELECT * INTO v_row
       FROM redrive.claim_1(p_worker, p_destinations, array_fill(1::smallint, ARRAY[cardinality(p_destinations)]),
-                           array_fill(5, ARRAY[cardinality(p_destinations)]), p_lease_seconds, p_now) c
+                           array_fill(5, ARRAY[cardinality(p_destinations)]), p_lease_seconds, p_now => p_now) c
      WHERE c.id IS NOT NULL;
     RETURN CASE WHEN FOUND THEN interleaving.said(v_row) ELSE 'nothing' END;
 END $$;

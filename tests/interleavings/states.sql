@@ -31,7 +31,7 @@ RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     v_row redrive.claimed;
 BEGIN
-    SELECT * INTO v_row FROM redrive.claim_1(p_worker, '{mail}', '{1}', '{5}', p_lease_seconds, p_now);
+    SELECT * INTO v_row FROM redrive.claim_1(p_worker, '{mail}', '{1}', '{5}', p_lease_seconds, p_now => p_now);
     IF NOT FOUND THEN
         SELECT * INTO v_row FROM redrive.claim_suspect_1(p_worker, '{mail}', p_lease_seconds, p_now);
     END IF;

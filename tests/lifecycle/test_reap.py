@@ -70,7 +70,7 @@ async def test_lease_counts_from_when_the_server_took_connections_not_from_its_s
     assert started < writes
     message_id = await m.enqueue(store)
     await _make_due(store, message_id, started)
-    query = "SELECT count(*) FROM redrive.claim_1(%s, %s, '{1}', '{1}', 1, %s)"
+    query = "SELECT count(*) FROM redrive.claim_1(%s, %s, '{1}', '{1}', 1, p_now => %s)"
     assert await store.rows(query, [m.WORKER, [m.DESTINATION], started]) == [(1,)]
     lease, recovery = timedelta(seconds=1), writes - started
     assert (await store.reap(limit=10, now=started + lease + recovery / 2)).requeued == 0

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
+from redrive import ports
 from redrive.errors import RedriveError
 from redrive.message import Attempt, Closed, Fence, HistoryEntry, MessageId, NewMessage, WorkerId
 from redrive.ports import Claimed, Room, Settled, Store
@@ -58,9 +59,13 @@ class Comparison(RuleBasedStateMachine):
         if id is not None:
             self.ids.append(id)
 
-    def claim_on_both(self, worker: WorkerId, rooms: Sequence[Room], *, lease_seconds: float) -> None:
+    def claim_on_both(
+        self, worker: WorkerId, rooms: Sequence[Room], *, lease_seconds: float, from_marks: bool = False
+    ) -> None:
+        """from_marks: PostgreSQL begins to look where a whole look said; it must find the same."""
         now = self.now()
-        claimed = self._run(self.postgres.claim(worker, rooms, lease_seconds=lease_seconds, now=now))
+        asked = self._from_marks(rooms, now) if from_marks else rooms
+        claimed = self._run(self.postgres.claim(worker, asked, lease_seconds=lease_seconds, now=now))
         places = self.postgres.places()
         due = choices(self.model, rooms, now)
         taken = [p for choice in due for p in choice.everything if not isinstance(places[p.id], Pending)]
@@ -69,6 +74,11 @@ class Comparison(RuleBasedStateMachine):
         followed = self.model._take(taken, worker, alone=False, lease_seconds=lease_seconds, now=now)
         assert _sorted(claimed) == _sorted(followed)
         self.took(worker, claimed.attempts)
+
+    def _from_marks(self, rooms: Sequence[Room], now: datetime) -> Sequence[Room]:
+        places = [(ports.Place(room.destination, room.level), None) for room in rooms]
+        marks = self._run(self.postgres.low_water(places, now=now))
+        return [room._replace(since=mark.since) for room, mark in zip(rooms, marks, strict=True)]
 
     def took(self, worker: WorkerId, attempts: Sequence[Attempt]) -> None:
         self.attempts += attempts

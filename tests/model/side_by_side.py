@@ -49,7 +49,7 @@ somebody = st.one_of(st.none(), workers)  # None: whoever holds the claim
 destinations = st.sampled_from(DESTINATIONS)
 some_destinations = st.lists(destinations, unique=True)
 some_rooms = st.lists(
-    st.builds(Room, destinations, st.sampled_from(LEVELS), st.integers(0, 3)),
+    st.builds(Room, destinations, st.sampled_from(LEVELS), st.integers(0, 3), st.none()),
     unique_by=lambda room: (room.destination, room.level),
     min_size=1,
 )
@@ -84,11 +84,11 @@ class SideBySide(Comparison):
 
     # relays
 
-    @rule(worker=workers, wanted=rooms)
-    def claim(self, worker: WorkerId, wanted: Sequence[Room]) -> None:
+    @rule(worker=workers, wanted=rooms, from_marks=st.booleans())
+    def claim(self, worker: WorkerId, wanted: Sequence[Room], *, from_marks: bool = False) -> None:
         for pending in self.waiting(suspect=False)[:1]:
             self.wait_until(pending.due_at)
-        self.claim_on_both(worker, wanted, lease_seconds=LEASE_SECONDS)
+        self.claim_on_both(worker, wanted, lease_seconds=LEASE_SECONDS, from_marks=from_marks)
 
     @rule(worker=workers, wanted=st.one_of(st.just(DESTINATIONS), some_destinations))
     def claim_suspect(self, worker: WorkerId, wanted: Sequence[str]) -> None:

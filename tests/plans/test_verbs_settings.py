@@ -84,7 +84,7 @@ SELECT count(*) FROM redrive.settle_1(
 """
 _RENEW = "SELECT count(*) FROM redrive.renew_1(%(worker)s, %(ids)s, array_fill(1, ARRAY[%(size)s]), 60)"
 BATCHES: Final = {
-    "claim_1": (_CLAIM, "unnest(p_destinations, p_levels, p_rooms)"),
+    "claim_1": (_CLAIM, "unnest(p_destinations, p_levels, p_rooms, p_since)"),
     "settle_delivered_1": (
         _DELIVER,
         "unnest(p_ids, p_attempts, p_latencies, p_references, p_policy_versions, p_hand_over)",

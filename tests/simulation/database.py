@@ -240,7 +240,18 @@ class Records:
 
 
 _DULL = frozenset(
-    {"heartbeat", "doze", "probe", "begin_duty", "end_duty", "has_suspect", "make_partitions", "forget_relays"}
+    {
+        "heartbeat",
+        "low_water",
+        "doze",
+        "probe",
+        "begin_duty",
+        "end_duty",
+        "has_suspect",
+        "make_partitions",
+        "forget_relays",
+        "vacuum",
+    }
 )
 
 

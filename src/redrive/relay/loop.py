@@ -32,6 +32,7 @@ from redrive.relay.lanes import HandOvers
 from redrive.relay.leases import Leases
 from redrive.relay.limits import RelayLimits
 from redrive.relay.listening import OpenLine
+from redrive.relay.low_water import LowWater
 from redrive.relay.patience import UNREACHABLE_SECONDS, Patience
 from redrive.relay.room import Demand, looked_everywhere, note_quiet, rooms
 from redrive.relay.settle import Settler
@@ -110,6 +111,7 @@ class Relay:
                 on_released=self._look_now,
             ),
         )
+        self._low_water = LowWater(store, destinations, clock=clock, events=events, on_missed=self._look_now)
         self._stopping = asyncio.Event()
         self._beat_asked = asyncio.Event()
         self._slots_used = 0
@@ -140,6 +142,7 @@ class Relay:
                 self._timekeeping(),
                 self._beating(),
                 self._doorbell.run(),
+                *([] if self._info.suspects_only else [self._low_water.run()]),
                 self._tasks.watching(),
             )
         ]
@@ -255,7 +258,9 @@ class Relay:
                 added["count"] = len(claimed.attempts)
         else:
             with self._events.step("claim", worker=self._worker) as added:
-                claimed = await self._store.claim(self._worker, asked, lease_seconds=lease_seconds)
+                claimed = await self._store.claim(
+                    self._worker, self._low_water.marked(asked), lease_seconds=lease_seconds
+                )
                 added["count"] = len(claimed.attempts)
         return claimed
 

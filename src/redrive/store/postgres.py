@@ -25,8 +25,10 @@ from redrive.ports import (
     Claimed,
     DestinationState,
     HandOver,
+    LowWaterMark,
     Opened,
     Outcome,
+    Place,
     Reaped,
     Record,
     RecordFailed,
@@ -84,12 +86,22 @@ class PostgresStore:
     async def claim(
         self, worker: WorkerId, rooms: Sequence[Room], *, lease_seconds: float, now: datetime | None = None
     ) -> Claimed:
-        destinations, levels, amounts = wire.columns(rooms, 3)
+        destinations, levels, amounts, since = wire.columns(rooms, 4)
         rows = await self.rows(
-            "SELECT * FROM redrive.claim_1(%s, %s::text[], %s::smallint[], %s::integer[], %s, %s)",
-            [worker, destinations, levels, amounts, lease_seconds, now],
+            "SELECT * FROM redrive.claim_1(%s, %s::text[], %s::smallint[], %s::integer[], %s, %s::timestamptz[], %s)",
+            [worker, destinations, levels, amounts, lease_seconds, wire.or_none(since), now],
         )
         return wire.claimed(rows, lease_seconds, alone=False)
+
+    async def low_water(
+        self, places: Sequence[tuple[Place, datetime | None]], *, now: datetime | None = None
+    ) -> Sequence[LowWaterMark]:
+        destinations, levels, since = wire.columns([(*place, since) for place, since in places], 3)
+        rows = await self.rows(
+            "SELECT * FROM redrive.low_water_1(%s::text[], %s::smallint[], %s::timestamptz[], %s)",
+            [destinations, levels, wire.or_none(since), now],
+        )
+        return [LowWaterMark(Place(name, level), since, walked) for name, level, since, walked in rows]
 
     async def claim_suspect(
         self,

@@ -113,7 +113,7 @@ def delivered_values(
         [o.attempt.id for o in outcomes],
         [o.attempt.number for o in outcomes],
         [o.latency_ms for o in outcomes],
-        _or_none([_reference(o) for o in outcomes]),
+        or_none([_reference(o) for o in outcomes]),
         _or_one([o.policy_version for o in outcomes]),
         hand_over and [o.attempt.id in hand_over.ids for o in outcomes],
         hand_over and hand_over.lease_seconds,
@@ -121,7 +121,7 @@ def delivered_values(
     ]
 
 
-def _or_none(values: list[Any]) -> list[Any] | None:
+def or_none(values: list[Any]) -> list[Any] | None:
     """An array of nothing but NULL need not be sent: a shorter one is filled up with NULL."""
     return values if any(value is not None for value in values) else None
 

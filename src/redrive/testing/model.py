@@ -18,7 +18,19 @@ from typing import Any, Final
 
 from redrive.answers import Delivered, label
 from redrive.message import Attempt, Closed, Fence, MessageId, WorkerId
-from redrive.ports import Claimed, HandOver, Outcome, Reaped, Record, RecordFailed, Room, Settled, TransientFailure
+from redrive.ports import (
+    Claimed,
+    HandOver,
+    LowWaterMark,
+    Outcome,
+    Place,
+    Reaped,
+    Record,
+    RecordFailed,
+    Room,
+    Settled,
+    TransientFailure,
+)
 from redrive.testing import lanes, transitions
 from redrive.testing.desk import Desk
 from redrive.testing.tables import LateAnswer
@@ -70,6 +82,14 @@ class ModelStore(Desk):
             return Claimed([])
         first = self._due_suspects(destinations, moment)[:1]
         return self._take(first, worker, alone=True, lease_seconds=lease_seconds, now=moment)
+
+    async def low_water(
+        self,
+        places: Sequence[tuple[Place, datetime | None]],  # noqa: ARG002 - a look costs nothing here
+        *,
+        now: datetime | None = None,  # noqa: ARG002
+    ) -> Sequence[LowWaterMark]:
+        return []
 
     async def has_suspect(self, destinations: Sequence[str], *, now: datetime | None = None) -> bool:
         return bool(self._due_suspects(destinations, self.at(now)))

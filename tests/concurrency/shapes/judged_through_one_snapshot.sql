@@ -1,7 +1,7 @@
 -- lane_heads as the prototype had it: whether a lane is free is judged in the statement that locks it, through a snapshot that
 -- may be older than the release of the lane, and the token of a lane that looks busy is dropped.
 CREATE OR REPLACE FUNCTION redrive.lane_heads(
-    p_destinations text[], p_levels smallint[], p_rooms integer[], p_now timestamptz
+    p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_now timestamptz
 ) RETURNS TABLE (place tid, lane bigint, room bigint, ended boolean)
 LANGUAGE plpgsql SET search_path = redrive, pg_temp
 AS $body$

@@ -1,7 +1,7 @@
 -- lane_heads that locks first and judges then, as ours, but puts the token of a lane that somebody holds back with the time
 -- that it had: the next look finds the same tokens first again.
 CREATE OR REPLACE FUNCTION redrive.lane_heads(
-    p_destinations text[], p_levels smallint[], p_rooms integer[], p_now timestamptz
+    p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_now timestamptz
 ) RETURNS TABLE (place tid, lane bigint, room bigint, ended boolean)
 LANGUAGE plpgsql SET search_path = redrive, pg_temp
 AS $body$

@@ -4,6 +4,7 @@
 -- answer kept) is closed instead; it comes back as a row without an attempt number. A row without an id names a
 -- destination for which more is due than its limits or its breaker let out now; one without a name says that so many tokens led
 -- nowhere that more may be due: look again at once.
+-- p_since[i]: nothing that became due before is looked for (low_water.sql); NULL = everything.
 -- Locks: destination rows that have limits, tokens, lanes and pending rows, all with SKIP LOCKED, so it never waits.
 -- Relies on: pending_due, pending_lane, lane_wake_due, destination_limited; message's primary key.
 -- Never a sequential scan: a plan that a session made while the tables were tiny is kept while they grow. And never JIT:
@@ -16,7 +17,8 @@ CREATE OR REPLACE FUNCTION redrive.claim_1(
     p_levels        smallint[],
     p_rooms         integer[],
     p_lease_seconds float8,
-    p_now           timestamptz DEFAULT NULL
+    p_since         timestamptz[] DEFAULT NULL,
+    p_now           timestamptz   DEFAULT NULL
 ) RETURNS SETOF redrive.claimed LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
@@ -26,6 +28,7 @@ DECLARE
     v_levels       smallint[];
     v_rooms        integer[];
     v_shares       integer[];
+    v_since        timestamptz[];
     v_limited      text[] := (SELECT array_agg(d.name) FROM destination d WHERE d.limited AND d.name = ANY (p_destinations));
     v_held_back    text[];
     v_probes       uuid[];
@@ -37,13 +40,13 @@ DECLARE
 BEGIN
     IF v_limited IS NOT NULL THEN
         SELECT w.rooms, w.held_back INTO p_rooms, v_held_back
-          FROM redrive.rooms_within_limits(p_destinations, p_levels, p_rooms, v_limited, v_now) w;
+          FROM redrive.rooms_within_limits(p_destinations, p_levels, p_rooms, p_since, v_limited, v_now) w;
         RETURN QUERY SELECT (jsonb_populate_record(NULL::redrive.claimed, jsonb_build_object('destination', h.name))).*
                        FROM unnest(v_held_back) AS h(name);
     END IF;
-    SELECT array_agg(o.destination), array_agg(o.level), array_agg(o.room), array_agg(o.lane_share)
-      INTO v_destinations, v_levels, v_rooms, v_shares
-      FROM redrive.open_rooms(p_destinations, p_levels, p_rooms, v_now) o;
+    SELECT array_agg(o.destination), array_agg(o.level), array_agg(o.room), array_agg(o.lane_share), array_agg(o.since)
+      INTO v_destinations, v_levels, v_rooms, v_shares, v_since
+      FROM redrive.open_rooms(p_destinations, p_levels, p_rooms, p_since, v_now) o;
     IF v_rooms IS NULL THEN
         RETURN;
     END IF;
@@ -51,7 +54,7 @@ BEGIN
         SELECT array_agg(h.place) FILTER (WHERE h.place IS NOT NULL), array_agg(h.room) FILTER (WHERE h.place IS NOT NULL),
                array_agg(h.lane) FILTER (WHERE h.ended), bool_or(h.place IS NULL)
           INTO v_heads, v_taken, v_over, v_more
-          FROM redrive.lane_heads(v_destinations, v_levels, v_shares, v_now) h;
+          FROM redrive.lane_heads(v_destinations, v_levels, v_shares, v_since, v_now) h;
         IF v_more THEN
             RETURN NEXT NULL;
         END IF;
@@ -60,12 +63,12 @@ BEGIN
         END IF;
     END IF;
     SELECT array_agg(due.place) INTO v_rows
-      FROM unnest(v_destinations, v_levels, v_rooms) AS r(destination, level, room)
+      FROM unnest(v_destinations, v_levels, v_rooms, v_since) AS r(destination, level, room, since)
      CROSS JOIN LATERAL (
         SELECT p.ctid AS place
           FROM pending p
          WHERE p.destination = r.destination AND p.level = r.level
-           AND p.lane IS NULL AND NOT p.suspect AND p.due_at <= v_now
+           AND p.lane IS NULL AND NOT p.suspect AND p.due_at BETWEEN r.since AND v_now
          ORDER BY p.due_at, p.id
          LIMIT r.room
            FOR UPDATE SKIP LOCKED) due;
@@ -85,8 +88,8 @@ $body$;
 -- open_rooms: what may be claimed now of what was asked for, and how much of it is for lanes: half, and what too few unordered
 -- messages leave; an odd one goes to whichever has waited longer.
 CREATE OR REPLACE FUNCTION redrive.open_rooms(
-    p_destinations text[], p_levels smallint[], p_rooms integer[], p_now timestamptz
-) RETURNS TABLE (destination text, level smallint, room integer, lane_share integer)
+    p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_now timestamptz
+) RETURNS TABLE (destination text, level smallint, room integer, lane_share integer, since timestamptz)
 LANGUAGE plpgsql SET search_path = redrive, pg_temp
 AS $body$
 #variable_conflict use_column
@@ -94,15 +97,17 @@ BEGIN
     RETURN QUERY
     SELECT r.destination, r.level, r.room,
            CASE WHEN t.due_at IS NULL THEN 0
-                ELSE greatest((r.room + (t.due_at <= u.due_at)::integer) / 2, r.room - u.waiting) END
-      FROM unnest(p_destinations, p_levels, p_rooms) AS r(destination, level, room)
+                ELSE greatest((r.room + (t.due_at <= u.due_at)::integer) / 2, r.room - u.waiting) END,
+           s.since
+      FROM unnest(p_destinations, p_levels, p_rooms, p_since) AS r(destination, level, room, since)
+     CROSS JOIN LATERAL (SELECT coalesce(r.since, '-infinity') AS since) s
       LEFT JOIN LATERAL (SELECT w.due_at FROM lane_wake w
-                          WHERE w.destination = r.destination AND w.level = r.level AND w.due_at <= p_now
+                          WHERE w.destination = r.destination AND w.level = r.level AND w.due_at BETWEEN s.since AND p_now
                           ORDER BY w.due_at, w.lane LIMIT 1) t ON true
      CROSS JOIN LATERAL (SELECT min(w.due_at) AS due_at, count(*)::integer AS waiting
                            FROM (SELECT p.due_at FROM pending p
                                   WHERE t.due_at IS NOT NULL AND p.destination = r.destination AND p.level = r.level
-                                    AND p.lane IS NULL AND NOT p.suspect AND p.due_at <= p_now
+                                    AND p.lane IS NULL AND NOT p.suspect AND p.due_at BETWEEN s.since AND p_now
                                   ORDER BY p.due_at, p.id LIMIT (r.room + 1) / 2) w) u
      WHERE r.room > 0 AND redrive.is_open(r.destination, p_now);
 END

@@ -69,7 +69,7 @@ $body$;
 -- room in the end, an empty row says so.
 -- Locks: tokens and lanes with SKIP LOCKED, so it never waits.
 CREATE OR REPLACE FUNCTION redrive.lane_heads(
-    p_destinations text[], p_levels smallint[], p_rooms integer[], p_now timestamptz
+    p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_now timestamptz
 ) RETURNS TABLE (place tid, lane bigint, room bigint, ended boolean)
 LANGUAGE plpgsql SET search_path = redrive, pg_temp
 AS $body$
@@ -91,11 +91,11 @@ BEGIN
         WITH popped AS (
             DELETE FROM lane_wake w WHERE w.ctid = ANY (ARRAY(
                 SELECT t.place
-                  FROM unnest(p_destinations, p_levels, v_left) AS r(destination, level, room)
+                  FROM unnest(p_destinations, p_levels, v_left, p_since) AS r(destination, level, room, since)
                  CROSS JOIN LATERAL (
                     SELECT k.ctid AS place
                       FROM lane_wake k
-                     WHERE k.destination = r.destination AND k.level = r.level AND k.due_at <= p_now
+                     WHERE k.destination = r.destination AND k.level = r.level AND k.due_at BETWEEN r.since AND p_now
                      ORDER BY k.due_at, k.lane
                      LIMIT r.room
                        FOR UPDATE SKIP LOCKED) t))

@@ -19,7 +19,8 @@ $body$;
 -- for which more is due than may go.
 -- Locks: the limited destinations that have something due, with SKIP LOCKED.
 CREATE OR REPLACE FUNCTION redrive.rooms_within_limits(
-    p_destinations text[], p_levels smallint[], p_rooms integer[], p_limited text[], p_now timestamptz,
+    p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_limited text[],
+    p_now timestamptz,
     OUT rooms integer[], OUT held_back text[]
 ) LANGUAGE plpgsql SET search_path = redrive, pg_temp
 AS $body$
@@ -29,12 +30,14 @@ DECLARE
 BEGIN
     v_due := ARRAY(
         SELECT DISTINCT r.destination
-          FROM unnest(p_destinations, p_levels, p_rooms) AS r(destination, level, room)
+          FROM unnest(p_destinations, p_levels, p_rooms, p_since) AS r(destination, level, room, since)
          WHERE r.destination = ANY (p_limited) AND r.room > 0 AND redrive.is_open(r.destination, p_now)
-           AND redrive.due(r.destination, r.level, 1, p_now) > 0);
+           AND redrive.due(r.destination, r.level, 1, r.since, p_now) > 0);
     v_locked := redrive.lock_destinations(v_due);
     WITH asked AS MATERIALIZED (
-        SELECT r.* FROM unnest(p_destinations, p_levels, p_rooms) WITH ORDINALITY AS r(destination, level, room, n)
+        SELECT r.*
+          FROM unnest(p_destinations, p_levels, p_rooms, p_since)
+               WITH ORDINALITY AS r(destination, level, room, since, n)
     ), open AS MATERIALIZED (
         SELECT r.*, o.turns, least(o.allowed, sum(r.room) OVER (PARTITION BY r.destination))::integer AS allowed
           FROM asked r
@@ -48,7 +51,8 @@ BEGIN
                                   ORDER BY k > redrive.turns_of(o.level, o.turns, o.allowed),
                                            k / redrive.turns_of(o.level, 0, 10)::float8, o.level) AS rank
           FROM open o
-         CROSS JOIN LATERAL generate_series(1, redrive.due(o.destination, o.level, least(o.room, o.allowed + 1), p_now)) AS k
+         CROSS JOIN LATERAL generate_series(1, redrive.due(o.destination, o.level, least(o.room, o.allowed + 1), o.since,
+                                                        p_now)) AS k
     ), given AS (
         SELECT g.n, sum(g.room)::integer AS room
           FROM (SELECT r.n, CASE WHEN r.destination = ANY (p_limited) THEN 0 ELSE r.room END AS room FROM asked r
@@ -77,18 +81,21 @@ $body$;
 
 -- due: how many messages and lanes of one destination and level are due, counted up to a bound.
 -- Relies on: pending_due, lane_wake_due.
-CREATE OR REPLACE FUNCTION redrive.due(p_destination text, p_level smallint, p_bound integer, p_now timestamptz) RETURNS integer
-LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
+CREATE OR REPLACE FUNCTION redrive.due(
+    p_destination text, p_level smallint, p_bound integer, p_since timestamptz, p_now timestamptz
+) RETURNS integer LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
 AS $body$
 BEGIN
     RETURN (SELECT count(*)
               FROM ((SELECT 1 FROM pending p
                       WHERE p.destination = p_destination AND p.level = p_level
-                        AND p.lane IS NULL AND NOT p.suspect AND p.due_at <= p_now
+                        AND p.lane IS NULL AND NOT p.suspect
+                        AND p.due_at BETWEEN coalesce(p_since, '-infinity') AND p_now
                       ORDER BY p.due_at, p.id LIMIT p_bound)
                     UNION ALL
                     (SELECT 1 FROM lane_wake w
-                      WHERE w.destination = p_destination AND w.level = p_level AND w.due_at <= p_now
+                      WHERE w.destination = p_destination AND w.level = p_level
+                        AND w.due_at BETWEEN coalesce(p_since, '-infinity') AND p_now
                       ORDER BY w.due_at, w.lane LIMIT p_bound)
                     LIMIT p_bound) one);
 END
