@@ -45,6 +45,7 @@ STEPS: Final = (
     "mend_lanes",
     "make_partitions",
     "forget_relays",
+    "vacuum",
     "retire",
     "begin_duty",
     "duty",

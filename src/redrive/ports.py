@@ -324,6 +324,23 @@ class DutyState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Whoever has the oldest snapshot: what was deleted since then cannot be removed yet, and slows every look down.
+
+    kind: session, prepared transaction or replication slot. name: of one of the latter two. age: in transactions.
+    since, state: None where the login may not see them.
+    """
+
+    kind: str
+    name: str | None
+    pid: int | None
+    application: str | None
+    state: str | None
+    since: datetime | None
+    age: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """What flows, what waits and who works, in one snapshot.
 
@@ -341,6 +358,7 @@ class Status:
     blocked_keys: Mapping[str, int] = field(default_factory=dict)
     keys_looked_at: int | None = None
     lanes_mended: int = 0
+    oldest_holder: Holder | None = None
     sees_no_tenant: bool = False
 
     @property
@@ -547,6 +565,10 @@ class Store(Protocol):
     async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: datetime | None = None) -> None: ...
 
     async def forget_relays(self, *, after_seconds: float, now: datetime | None = None) -> int: ...
+
+    async def vacuum(self) -> str:
+        """Clear away dead rows where nobody else does it soon enough; returns in words what was done."""
+        ...
 
     async def make_partitions(self, *, width_seconds: float, ahead: int, now: datetime | None = None) -> int: ...
 

@@ -7,10 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from shlex import quote
+from typing import Final
 
 from redrive.message import ParkReason
-from redrive.ports import Backlog, Status
+from redrive.ports import Backlog, Holder, Status
+
+# A snapshot of this age is shown, and one of that age needs a person. In transactions where its time is not known.
+HOLDER_SHOWN_SECONDS: Final = 60.0
+HOLDER_SHOWN_TRANSACTIONS: Final = 10_000
+HOLDER_FOUND_SECONDS: Final = 3600.0
+HOLDER_FOUND_TRANSACTIONS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +42,7 @@ def findings(status: Status) -> list[Finding]:
         *_stale(status),
         *_halted(status),
         *_deaf(status),
+        *_held(status),
         *_parked(status),
     ]
 
@@ -118,6 +127,45 @@ def _halted(status: Status) -> Iterator[Finding]:
             detail=f"{keys:,} {'key waits' if keys == 1 else 'keys wait'} behind a parked message",
             next="redrive keys list --blocked",
         )
+
+
+def _held(status: Status) -> Iterator[Finding]:
+    """A transaction that was forgotten; a dump of an hour is none."""
+    holder = status.oldest_holder
+    if holder is not None and _is_forgotten(holder, status.at):
+        yield Finding(
+            code="old_snapshot",
+            subject=described(holder),
+            detail="keeps alive all rows that were deleted since it began, so that every look takes longer and longer",
+            next=_ENDS[holder.kind].format(pid=holder.pid, name=(holder.name or "").replace("'", "''")),
+        )
+
+
+_ENDS: Final = {
+    "session": "end it where it came from, or SELECT pg_terminate_backend({pid})",
+    "prepared transaction": "COMMIT PREPARED '{name}', or ROLLBACK PREPARED '{name}'",
+    "replication slot": "see what is wrong with its reader, or SELECT pg_drop_replication_slot('{name}')",
+}
+
+
+def described(holder: Holder) -> str:
+    """`session 4711 (psql, idle in transaction)`"""
+    known = ", ".join(word for word in (holder.application, holder.state) if word)
+    return f"{holder.kind} {holder.name or holder.pid}" + (f" ({known})" if known else "")
+
+
+def is_young(holder: Holder, at: datetime) -> bool:
+    return not _is_older(holder, at, seconds=HOLDER_SHOWN_SECONDS, transactions=HOLDER_SHOWN_TRANSACTIONS)
+
+
+def _is_forgotten(holder: Holder, at: datetime) -> bool:
+    return _is_older(holder, at, seconds=HOLDER_FOUND_SECONDS, transactions=HOLDER_FOUND_TRANSACTIONS)
+
+
+def _is_older(holder: Holder, at: datetime, *, seconds: float, transactions: int) -> bool:
+    if holder.since is None:
+        return holder.age >= transactions
+    return (at - holder.since).total_seconds() >= seconds
 
 
 def _deaf(status: Status) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Any, LiteralString, Self
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, sql
 
 from redrive import redact
 from redrive.errors import ActRefused, InvalidValue, NotFound
@@ -38,7 +38,7 @@ from redrive.ports import (
     TransientFailure,
     duty_hold_seconds,
 )
-from redrive.store import wire
+from redrive.store import vacuum, wire
 from redrive.store.line import PROBE_CHANNEL
 from redrive.store.sessions import Sessions
 
@@ -362,6 +362,14 @@ class PostgresStore:
 
     async def has_suspect(self, destinations: Sequence[str], *, now: datetime | None = None) -> bool:
         return bool(await self._value("SELECT redrive.has_suspect_1(%s::text[], %s)", [list(destinations), now]))
+
+    async def vacuum(self) -> str:
+        looks = await self.rows(vacuum.LOOK, [vacuum.IN_VAIN_SECONDS, vacuum.OLD_SECONDS, vacuum.OLD_TRANSACTIONS])
+        choice = vacuum.choose([vacuum.Look(*row) for row in looks])
+        for table in choice.tables:
+            async with self.connection() as conn:
+                await conn.execute(sql.SQL(vacuum.VACUUM).format(sql.Identifier(table)), prepare=False)
+        return choice.words
 
     async def make_partitions(self, *, width_seconds: float, ahead: int, now: datetime | None = None) -> int:
         return int(await self._value("SELECT redrive.make_partitions_1(%s, %s, %s)", [width_seconds, ahead, now]))

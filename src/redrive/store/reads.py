@@ -18,6 +18,7 @@ from redrive.message import Closed, HistoryEntry, MessageId, ParkReason, Priorit
 from redrive.ports import (
     Backlog,
     DutyState,
+    Holder,
     MessageFilter,
     MessageView,
     ParkedRecord,
@@ -60,6 +61,7 @@ async def status(store: PostgresStore, *, now: datetime | None = None) -> Status
             blocked_keys=blocked,
             keys_looked_at=looked_at,
             lanes_mended=clock["lanes_mended"],
+            oldest_holder=next((Holder(**row) for row in await ask("oldest_holder")), None),
             sees_no_tenant=clock["sees_no_tenant"],
         )
 

@@ -17,7 +17,7 @@ from redrive.operate.cli.context import Call, example, store_command
 from redrive.operate.cli.exits import Exit
 from redrive.operate.cli.message_page import heading
 from redrive.operate.cli.output import Column
-from redrive.operate.findings import Finding, findings
+from redrive.operate.findings import Finding, described, findings, is_young
 from redrive.operate.plain import one_line
 from redrive.ports import Backlog, DutyState, RelayState, Status, TransientFailure
 from redrive.store.postgres import PostgresStore
@@ -132,6 +132,7 @@ def _values(status: Status) -> dict[str, object]:
         "blocked_keys": status.blocked_keys,
         "keys_looked_at": status.keys_looked_at,
         "lanes_mended": status.lanes_mended,
+        "oldest_holder": status.oldest_holder,
         "findings": findings(status),
     }
 
@@ -147,6 +148,7 @@ def page(status: Status, *, findings_first: bool = False) -> Iterator[Renderable
     yield from _duties(status)
     yield Text(f"\nLate answers refused so far: {status.late_answers:,}")
     yield from _keys(status)
+    yield from _oldest_holder(status)
     if not findings_first:
         yield from _loud(found)
 
@@ -158,6 +160,18 @@ def _keys(status: Status) -> Iterator[RenderableType]:
     of = f", of the {status.keys_looked_at:,} looked at" if status.keys_looked_at else ""
     yield Text(f"Ordering keys that are blocked: {sum(blocked.values()):,}{why}{of}")
     yield Text(f"Lanes mended so far: {status.lanes_mended:,}", style="bold red" if status.lanes_mended else "")
+
+
+def _oldest_holder(status: Status) -> Iterator[RenderableType]:
+    """Only one that has been at it for a while: there is always a youngest oldest one."""
+    holder = status.oldest_holder
+    if holder is None or is_young(holder, status.at):
+        return
+    since = f" since {output.moment(holder.since)}" if holder.since else ""
+    yield Text(
+        f"Dead rows are kept alive by {one_line(described(holder))}{since} ({holder.age:,} transactions)",
+        style="yellow",
+    )
 
 
 def _loud(found: Sequence[Finding]) -> Iterator[RenderableType]:

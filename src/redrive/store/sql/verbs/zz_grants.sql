@@ -58,6 +58,15 @@ GRANT SELECT ON redrive.operator_action TO redrive_operator, redrive_auditor;
 GRANT SELECT ON redrive.idempotency TO redrive_auditor;
 GRANT SELECT (tenant, key_hash, message_id) ON redrive.idempotency TO redrive_viewer, redrive_operator;
 
+-- From PostgreSQL 17 on vacuuming is a permission of its own: relays do it where autovacuum looks too seldom.
+DO $vacuum$
+BEGIN
+    IF current_setting('server_version_num')::integer >= 170000 THEN
+        EXECUTE 'GRANT MAINTAIN ON redrive.pending, redrive.lease, redrive.lane_wake TO redrive_relay';
+    END IF;
+END
+$vacuum$;
+
 DO $row_security$
 DECLARE
     v_table text;
