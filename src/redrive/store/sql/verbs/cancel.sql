@@ -53,6 +53,10 @@ BEGIN
         v_answer := redrive.cancel_pending(v_pending, p_actor, p_reason, p_now);
         IF v_lane IS NOT NULL THEN
             PERFORM redrive.wake_lanes(ARRAY[v_lane], p_now);
+            -- In the caller's own transaction that look may be as old as its first statement: then a token in any case.
+            INSERT INTO lane_wake (destination, level, due_at, lane)
+            SELECT v_pending.destination, v_pending.level, p_now, v_lane
+             WHERE current_setting('transaction_isolation') <> 'read committed';
         END IF;
         IF v_lane IS NOT NULL OR v_answer <> 'cancelled' THEN
             PERFORM redrive.ring(NULL, p_now);
