@@ -25,6 +25,8 @@ async def send(message: Attempt) -> Answer:
             return Delivered(reference=reply["reference"])
         case "refused":
             return Terminal("REFUSED")
+        case "later":
+            return Retryable("LATER")
         case "busy":
             return Retryable("BUSY", retry_after=reply["retry_after"])
         case _:

@@ -94,6 +94,8 @@ class Observer:
                 return False
             case "refuse":
                 return await self._answer(writer, asked, answer="refused")
+            case "later":
+                return await self._answer(writer, asked, answer="later")
             case "busy":
                 return await self._answer(writer, asked, answer="busy", retry_after=script.RETRY_AFTER_SECONDS)
             case "slow":

@@ -29,6 +29,7 @@ TENANT = "proof"
 ROLLBACK_SHARE = 0.08
 DUPLICATE_SHARE = 0.10
 RECONNECT_SECONDS = 0.2
+ROOM_SECONDS = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,8 @@ class Order:
 
     plain: no rollbacks and no duplicates. payload: what every body carries besides its number. keys: ordering keys, of
     which every second message has one, or with `all_ordered` every message; never one for a destination of `unordered`.
+    in_a_row: so many messages of a key follow each other. uneven: pauses are of any length up to the given one.
+    pending_max: with more than these it waits after a burst.
     """
 
     name: str
@@ -44,18 +47,21 @@ class Order:
     destinations: list[str]
     seed: int = 0
     pause_seconds: float = 0.0
+    uneven: bool = False
     burst: int = 1
     plain: bool = False
     payload: dict[str, Any] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
     all_ordered: bool = False
     unordered: list[str] = field(default_factory=list)
+    in_a_row: int = 1
+    pending_max: int | None = None
 
     def ordering_key(self, number: int, destination: str) -> str | None:
         """From the number alone: the same key always has the same content."""
         if not self.keys or destination in self.unordered:
             return None
-        drawn = zlib.crc32(f"{self.name}/{number}".encode())
+        drawn = zlib.crc32(f"{self.name}/{number // self.in_a_row}".encode())
         return self.keys[drawn // 2 % len(self.keys)] if drawn % 2 or self.all_ordered else None
 
 
@@ -69,10 +75,24 @@ def produce(dsn: str, log: Path, order: Order, *, durable: bool = True) -> None:
             while number < order.count:
                 number += 1  # before anything can fail: what was under way is not tried again
                 _one(conn, journal, order, number - 1, chance)
-                time.sleep(0.0 if number % order.burst else order.pause_seconds)
+                if number % order.burst == 0:
+                    _pause(conn, order, chance)
         time.sleep(RECONNECT_SECONDS if number < order.count else 0.0)
     journal.write(log="finished", producer=order.name)
     journal.close()
+
+
+def _pause(conn: psycopg.Connection[Any], order: Order, chance: random.Random) -> None:
+    time.sleep(chance.uniform(0.0, order.pause_seconds) if order.uneven else order.pause_seconds)
+    while order.pending_max is not None and _pending(conn) > order.pending_max:
+        time.sleep(ROOM_SECONDS)
+
+
+def _pending(conn: psycopg.Connection[Any]) -> int:
+    row = conn.execute("SELECT count(*) FROM redrive.pending").fetchone()
+    conn.rollback()
+    assert row
+    return int(row[0])
 
 
 def _one(conn: psycopg.Connection[Any], journal: Journal, order: Order, number: int, chance: random.Random) -> None:
