@@ -118,11 +118,10 @@ def an_effect_is_delivered_or_in_doubt(evidence: Evidence, _: Terms) -> Iterator
     """Who was seen to have an effect is delivered, or is known to be in doubt: never taken for not having happened."""
     delivered = {row["id"] for row in evidence.attempts if row["closed"] == "delivered"}
     unrecorded = {row["id"] for row in evidence.parked if row["reason"] == "unrecorded"}
-    leased = {row["id"] for row in evidence.leases}
+    accounted_for = delivered | unrecorded | {row["id"] for row in evidence.leases}
     for line in evidence.lines("effect"):
         claim = evidence.claims(line["id"]).get(line["attempt"])
-        settled_otherwise = line["id"] not in delivered | unrecorded | leased
-        if settled_otherwise and claim is not None and not claim["in_doubt"]:
+        if line["id"] not in accounted_for and claim is not None and not claim["in_doubt"]:
             yield (
                 f"Attempt {line['attempt']} of message {line['id']} had an effect, and is archived as {claim['answer']}"
                 f" {claim['code']} without doubt."
