@@ -26,14 +26,16 @@ from redrive.prove.stage import Stage
 
 END_SECONDS = 15.0
 REAPED_SECONDS = 20.0  # a lease, and the time for which a killed reaper keeps its duty
+BEGIN_SECONDS = 30.0
+DUE_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """kind: of the destination that the struck relay handles. messages: enqueued for it. stops: SIGTERM leads there.
 
-    suspects: a relay is killed before, so that there are some. nth: which time. tries: until it is met, each of so
-    many seconds at most.
+    suspects: a relay is killed before, so that there are some. duty: all duties stay due until it has begun. nth: which
+    time. tries: until it is met, each of so many seconds at most.
     """
 
     kind: str = "lookup"
@@ -41,6 +43,7 @@ class Recipe:
     nth: int = 1
     stops: bool = False
     suspects: bool = False
+    duty: bool = False
     tries: int = 3
     seconds: float = 15.0
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -50,17 +53,18 @@ class Recipe:
 _ONE_SLOT: Final = {"concurrency": 1}
 _RESENT: Final = Recipe(kind="resend")
 _RECORD: Final = Recipe(kind="record")
-# Another relay may be faster at a duty, and then it is over for a while: look again with a new one soon.
-_SELDOM: Final = Recipe(messages=0, tries=8, seconds=4.0)
-_LATER_DUTY: Final = Recipe(messages=0, nth=3, tries=8, seconds=6.0)
+# A relay asks for a duty when it begins. Another may be faster, and then it is over for a while: again with a new one.
+_SELDOM: Final = Recipe(messages=0, duty=True, tries=8, seconds=2.0)
+_LATER_DUTY: Final = Recipe(messages=0, duty=True, nth=3, tries=8, seconds=6.0)
 _SUSPECTS: Final = Recipe(messages=4, suspects=True)
 RECIPES: Final[Mapping[str, Recipe]] = {
-    "lookup": Recipe(messages=60),
+    "lookup": Recipe(messages=40),
     "fence": _RECORD,
     "record": _RECORD,
     "commit": _RECORD,
     "settle_one": _RECORD,
     "is_leased": Recipe(kind="complete"),
+    "doze": Recipe(kind="complete", messages=1),  # where others have left little to do
     "claim_suspect": _SUSPECTS,
     "expire": _SELDOM,
     "make_partitions": _SELDOM,
@@ -68,9 +72,9 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "mend_lanes": _SELDOM,
     "vacuum": _SELDOM,
     "retire": _SELDOM,
-    "hand_back": Recipe(messages=80, stops=True, limits=_ONE_SLOT, tries=8),
+    "hand_back": Recipe(messages=40, stops=True, limits=_ONE_SLOT, tries=8),
     "deregister": Recipe(stops=True),
-    "renew": Recipe(messages=120, limits={**_ONE_SLOT, "claim_max": 100, "horizon_seconds": 5.0}),
+    "renew": Recipe(messages=70, limits={**_ONE_SLOT, "claim_max": 60, "horizon_seconds": 5.0}),
     "pause": Recipe(kind="bug", messages=16, environment={BUG_VARIABLE: "1"}),
     "pause_until": Recipe(kind="rest"),
     "open_breaker": Recipe(kind="down"),
@@ -120,6 +124,8 @@ class Strikes:
         if recipe.stops:
             self._stage.wait(lambda: relay.code is not None or self._works(name, event), seconds=recipe.seconds)
             relay.signal(signal.SIGTERM)
+        if recipe.duty:
+            self._keep_duties_due(name, relay)
         met = (
             self._stage.wait(lambda: mark.exists() or relay.code is not None, seconds=recipe.seconds) and mark.exists()
         )
@@ -142,13 +148,19 @@ class Strikes:
             keys = [f"{name}-{number}" for number in range(max(1, recipe.messages // 8))]
             order = Order(name=name, count=recipe.messages, destinations=[destination], plain=True, keys=keys)
             self._stage.enqueue(order)
-        # Duties are due again and nobody's, so that this relay does them; only the reaper keeps its own time.
-        self._stage.value(
-            "UPDATE redrive.duty SET finished_at = NULL, holder = NULL, holder_until = NULL WHERE name <> 'reap'"
-            " RETURNING 1"
-        )
         if recipe.suspects:
             self._make_suspects(name, destination)
+
+    def _keep_duties_due(self, name: str, relay: Process) -> None:
+        """Due and nobody's until this relay has begun, so that it does them; only the reaper keeps its own time."""
+        for _ in range(int(BEGIN_SECONDS / DUE_SECONDS)):
+            self._stage.value(
+                "UPDATE redrive.duty SET finished_at = NULL, holder = NULL, holder_until = NULL WHERE name <> 'reap'"
+                " RETURNING 1"
+            )
+            if relay.code is not None or self._works(name, ""):
+                break
+            self._stage.wait(lambda: relay.code is not None, seconds=DUE_SECONDS)
 
     def _make_suspects(self, name: str, destination: str) -> None:
         killed = self._stage.relay(f"{name}-before", only=[destination], failpoint=Failpoint(event="send.start", nth=2))
