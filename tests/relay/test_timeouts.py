@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 
 import pytest
 
-from redrive.answers import Delivered
+from redrive.answers import Absent, Delivered, Unknown
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy
@@ -18,6 +19,7 @@ from tests.relay.harness import SECONDS_MAX, enqueue, history, relaying, states
 pytestmark = [pytest.mark.req("G-09"), pytest.mark.req("G-13")]
 
 LATER = Policy(backoff=Backoff(initial_seconds=3600, max_seconds=3600, jitter="none"))
+SOON_THEN_LATER = Policy(backoff=Backoff(initial_seconds=0.1, multiplier=100, max_seconds=3600, jitter="none"))
 
 
 async def test_a_send_past_its_time_is_unknown_and_in_doubt(store: PostgresStore, app: App) -> None:
@@ -63,11 +65,7 @@ async def test_a_handler_that_ignores_its_cancellation_is_abandoned_and_its_late
     async def handle(attempt: Attempt) -> Delivered:
         if attempt.payload.get("deaf"):
             deaf_id.append(attempt.id)
-            while not release.is_set():
-                try:
-                    await release.wait()
-                except asyncio.CancelledError:
-                    continue
+            await ignoring_cancellation(release)
         return Delivered("late")
 
     (deaf,) = await enqueue(store, body=b'{"deaf":true}')
@@ -80,6 +78,63 @@ async def test_a_handler_that_ignores_its_cancellation_is_abandoned_and_its_late
         await relay.seen.until("message.refused", id=deaf)
     assert await history(store, deaf) == [("settle", "retry", "TIMEOUT")]
     assert await states(store) == {"pending": 1, "delivered": 1}
+
+
+async def test_what_waits_behind_a_handler_that_is_abandoned_gets_its_slot(
+    store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claimed together with it, and nothing comes later that would make the relay look."""
+    monkeypatch.setattr(loop, "ABANDON_SECONDS", 0.1)
+    release = asyncio.Event()
+    begun: list[object] = []
+
+    @app.destination("shop", concurrency=1, timeout_seconds=0.1, policy=LATER)
+    async def handle(attempt: Attempt) -> None:
+        begun.append(attempt.id)
+        if len(begun) == 2:
+            await ignoring_cancellation(release)
+
+    await enqueue(store)
+    async with relaying(store, app) as relay:
+        await relay.seen.until("message.delivered")  # quick, so that it claims ahead
+        await enqueue(store, 5)
+        try:
+            await relay.seen.until("message.retried", code="TIMEOUT", in_doubt=True)
+            await relay.seen.until("message.delivered", count=5)
+        finally:
+            release.set()
+    assert len(begun) == 6
+
+
+async def test_a_lookup_that_ignores_its_cancellation_is_abandoned_and_nothing_is_sent_after_it(
+    store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its claim is settled long since, and its lease would last."""
+    monkeypatch.setattr(loop, "ABANDON_SECONDS", 0.1)
+    release = asyncio.Event()
+    sent: list[int] = []
+
+    async def lookup(attempt: Attempt) -> Absent:
+        await ignoring_cancellation(release)
+        return Absent()
+
+    @app.destination("shop", timeout_seconds=0.05, lookup=lookup, policy=SOON_THEN_LATER)
+    async def handle(attempt: Attempt) -> None:
+        sent.append(attempt.number)
+        raise Unknown("LOST")
+
+    (id,) = await enqueue(store)
+    async with relaying(store, app) as relay:
+        await relay.seen.until("message.retried", code="TIMEOUT", in_doubt=True)
+        release.set()
+        await relay.seen.until("message.refused", id=id)
+    assert sent == [1]
+
+
+async def ignoring_cancellation(release: asyncio.Event) -> None:
+    while not release.is_set():
+        with suppress(asyncio.CancelledError):
+            await release.wait()
 
 
 async def test_a_thread_that_runs_on_costs_its_own_destination_a_thread_and_nobody_an_attempt(

@@ -381,7 +381,7 @@ class Relay:
         slot.deadline = began + hand.deadline_seconds(claim)
         try:
             run = self._dispatch_with_event if self._events.wants_step("dispatch") else self._dispatch_claim
-            outcome: Outcome | None = await run(hand, claim)
+            outcome: Outcome | None = await run(hand, slot, claim)
         except asyncio.CancelledError:
             outcome = self._cut_off(hand, slot, claim)
         except NotBegun:
@@ -405,14 +405,17 @@ class Relay:
         else:
             self._finished(hand, outcome, may_run_on=was_cut)
 
-    async def _dispatch_with_event(self, hand: Hand, claim: Claim) -> Outcome:
+    async def _dispatch_with_event(self, hand: Hand, slot: Slot, claim: Claim) -> Outcome:
         attempt = claim.attempt
         with self._events.step("dispatch", id=attempt.id, destination=attempt.destination, attempt=attempt.number):
-            return await self._dispatch_claim(hand, claim)
+            return await self._dispatch_claim(hand, slot, claim)
 
-    def _dispatch_claim(self, hand: Hand, claim: Claim) -> Awaitable[Outcome]:
+    def _dispatch_claim(self, hand: Hand, slot: Slot, claim: Claim) -> Awaitable[Outcome]:
+        """What was abandoned in its lookup is settled long since, and must not be sent when that ends at last."""
         return hand.dispatcher.dispatch(
-            claim.attempt, claimed_at=claim.claimed_at, may_send=lambda: not self._leases.is_short(claim)
+            claim.attempt,
+            claimed_at=claim.claimed_at,
+            may_send=lambda: not (slot.abandoned or self._leases.is_short(claim)),
         )
 
     def _cut_off(self, hand: Hand, slot: Slot, claim: Claim) -> Outcome:
@@ -510,6 +513,7 @@ class Relay:
         if slot.claim is not None:
             self._finished(hand, self._cut_off(hand, slot, slot.claim), may_run_on=True)
         self._free(hand, slot)
+        self._fill_slots(hand)  # what waited behind it
 
     async def _beating(self) -> None:
         while True:
