@@ -1,12 +1,16 @@
-"""The limits of a destination over all relays, counted from outside: how many at once, how many a second, one probe."""
+"""The limits of a destination, counted from outside: how many at once in a process and over all, how many a second, one
+probe."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from redrive.message import MessageId
 from redrive.testing.destinations import Destination
 from redrive.testing.transitions import Lease
+from tests.simulation.loop import Process
+from tests.simulation.rail import Sent
 from tests.simulation.terms import Terms
 
 
@@ -17,6 +21,9 @@ class Allowance:
         self._limit = terms.global_concurrency
         self._rate = terms.rate
         self._known = known
+        self._of_a_process = terms.limits.concurrency
+        self._of_a_destination = terms.concurrency
+        self._sending: Counter[tuple[Process, str]] = Counter()
         self._leases: dict[MessageId, Lease] = {}
         self._claims: dict[str, list[float]] = {}
 
@@ -41,3 +48,17 @@ class Allowance:
 
     def end(self, lease: Lease) -> None:
         self._leases.pop(lease.id, None)
+
+    def begin_send(self, sent: Sent) -> str | None:
+        """What is wrong with sending this beside what its process sends already, if anything."""
+        if sent.deaf:  # given up by its relay, it is not over
+            return None
+        self._sending[sent.process, sent.attempt.destination] += 1
+        if self._sending[sent.process, sent.attempt.destination] > self._of_a_destination:
+            return "more at once than its destination allows in a process:"
+        of_all = sum(count for (process, _), count in self._sending.items() if process is sent.process)
+        return "more at once than a process may:" if of_all > self._of_a_process else None
+
+    def end_send(self, sent: Sent) -> None:
+        if not sent.deaf:
+            self._sending[sent.process, sent.attempt.destination] -= 1

@@ -1,7 +1,7 @@
 """Strikes against the processes and the database, at moments drawn from the seed.
 
-A process is struck between two of its own callbacks: so many after the moment, or right after the next event of some
-name. That is where a crash in the middle of something lies, and not where everything has come to rest.
+A process is struck between two of its own callbacks: so many after the moment, or, whoever it is, right after the next
+event of some name. That is where a crash in the middle of something lies, and not where everything has come to rest.
 """
 
 from __future__ import annotations
@@ -89,27 +89,33 @@ class Adversary:
             case "cancelled":
                 self._ask(self._desk.cancel_one())
             case "desk":
-                self._ask(self._desk.clear_one())
+                act = self._random.choices((self._desk.clear_one, self._desk.skip_one, self._desk.test_one), (4, 1, 1))[
+                    0
+                ]
+                self._ask(act())
 
-    def _hit(self, strike: Callable[[Host, Process], None]) -> None:
-        living = [(host, process) for host in self._hosts for process in host.processes() if not process.halted]
-        if not living:
-            return
-        host, process = self._random.choice(living)
+    def _hit(self, strike: Callable[[Process], None]) -> None:
+        """Somebody, a few callbacks from now; or whoever next comes to a certain point."""
 
-        def hit() -> None:
+        def hit(process: Process) -> None:
             if not self.calm:
-                strike(host, process)
+                strike(process)
 
         if self._random.random() < 0.5:
-            process.after_steps(self._random.randint(1, STEPS_MAX), hit)
+            living = [process for host in self._hosts for process in host.processes() if not process.halted]
+            if living:
+                process = self._random.choice(living)
+                process.after_steps(self._random.randint(1, STEPS_MAX), partial(hit, process))
         else:
-            process.at_event(self._random.choice(BOUNDARIES), lambda: process.after_steps(1, hit))
+            point = self._random.choice(BOUNDARIES)
+            self._loop.at_next(point, lambda process: process.after_steps(1, partial(hit, process)))
 
-    def _kill(self, host: Host, process: Process) -> None:
-        host.kill(process)
+    def _kill(self, process: Process) -> None:
+        for host in self._hosts:
+            if process in host.processes():
+                host.kill(process)
 
-    def _halt(self, kind: Fault, _host: Host, process: Process) -> None:
+    def _halt(self, kind: Fault, process: Process) -> None:
         seconds = (
             self._random.choice((0.05, 0.5, 1.2)) * self._random.uniform(0.5, 2) * self._terms.limits.lease_seconds
         )

@@ -74,6 +74,7 @@ class Host:
         self._watch = watch
         self._trace = trace
         self._limits = terms.limits
+        self._stops_in_time = terms.stops_in_time
         self._random = terms.random(name)
         self._clock = VirtualClock(loop)
         self._lives = 0
@@ -126,6 +127,8 @@ class Host:
         self.process = None
         if main.cancelled() or main.exception() is not None:
             self._watch.violated(f"the relay died: {main.exception()!r}")
+        elif self._stops_in_time:
+            self._watch.stopped(process)
         self._loop.in_world(self._random.uniform(0, 1), self.start)
 
     def _vanish(self, process: Process) -> None:

@@ -103,6 +103,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self._random = random
         self._processes = [self.world]
         self._graveyard: list[asyncio.Task[Any]] = []
+        self._aims: list[tuple[str, Callable[[Process], None]]] = []
         self.set_task_factory(_new_task)
         self.set_exception_handler(_note_error)
 
@@ -159,7 +160,24 @@ class SimulationLoop(asyncio.BaseEventLoop):
         """A new process, and the task of its main function."""
         process = Process(name)
         self._processes.append(process)
+        for aim in self._aims:
+            self._aim_at(process, aim)
         return process, process.context.run(lambda: self.create_task(main(process), context=process.context))
+
+    def at_next(self, event: str, strike: Callable[[Process], None]) -> None:
+        """Strike whichever process next says this of itself; it may not have started yet."""
+        aim = (event, strike)
+        self._aims.append(aim)
+        for process in self._processes:
+            self._aim_at(process, aim)
+
+    def _aim_at(self, process: Process, aim: tuple[str, Callable[[Process], None]]) -> None:
+        def heard() -> None:
+            if aim in self._aims:
+                self._aims.remove(aim)
+                aim[1](process)
+
+        process.at_event(aim[0], heard)
 
     def kill(self, process: Process) -> None:
         """Everything that it had is gone; its tasks stay where they are, so that no line of theirs runs any more."""

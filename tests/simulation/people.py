@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -21,7 +22,7 @@ WHO = {"actor": "ada", "reason": "because"}
 
 
 class Producers:
-    """Spread over the time until it is calm; some with an ordering key, a delay, an end, a priority, a key twice."""
+    """Until it is calm; some with an ordering key, a delay, an end, a priority, a key twice."""
 
     def __init__(self, loop: SimulationLoop, database: Database, watch: Watch, trace: Trace, terms: Terms) -> None:
         self._loop = loop
@@ -32,10 +33,16 @@ class Producers:
         self._random = terms.random("producers")
 
     async def run(self) -> None:
-        moments = sorted(self._random.uniform(0, self._terms.calm_at) for _ in range(self._terms.messages))
-        for number, at in enumerate(moments):
+        for number, at in enumerate(sorted(self._moments())):
             await asyncio.sleep(at - self._loop.now)
             self._enqueue(number)
+
+    def _moments(self) -> list[float]:
+        """One by one, or many at once."""
+        count = self._terms.messages
+        bursts = self._random.choice((count, count, 1, 3))
+        begin = [self._random.uniform(0, self._terms.calm_at) for _ in range(bursts)]
+        return [begin[number % bursts] for number in range(count)]
 
     def _enqueue(self, number: int) -> None:
         message = self._draw(number)
@@ -94,6 +101,18 @@ class Desk:
             await self._act("repair", one.id)
         else:
             await self._judge(one)
+
+    async def skip_one(self) -> None:
+        """The head of some ordering key, unless nobody can: it is being sent, or nothing waits."""
+        keys = [life.asked for life in self._watch.lives.values() if life.asked.order_by is not None]
+        if keys:
+            one = self._random.choice(keys)
+            with suppress(ActRefused):
+                await self._server.act("skip", one.tenant, one.order_by, **WHO)
+
+    async def test_one(self) -> None:
+        """Let one message through to a destination that is down, or that rests."""
+        await self._server.act("half_open", self._random.choice(self._terms.names), **WHO)
 
     async def _judge(self, held: Parked) -> None:
         sent = token(held.id, held.version, held.stage)

@@ -27,7 +27,7 @@ from redrive.answers import (
 )
 from redrive.message import FIRST_STAGE, Attempt
 from tests.simulation.loop import Process, SimulationLoop
-from tests.simulation.terms import ANSWERS, ASKED, NEVER_TWICE, PLAIN, RECORDED, Terms
+from tests.simulation.terms import ANSWERS, ASKED, DEAF_SECONDS_MAX, NEVER_TWICE, PLAIN, RECORDED, Terms
 from tests.simulation.trace import Trace
 
 
@@ -86,6 +86,8 @@ assert len(SCRIPTS) == 1 + ANSWERS
 class Witness(Protocol):
     def send_began(self, sent: Sent) -> None: ...
 
+    def send_ended(self, sent: Sent) -> None: ...
+
     def send_answered(self, sent: Sent) -> None: ...
 
     def effect_happened(self, sent: Sent, count: int) -> None: ...
@@ -105,6 +107,7 @@ class Rail:
         self._trace = trace
         self._terms = terms
         self._random = terms.random("rail")
+        self._slow_lookups = self._random.choice((0.0, 0.3, 0.8))
 
     def transport(self, name: str) -> Any:
         return _AskedTransport(self) if name in (ASKED, RECORDED) else _Transport(self)
@@ -124,18 +127,24 @@ class Rail:
         if sent.effect_after is not None:
             self._on_their_way[attempt.token] += 1
             self._loop.in_world(sent.effect_after, self._take_effect, sent)
-        await self._reply(sent)
+        try:
+            await (self._travel_deaf if sent.deaf else self._loop.travel)(sent.reply_after)
+        finally:
+            self.witness.send_ended(sent)
         self.witness.send_answered(sent)
         raise sent.answer
 
-    async def _reply(self, sent: Sent) -> None:
-        over = self._loop.now + sent.reply_after
+    async def _travel_deaf(self, seconds: float) -> None:
+        """Whatever tells us to end meanwhile."""
+        over = self._loop.now + seconds
         while True:
             try:
                 return await self._loop.travel(over - self._loop.now)
             except asyncio.CancelledError:
-                if not sent.deaf:
-                    raise
+                pass
+
+    def _draws_deaf(self) -> bool:
+        return not self.calm and self._random.random() < self._terms.share("deaf")
 
     def _take_effect(self, sent: Sent) -> None:
         token = sent.attempt.token
@@ -146,20 +155,21 @@ class Rail:
 
     async def lookup(self, attempt: Attempt) -> LookupAnswer:
         there, back = self._latency(), self._latency()
-        if not self.calm and self._random.random() < 0.3:
+        if not self.calm and self._random.random() < self._slow_lookups:
             back = self._random.uniform(0, 1.5 * self._terms.timeout_seconds)
         blind = not self.calm and self._random.random() < 0.1
+        deaf = self._draws_deaf()
         await self._loop.travel(there)
         found = self.effects[attempt.token] > 0
         self._trace.note("asked", attempt.id, "cannot tell" if blind else "found" if found else "absent")
-        await self._loop.travel(back)
+        await (self._travel_deaf(self._random.uniform(0, DEAF_SECONDS_MAX)) if deaf else self._loop.travel(back))
         if blind:
             return CannotTell()
         return Found(reference="r") if found else Absent()
 
     def _draw(self, attempt: Attempt) -> Sent:
         script = PLAIN_DELIVERY if self.calm else self._script(attempt)
-        late = self._random.uniform(0, self._terms.effect_seconds_max)
+        late = self._random.uniform(self._random.choice((0.0, 0.8)), 1.0) * self._terms.effect_seconds_max
         slow = self._terms.timeout_seconds * self._random.uniform(1.0, 2.5)
         moments = {"soon": min(self._latency(), late), "late": late, "slow": slow}
         effect_after = None if script.effect is None else moments[script.effect]
@@ -167,8 +177,11 @@ class Rail:
         reply_after = moments[script.reply]
         if isinstance(answer, Delivered | Advance):
             reply_after = max(reply_after, effect_after or 0.0)
-        deaf = not self.calm and self._random.random() < self._terms.share("deaf")
-        return Sent(attempt, self._loop.process, answer, effect_after, reply_after + self._latency(), deaf)
+        reply_after += self._latency()
+        deaf = self._draws_deaf()
+        if deaf:
+            reply_after = max(reply_after, self._random.uniform(0, DEAF_SECONDS_MAX))
+        return Sent(attempt, self._loop.process, answer, effect_after, reply_after, deaf)
 
     def _script(self, attempt: Attempt) -> Script:
         if self._random.random() < self._terms.share("bugs"):

@@ -16,6 +16,7 @@ from redrive.app import Destination
 from redrive.policy import Backoff, Breaker, Policy, Rules
 from redrive.ports import Record, Transport
 from redrive.relay.limits import RelayLimits
+from redrive.relay.loop import ABANDON_SECONDS
 
 Fault = Literal[
     "killed",
@@ -37,6 +38,19 @@ Fault = Literal[
 ]
 FAULTS: Final[tuple[Fault, ...]] = Fault.__args__  # type: ignore[attr-defined]  # a Literal has them
 
+HINDRANCES: Final[frozenset[Fault]] = frozenset(
+    {
+        "stopped",
+        "suspended",
+        "fails_before_commit",
+        "fails_after_commit",
+        "slow_store",
+        "outage",
+        "record_fails",
+        "deaf",
+    }
+)
+
 PLAIN: Final = "plain"  # cannot be asked: sent again when in doubt
 ASKED: Final = "asked"  # is asked first
 HELD: Final = "held"  # money that cannot be asked: one attempt in doubt, then a person
@@ -44,6 +58,7 @@ RECORDED: Final = "recorded"  # is asked first, and records its outcomes
 NAMES: Final = (PLAIN, ASKED, HELD, RECORDED)
 NEVER_TWICE: Final = frozenset({ASKED, HELD, RECORDED})
 ANSWERS: Final = 11
+DEAF_SECONDS_MAX: Final = 2 * ABANDON_SECONDS  # how long a handler may go on that was told to end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,12 +98,17 @@ class Terms:
         return self.faults.get(fault, 0.0)
 
     @property
+    def stops_in_time(self) -> bool:
+        """Nothing keeps a relay that is asked to stop from writing down all that it has within its seconds."""
+        return not self.faults.keys() & HINDRANCES
+
+    @property
     def quiet_within_seconds(self) -> float:
-        """From calm on: a duty left by the dead is taken up, leases run out, what is in doubt may be asked about, and
-        what came back goes through one by one."""
+        """From calm on: a duty left by the dead is taken up, leases run out, what is in doubt may be asked about,
+        what came back goes through one by one, and the deaf end at last."""
         upkeep = 10 + 5 * self.limits.lease_seconds + 2 * self.limits.reap_every_seconds + 5
         one_by_one = self.messages * 2 + 10  # as slowly as after a breaker
-        return upkeep + self.effect_seconds_max * 2 + one_by_one
+        return upkeep + self.effect_seconds_max * 2 + one_by_one + DEAF_SECONDS_MAX
 
     def destination(self, name: str, transport: Transport, record: Record | None) -> Destination:
         asked = name in (ASKED, RECORDED)
@@ -129,8 +149,8 @@ def draw(seed: int) -> Terms:
         relays=random.choice((2, 2, 3)),
         messages=random.randint(4, 20),
         keys=random.randint(1, 4),
-        strikes=random.randint(0, 20),
-        calm_at=random.uniform(1.0, 5.0) + 1.5 * effect_seconds_max,
+        strikes=random.randint(0, random.choice((10, 20, 60))),
+        calm_at=random.uniform(1.0, 5.0) + random.choice((1.5, 4.0)) * effect_seconds_max,
         effect_seconds_max=effect_seconds_max,
         answers=tuple(random.choice((0, 1, 4)) for _ in range(ANSWERS)),
         timeout_seconds=random.choice((0.2, 0.6, 2.0)),

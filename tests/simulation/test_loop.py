@@ -153,6 +153,20 @@ def test_a_strike_waits_for_the_event_that_it_was_aimed_at(loop: SimulationLoop)
     assert struck == ["not yet", "now"]
 
 
+def test_a_strike_finds_whoever_says_it_first_also_one_that_starts_later(loop: SimulationLoop) -> None:
+    struck: list[Process] = []
+
+    async def work(process: Process) -> None:
+        process.events.emit("claim.stop")
+
+    loop.at_next("claim.stop", struck.append)
+    started: list[Process] = []
+    loop.in_world(1, lambda: started.append(start(loop, work)))
+    loop.in_world(2, lambda: started.append(start(loop, work)))
+    run(loop, 3)
+    assert struck == started[:1]
+
+
 def test_what_a_callback_raises_is_not_lost(loop: SimulationLoop) -> None:
     loop.call_soon(lambda: 1 / 0)
     run(loop, 1)

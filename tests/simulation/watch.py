@@ -269,11 +269,19 @@ class Watch:
         of_key = self._keys[life.asked.tenant, life.asked.order_by]
         return [other.id for other in of_key if other is not life and isinstance(self._place_of(other.id), Lease)]
 
+    def stopped(self, process: Process) -> None:
+        """Asked to, and with nothing in its way: it has handed back all that it had."""
+        for worker, its in self.workers.items():
+            left = its is process and self._held_by.get(worker, 0)
+            self._must(not left, "a relay that was asked to stop has left claims behind:", left)
+
     # the destinations
 
     def send_began(self, sent: Sent) -> None:
         """I18: nothing is sent upon a lease that has run out, by the clock of whoever sends."""
         attempt, life = sent.attempt, self.lives[sent.attempt.id]
+        crowded = self._allowance.begin_send(sent)
+        self._must(crowded is None, crowded or "", attempt.id)
         grant = self._grants[attempt.fence]
         stood_still = sent.process.behind_seconds - grant.behind_seconds
         self._must(self._loop.now - stood_still <= grant.until + 1e-6, "sent on a lease that had run out:", attempt.id)
@@ -286,6 +294,10 @@ class Watch:
             self._must(stood_still > 0, "sent without a claim:", attempt.id)
             life.excused = True
             self.late_sends += 1
+
+    def send_ended(self, sent: Sent) -> None:
+        """Answered, or cut off."""
+        self._allowance.end_send(sent)
 
     def send_answered(self, sent: Sent) -> None:
         """A process has heard an answer. A deaf handler may have been given up before."""
