@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import redrive
 from redrive.message import Priority
 from redrive.store.postgres import PostgresStore
-from tests.produce.conftest import Producer
 from tests.support import messages as m
+from tests.support.doors import Producer
 
 CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

@@ -10,7 +10,7 @@ import pytest
 from redrive.errors import InvalidPayload, InvalidValue, KeyReused
 from redrive.message import NewMessage
 from redrive.produce import steps
-from tests.produce.conftest import Producer
+from tests.support.doors import Producer
 
 PAST = datetime(2001, 1, 1, tzinfo=UTC)
 FUTURE = datetime(2090, 1, 1, tzinfo=UTC)

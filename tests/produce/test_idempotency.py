@@ -11,8 +11,8 @@ import pytest
 from redrive.errors import KeyReused
 from redrive.message import MessageId, NewMessage, ParkReason
 from redrive.store.postgres import PostgresStore
-from tests.produce.conftest import Producer
 from tests.support import messages as m
+from tests.support.doors import Producer
 
 PAYLOAD = {"to": "a"}
 EXPIRES_AT = m.at(500)

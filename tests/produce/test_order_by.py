@@ -16,7 +16,7 @@ import redrive
 from redrive.errors import InvalidValue, KeyReused
 from redrive.message import NewMessage, Receipt
 from redrive.produce import steps
-from tests.produce.conftest import Producer
+from tests.support.doors import Producer
 from tests.support.racing import Connection, column, is_waiting, together, value
 from tests.support.waiting import wait_until
 

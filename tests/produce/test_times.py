@@ -8,8 +8,8 @@ import pytest
 
 from redrive.errors import InvalidValue
 from redrive.store.postgres import PostgresStore
-from tests.produce.conftest import Producer
 from tests.support import messages as m
+from tests.support.doors import Producer
 
 pytestmark = pytest.mark.req("G-24")
 

@@ -29,6 +29,18 @@ KNOWN: Final = {
     "psycopg.Cursor": Driver("redrive.produce.psycopg", is_async=False),
     "psycopg.AsyncConnection": Driver("redrive.produce.psycopg", is_async=True),
     "psycopg.AsyncCursor": Driver("redrive.produce.psycopg", is_async=True),
+    "psycopg2.extensions.connection": Driver("redrive.produce.psycopg2", is_async=False),
+    "psycopg2.extensions.cursor": Driver("redrive.produce.psycopg2", is_async=False),
+    "asyncpg.connection.Connection": Driver("redrive.produce.asyncpg", is_async=True),
+    "asyncpg.pool.PoolConnectionProxy": Driver("redrive.produce.asyncpg", is_async=True),
+    "sqlalchemy.engine.base.Connection": Driver("redrive.produce.sqlalchemy", is_async=False),
+    "sqlalchemy.orm.session.Session": Driver("redrive.produce.sqlalchemy", is_async=False),
+    "sqlalchemy.orm.scoping.scoped_session": Driver("redrive.produce.sqlalchemy", is_async=False),
+    "sqlalchemy.ext.asyncio.engine.AsyncConnection": Driver("redrive.produce.sqlalchemy", is_async=True),
+    "sqlalchemy.ext.asyncio.session.AsyncSession": Driver("redrive.produce.sqlalchemy", is_async=True),
+    "sqlalchemy.ext.asyncio.scoping.async_scoped_session": Driver("redrive.produce.sqlalchemy", is_async=True),
+    "django.db.backends.base.base.BaseDatabaseWrapper": Driver("redrive.produce.django", is_async=False),
+    "django.utils.connection.ConnectionProxy": Driver("redrive.produce.django", is_async=False),
 }
 
 

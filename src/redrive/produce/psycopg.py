@@ -6,15 +6,15 @@ open, or be opened by the statement (ruling 18). Imported only after a psycopg c
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
-from redrive.errors import NoOpenTransaction, UsageError
-from redrive.produce.steps import Statement, Steps, explained
+from redrive.produce.carry import acarry, carry, has_rows, refuse_autocommit, refuse_failed_transaction, reraise
+from redrive.produce.steps import Rows, Statement, Steps
 
 T = TypeVar("T")
 
@@ -26,15 +26,15 @@ def run(conn: Connection[Any] | Cursor[Any], steps: Steps[T]) -> T:
             pipeline.sync()
     _require_transaction(connection)
     with Cursor(connection, row_factory=tuple_row) as cursor:
+
+        def execute(statement: Statement) -> Rows:
+            cursor.execute(*_in_binary(statement), binary=True)
+            return cursor.fetchall() if has_rows(statement[0]) else ()
+
         try:
-            statement = next(steps)
-            while True:
-                cursor.execute(*_in_binary(statement), binary=True)
-                statement = steps.send(cursor.fetchall() if _has_rows(statement) else ())
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+            return carry(steps, execute)
         except psycopg.Error as error:
-            _raise(error)
+            reraise(error, sqlstate=error.sqlstate, text=error.diag.message_primary)
 
 
 async def arun(conn: AsyncConnection[Any] | AsyncCursor[Any], steps: Steps[T]) -> T:
@@ -44,20 +44,15 @@ async def arun(conn: AsyncConnection[Any] | AsyncCursor[Any], steps: Steps[T]) -
             await pipeline.sync()
     _require_transaction(connection)
     async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
+
+        async def execute(statement: Statement) -> Rows:
+            await cursor.execute(*_in_binary(statement), binary=True)
+            return await cursor.fetchall() if has_rows(statement[0]) else ()
+
         try:
-            statement = next(steps)
-            while True:
-                await cursor.execute(*_in_binary(statement), binary=True)
-                statement = steps.send(await cursor.fetchall() if _has_rows(statement) else ())
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+            return await acarry(steps, execute)
         except psycopg.Error as error:
-            _raise(error)
-
-
-def _has_rows(statement: Statement) -> bool:
-    """By the text: in a pipeline there is no result to ask before it was fetched."""
-    return statement[0].startswith("SELECT")
+            reraise(error, sqlstate=error.sqlstate, text=error.diag.message_primary)
 
 
 def _in_binary(statement: Statement) -> Statement:
@@ -75,18 +70,6 @@ def _is_begin_queued(connection: Connection[Any] | AsyncConnection[Any]) -> bool
 def _require_transaction(connection: Connection[Any] | AsyncConnection[Any]) -> None:
     status = connection.info.transaction_status
     if status is TransactionStatus.INERROR:
-        raise UsageError(
-            "The transaction on this connection has failed already and takes no statement; roll it back, then enqueue."
-        )
+        refuse_failed_transaction()
     if status is TransactionStatus.IDLE and connection.autocommit:
-        raise NoOpenTransaction(
-            "The connection is in autocommit mode and no transaction is open, so the message could not commit together"
-            " with your data. Write both inside `with conn.transaction():` (`async with` for an AsyncConnection)."
-        )
-
-
-def _raise(error: psycopg.Error) -> NoReturn:
-    known = explained(error.sqlstate, error.diag.message_primary or str(error))
-    if known is None:
-        raise error
-    raise known from error
+        refuse_autocommit("`with conn.transaction():` (`async with` for an AsyncConnection)")

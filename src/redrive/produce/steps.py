@@ -25,19 +25,18 @@ LISTED_MAX: Final = 10
 T = TypeVar("T")
 Statement = tuple[LiteralString, Sequence[Any]]
 Rows = Sequence[Sequence[Any]]
-Answer = tuple[Any, ...]  # result, id, sequence, state
 Steps = Generator[Statement, Rows, T]
 
 _ONE: Final[LiteralString] = (
     "SELECT result, id, sequence, state FROM redrive.enqueue_1(%s::text, %s::bytea, %s::text, %s::text, %s::text,"
-    " %s::text, %s::json, %s::timestamptz, NULL, %s::smallint, %s::text)"
+    " %s::text, %s::text::json, %s::timestamptz, NULL, %s::smallint, %s::text)"
 )
 # Whether it has expired is judged by the database's clock before the verb is called: the verb would raise, and abort
 # the caller's transaction. OFFSET 0 keeps the reading of the clock a single one.
 _ONE_THAT_EXPIRES: Final[LiteralString] = (
     "SELECT e.result, e.id, e.sequence, e.state"
     " FROM (SELECT clock_timestamp() AS now, %s::timestamptz AS expires_at OFFSET 0) AS t"
-    " CROSS JOIN LATERAL redrive.enqueue_1(%s::text, %s::bytea, %s::text, %s::text, %s::text, %s::text, %s::json,"
+    " CROSS JOIN LATERAL redrive.enqueue_1(%s::text, %s::bytea, %s::text, %s::text, %s::text, %s::text, %s::text::json,"
     " %s::timestamptz, t.expires_at, %s::smallint, %s::text, t.now) AS e"
     " WHERE t.expires_at > t.now"
 )
@@ -68,6 +67,15 @@ class Prepared(NamedTuple):
     level: int
     order_by: str | None
     first_wins: bool
+
+
+class Answer(NamedTuple):
+    """What the verb says of one message."""
+
+    result: str
+    id: UUID
+    sequence: int | None
+    state: str
 
 
 class Conflict(NamedTuple):
@@ -118,10 +126,10 @@ def one(message: Prepared) -> Steps[Receipt]:
         rows = yield _ONE_THAT_EXPIRES, (expires_at, *values, level, order_by)
         if not rows:
             raise InvalidValue(_has_passed(message))
-    result, id, sequence, state = rows[0]
-    if result == "conflict" and not message.first_wins:
-        raise _key_reused([Conflict(message, first=id)])
-    return _receipt(result, id, sequence, state)
+    answer = _answer(*rows[0])
+    if answer.result == "conflict" and not message.first_wins:
+        raise _key_reused([Conflict(message, first=answer.id)])
+    return _receipt(answer)
 
 
 def many(messages: Sequence[Prepared]) -> Steps[list[Receipt]]:
@@ -140,7 +148,7 @@ def many(messages: Sequence[Prepared]) -> Steps[list[Receipt]]:
         raise
     if undoable:
         yield _RELEASE, ()
-    return [_receipt(*answer) for answer in answers]
+    return [_receipt(answer) for answer in answers]
 
 
 def _enqueue_chunks(messages: Sequence[Prepared], chunks: Sequence[Sequence[int]]) -> Steps[list[Answer]]:
@@ -151,15 +159,15 @@ def _enqueue_chunks(messages: Sequence[Prepared], chunks: Sequence[Sequence[int]
         if not rows:
             place = next(place for place in places if messages[place].expires_at == earliest)
             raise InvalidValue(f"messages[{place}]: {_has_passed(messages[place])}")
-        answers |= {places[number - 1]: tuple(answer) for number, *answer in rows}
+        answers |= {places[number - 1]: _answer(*answer) for number, *answer in rows}
     return [answers[place] for place in range(len(messages))]
 
 
 def _refuse_conflicts(messages: Sequence[Prepared], answers: Sequence[Answer]) -> None:
     conflicts = [
-        Conflict(message, first=answer[1], place=place)
+        Conflict(message, first=answer.id, place=place)
         for place, (message, answer) in enumerate(zip(messages, answers, strict=True))
-        if answer[0] == "conflict" and not message.first_wins
+        if answer.result == "conflict" and not message.first_wins
     ]
     if conflicts:
         raise _key_reused(conflicts)
@@ -203,8 +211,18 @@ def _columns(messages: Sequence[Prepared]) -> list[list[Any] | None]:
     return [column if any(value is not None for value in column) else None for column in columns]
 
 
-def _receipt(result: str, id: UUID, sequence: int | None, state: str) -> Receipt:
-    return Receipt(MessageId(id), already_existed=result != "new", sequence=sequence, state=state)
+def _answer(result: str, id: UUID | str, sequence: int | None, state: str) -> Answer:
+    """psycopg2 knows no uuid unless it was told."""
+    return Answer(result, id if isinstance(id, UUID) else UUID(id), sequence, state)
+
+
+def _receipt(answer: Answer) -> Receipt:
+    return Receipt(
+        MessageId(answer.id),
+        already_existed=answer.result != "new",
+        sequence=answer.sequence,
+        state=answer.state,
+    )
 
 
 def _has_passed(message: Prepared) -> str:

@@ -1,0 +1,30 @@
+"""Statements over an asyncpg connection that belongs to the caller. Imported only after one was handed in."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import asyncpg
+
+from redrive.produce.carry import acarry, has_rows, refuse_autocommit, reraise, with_dollars
+from redrive.produce.steps import Rows, Statement, Steps
+
+T = TypeVar("T")
+
+
+async def arun(conn: Any, steps: Steps[T]) -> T:
+    if not conn.is_in_transaction():
+        refuse_autocommit("`async with conn.transaction():`")
+
+    async def execute(statement: Statement) -> Rows:
+        query, values = statement
+        if not has_rows(query):
+            await conn.execute(query)
+            return ()
+        rows: Rows = await conn.fetch(with_dollars(query), *values, record_class=asyncpg.Record)
+        return rows
+
+    try:
+        return await acarry(steps, execute)
+    except asyncpg.PostgresError as error:
+        reraise(error, sqlstate=error.sqlstate, text=error.message)

@@ -1,0 +1,72 @@
+"""Statements over a SQLAlchemy 2 connection or session that belongs to the caller, whichever driver is below it.
+
+They go through SQLAlchemy, so that it begins the transaction as it would for any other statement, and echoes, times
+and traces them. A session that flushes by itself is flushed first: rows that were added to it are written before the
+message about them. Imported only after one of them was handed in.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, scoped_session
+
+from redrive.errors import UnsupportedConnection
+from redrive.produce.carry import carry, has_rows, refuse_autocommit, reraise, with_dollars
+from redrive.produce.steps import Rows, Statement, Steps
+
+T = TypeVar("T")
+
+
+def run(conn: Connection | Session | scoped_session[Any], steps: Steps[T]) -> T:
+    if isinstance(conn, Connection):
+        return _run_on_connection(conn, steps)
+    session = conn() if isinstance(conn, scoped_session) else conn
+    if session.autoflush:
+        session.flush()
+    return _run_on_connection(session.connection(), steps)
+
+
+async def arun(conn: AsyncConnection | AsyncSession | async_scoped_session[Any], steps: Steps[T]) -> T:
+    asynchronous = conn() if isinstance(conn, async_scoped_session) else conn
+    result: T = await asynchronous.run_sync(run, steps)
+    return result
+
+
+def _run_on_connection(connection: Connection, steps: Steps[T]) -> T:
+    if connection.dialect.name != "postgresql":
+        raise UnsupportedConnection(
+            f"This connection leads to {connection.dialect.name}; messages live in PostgreSQL, beside your data."
+        )
+    if connection.connection.dbapi_connection.autocommit:  # type: ignore[union-attr]
+        refuse_autocommit("`with engine.begin() as conn:`, without isolation_level='AUTOCOMMIT'")
+    is_numbered = connection.dialect.paramstyle == "numeric_dollar"
+
+    def execute(statement: Statement) -> Rows:
+        query, values = statement
+        text = with_dollars(query) if is_numbered else query
+        result = connection.exec_driver_sql(text, tuple(values))
+        return result.fetchall() if has_rows(query) else ()
+
+    try:
+        return carry(steps, execute)
+    except DBAPIError as error:
+        reraise(error, sqlstate=_sqlstate(error), text=_text(error))
+
+
+def _sqlstate(error: DBAPIError) -> str | None:
+    """psycopg and asyncpg say `sqlstate`, psycopg2 says `pgcode`."""
+    state: str | None = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
+    return state
+
+
+def _text(error: DBAPIError) -> str | None:
+    """Without the SQL, the values and the link that SQLAlchemy adds. asyncpg's own error is the cause of that one."""
+    diagnosis = getattr(error.orig, "diag", None)
+    if diagnosis is not None:
+        text: str | None = diagnosis.message_primary
+        return text
+    return getattr(getattr(error.orig, "__cause__", None), "message", None)
