@@ -182,34 +182,68 @@ class App:
             for what, given in (("handler", handler), ("validate", validate), ("lookup", lookup)):
                 if given is not None and not callable(given):
                     raise InvalidValue(f"{what} of {name!r} is a {type(given).__name__}; it must be a function.")
-            transport = FunctionTransport(
-                handler, validate=validate, lookup=lookup, classify=classify, threads=concurrency
-            )
-            rules = Rules(
-                policy=policy or Policy(),
-                in_doubt=in_doubt
-                or in_doubt_default(can_look_up=lookup is not None, money=money, token_ttl_seconds=token_ttl_seconds),
+            self.transport(
+                name,
+                FunctionTransport(handler, validate=validate, lookup=lookup, classify=classify, threads=concurrency),
+                policy=policy,
+                concurrency=concurrency,
+                global_concurrency=global_concurrency,
+                rate=rate,
+                breaker=breaker,
+                timeout_seconds=timeout_seconds,
+                record=record,
+                in_doubt=in_doubt,
                 on_dead=on_dead,
                 lookup_after_seconds=lookup_after_seconds,
                 token_ttl_seconds=token_ttl_seconds,
                 money=money,
             )
-            self.add(
-                Destination(
-                    name=name,
-                    transport=transport,
-                    rules=rules,
-                    concurrency=concurrency,
-                    timeout_seconds=timeout_seconds,
-                    record=record,
-                    global_concurrency=global_concurrency,
-                    rate=rate,
-                    breaker=_breaker(name, breaker),
-                )
-            )
             return handler
 
         return declare
+
+    def transport(
+        self,
+        name: str,
+        transport: Transport,
+        *,
+        policy: Policy | None = None,
+        concurrency: int = CONCURRENCY_DEFAULT,
+        global_concurrency: int | None = None,
+        rate: float | None = None,
+        breaker: Breaker | bool = False,
+        timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
+        record: Record | None = None,
+        in_doubt: InDoubt | None = None,
+        on_dead: OnDead = "halt",
+        lookup_after_seconds: float = 0.0,
+        token_ttl_seconds: float | None = None,
+        money: bool = False,
+    ) -> None:
+        """Declare that messages for a destination go through a transport, such as `HttpTransport`."""
+        can_look_up = getattr(transport, "lookup", None) is not None
+        rules = Rules(
+            policy=policy or Policy(),
+            in_doubt=in_doubt
+            or in_doubt_default(can_look_up=can_look_up, money=money, token_ttl_seconds=token_ttl_seconds),
+            on_dead=on_dead,
+            lookup_after_seconds=lookup_after_seconds,
+            token_ttl_seconds=token_ttl_seconds,
+            money=money,
+        )
+        self.add(
+            Destination(
+                name=name,
+                transport=transport,
+                rules=rules,
+                concurrency=concurrency,
+                timeout_seconds=timeout_seconds,
+                record=record,
+                global_concurrency=global_concurrency,
+                rate=rate,
+                breaker=_breaker(name, breaker),
+            )
+        )
 
     def add(self, destination: Destination) -> None:
         self._check_new(destination)

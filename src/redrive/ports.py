@@ -47,6 +47,12 @@ class CanLookUp(Protocol):
     def lookup(self, attempt: Attempt, /) -> Awaitable[LookupAnswer]: ...
 
 
+class CanClose(Protocol):
+    def aclose(self) -> Awaitable[None]:
+        """Let go of what is kept open. It may be used again after that, by another relay of this process."""
+        ...
+
+
 class Record(Protocol):
     """Your writes inside our settle transaction: all of it commits, or none."""
 

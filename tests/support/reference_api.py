@@ -21,6 +21,7 @@ from redrive.app import App, Destination
 from redrive.message import Attempt, NewMessage, Receipt
 from redrive.policy import Backoff, Breaker, Policy, Rules
 from redrive.transports import network_errors
+from redrive.transports.http import CloudEvents, Egress, HttpTransport
 from tests.support.reference_codes import CODES
 from tests.support.reference_text import paragraph, table, words
 
@@ -35,9 +36,17 @@ OPTIONS: Final = {
     "validate": "looks at the message before anything goes out; raises `Terminal` where it cannot be sent.",
     "in_doubt": 'what follows an attempt whose outcome is unknown; None = "lookup" where there is one, "hold" for'
     ' `money` without `token_ttl_seconds`, else "resend".',
-    "on_dead": "what a dead message does to its ordering key; of no effect before ordering keys exist.",
+    "on_dead": "what a dead message does to its ordering key: `halt` it, or let it `continue`.",
     "breaker": "when it is taken to be down, and left alone; True = `Breaker()`, False = it has none.",
     "classify": "exception type to an answer, or to a function of the exception that gives one.",
+}
+HTTP_OPTIONS: Final = {
+    "method": "POST, PUT, PATCH or DELETE.",
+    "signer": "signs by Standard Webhooks: `Signer([secret, …])`, the newest first.",
+    "cloudevents": "sends it as a CloudEvent.",
+    "egress": "where requests may go; None = `Egress()`.",
+    "connect_seconds": "how long to wait for a connection.",
+    "connections": "to one host, at most.",
 }
 
 
@@ -115,6 +124,22 @@ def api_page() -> Iterator[str]:
     yield from table(("option", "type", "default", "meaning"), rows)
     for kind in API:
         yield from described(kind)
+    yield from _http()
+
+
+def _http() -> Iterator[str]:
+    yield from ("", "## HttpTransport", "", sentence(HttpTransport))
+    yield from paragraph("From `redrive.transports.http`, with the extra `redrive[http]`; declared by `app.transport`.")
+    yield ""
+    meanings = HTTP_OPTIONS | _meanings(HttpTransport)
+    rows = []
+    for parameter in _parameters(HttpTransport.__init__):
+        default = "required" if parameter.default is parameter.empty else f"`{_value(parameter.default)}`"
+        meaning = meanings[parameter.name]
+        rows.append((f"`{parameter.name}`", f"`{_type(parameter.annotation)}`", default, meaning))
+    yield from table(("option", "type", "default", "meaning"), rows)
+    for kind in (Egress, CloudEvents):
+        yield from described(kind, level=3)
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -151,7 +176,7 @@ def _option(parameter: inspect.Parameter) -> tuple[str, ...]:
 def described(kind: type, *, level: int = 2) -> Iterator[str]:
     """A dataclass: its sentence, and its fields and properties with type, default and meaning."""
     yield from ("", f"{'#' * level} {kind.__name__}", "", sentence(kind))
-    shown = [field for field in fields(kind) if field.name not in {"completion", "earlier"}]
+    shown = [field for field in fields(kind) if field.init and field.name not in {"completion", "earlier"}]
     meanings = _meanings(kind)
     rows = [(f"`{f.name}`", f"`{_type(f.type)}`", _default(f), meanings.get(f.name, "")) for f in shown]
     rows += [(f"`{name}`", "", "", meanings.get(name) or words) for name, words in _members(kind).items()]
@@ -191,7 +216,10 @@ def _meanings(kind: type) -> dict[str, str]:
 
 def _marks(kind: type) -> Iterator[re.Match[str]]:
     """Where the docstring begins to explain a field, or several at once: always at the beginning of a sentence."""
-    own = [field.name for field in fields(kind)] + list(_members(kind)) if is_dataclass(kind) else []
+    if is_dataclass(kind):
+        own = [field.name for field in fields(kind)] + list(_members(kind))
+    else:
+        own = [parameter.name for parameter in _parameters(kind.__init__)]  # type: ignore[misc]
     names = "|".join(map(re.escape, own))
     return re.finditer(rf"(?<=\. )((?:{names})(?:, (?:{names}))*): ", _text(kind)) if names else iter(())
 

@@ -114,6 +114,7 @@ async def run_relay(process: RelayProcess, *, events: Events | None = None, sign
             stop()
             await end([upkeep])
             await asyncio.gather(alone, return_exceptions=True)
+            await _close(destinations)
 
 
 async def run_suspects(process: RelayProcess, worker: WorkerId, *, events: Events | None = None) -> None:
@@ -125,6 +126,15 @@ async def run_suspects(process: RelayProcess, worker: WorkerId, *, events: Event
         running = asyncio.create_task(relay.run())
         _stop_on_signals(relay.stop, [running])
         await running
+    await _close(destinations)
+
+
+async def _close(destinations: Mapping[str, Destination]) -> None:
+    """What a transport keeps open, if it says so: connections, sessions."""
+    for destination in destinations.values():
+        close = getattr(destination.transport, "aclose", None)
+        if close is not None:
+            await close()
 
 
 def run_to_exit(main: Coroutine[Any, Any, None]) -> NoReturn:

@@ -38,6 +38,9 @@ _BY_TYPE: Final[dict[str, tuple[str, str]]] = {
     "httpx.WriteError": (READ, "CONNECTION_LOST"),
     "httpx.RemoteProtocolError": (READ, "CONNECTION_LOST"),
     "aiohttp.client_exceptions.ClientConnectorError": (CONNECT, "CONNECTION_REFUSED"),
+    "aiohttp.client_exceptions.ClientConnectorDNSError": (CONNECT, "NAME_NOT_RESOLVED"),
+    "aiohttp.client_exceptions.ClientConnectorCertificateError": (CONNECT, "TLS_REFUSED"),
+    "aiohttp.client_exceptions.ClientConnectorSSLError": (CONNECT, "TLS_REFUSED"),
     "aiohttp.client_exceptions.ConnectionTimeoutError": (CONNECT, "CONNECT_TIMEOUT"),
     "aiohttp.client_exceptions.ServerDisconnectedError": (READ, "CONNECTION_LOST"),
     "aiohttp.client_exceptions.ServerTimeoutError": (READ, "TIMEOUT"),
@@ -119,12 +122,12 @@ def _from_phase(phase: str, code: str) -> Answer:
 def _received(error: BaseException, status: Callable[[Any], tuple[int, Any]]) -> Answer | None:
     """A library lets one be raised without a response too: that says nothing."""
     try:
-        return _from_status(*status(error))
+        return from_status(*status(error))
     except AttributeError:
         return None
 
 
-def _from_status(status: int, headers: Any) -> Answer:
+def from_status(status: int, headers: Any) -> Answer:
     """An answer that was received. 504 is a gateway's word: what happened behind it is unknown."""
     code = f"HTTP_{status}"
     if status in _UNKNOWN_STATUS:

@@ -1,0 +1,192 @@
+"""Messages as HTTP requests (seam S2): to one URL, or to the URL that a message names.
+
+    app.http("crm", "https://crm.example/hooks", signer=Signer([secret]))
+
+What went wrong before the first byte is Retryable, what went wrong after it is Unknown: a reply that was lost is no
+failure (G-13). Every request carries the token of its message in `Idempotency-Key`. `egress` says where it may go,
+`client` sends it, `signing` and `cloudevents` say what it looks like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+
+from redrive.answers import Absent, Answer, CannotTell, Delivered, Found, LookupAnswer, Retryable, Terminal, Unknown
+from redrive.errors import InvalidValue
+from redrive.message import Attempt
+from redrive.ports import NotBegun
+from redrive.transports.http.client import Client, Reply, Request
+from redrive.transports.http.cloudevents import CloudEvents
+from redrive.transports.http.egress import PORTS, Egress, EgressRefused
+from redrive.transports.http.signing import Signer
+from redrive.transports.network_errors import classify, from_status
+
+__all__ = ["CloudEvents", "Egress", "EgressRefused", "HttpTransport", "Signer"]
+
+METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+CONNECT_SECONDS: Final = 5.0
+CONNECTIONS: Final = 100
+GONE: Final = 410
+_OWN_HEADERS: Final = ("idempotency-key", "content-length", "content-type", "host", "transfer-encoding", "connection")
+
+
+class HttpTransport:
+    """Sends a message's body to a URL.
+
+    url: fixed, or a function of the attempt, judged anew for every message: somebody else may have chosen it.
+    headers: sent with every request, after those of the message. lookup_url: where a message can be asked for, with
+    `{token}`, `{id}`, `{key}` or `{tenant}` in it; 2xx means that it is there, 404 that it is not.
+    reference_header: of the reply, kept as the destination's own name for the effect.
+    """
+
+    def __init__(
+        self,
+        url: str | Callable[[Attempt], str],
+        *,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+        signer: Signer | None = None,
+        cloudevents: CloudEvents | None = None,
+        lookup_url: str | None = None,
+        reference_header: str | None = None,
+        egress: Egress | None = None,
+        connect_seconds: float = CONNECT_SECONDS,
+        connections: int = CONNECTIONS,
+    ) -> None:
+        if method not in METHODS:
+            raise InvalidValue(f"method is {method!r}; it must be one of {', '.join(sorted(METHODS))}.")
+        self._egress = egress or Egress()
+        self._url, self._method, self._headers = url, method, _checked_headers(headers or {})
+        self._signer, self._cloudevents = signer, cloudevents
+        self._lookup_url, self._reference_header = lookup_url, reference_header
+        self._ports = self._own_ports()
+        for fixed in (url, lookup_url and _filled(lookup_url, dict.fromkeys(_FIELDS, "x"))):
+            if isinstance(fixed, str):
+                self._check_own(fixed)
+        self._client = Client(self._egress, connections=connections, connect_seconds=connect_seconds)
+        self.lookup = self._look_up if lookup_url is not None else None
+
+    async def send(self, attempt: Attempt) -> Answer:
+        try:
+            request = self._request(attempt)
+        except EgressRefused as refused:
+            return Terminal("EGRESS_REFUSED", str(refused))
+        try:
+            reply = await self._client.ask(request)
+        except EgressRefused as refused:
+            return _refused(refused)
+        except asyncio.CancelledError:
+            if request.has_begun:
+                raise
+            raise NotBegun from None
+        except (aiohttp.ClientError, OSError) as error:
+            return _failed(error, has_begun=request.has_begun)
+        return self._answer(reply)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def _look_up(self, attempt: Attempt) -> LookupAnswer:
+        assert self._lookup_url is not None
+        url = _filled(self._lookup_url, _fields(attempt))
+        try:
+            self._egress.check_url(url, ports=self._ports)
+            reply = await self._client.ask(Request("GET", url, headers=self._headers))
+        except EgressRefused as refused:
+            return CannotTell("EGRESS_REFUSED", str(refused))
+        except (aiohttp.ClientError, OSError) as error:
+            found = _failed(error, has_begun=False)
+            return CannotTell(getattr(found, "code", "LOOKUP_FAILED"))
+        if 200 <= reply.status < 300:
+            return Found(self._reference(reply))
+        return Absent() if reply.status == 404 else CannotTell(f"HTTP_{reply.status}")
+
+    def _request(self, attempt: Attempt) -> Request:
+        fixed = isinstance(self._url, str)
+        url = self._url if isinstance(self._url, str) else self._url(attempt)
+        self._egress.check_url(url, ports=self._ports if fixed else ())
+        if self._cloudevents is not None:
+            own, body = self._cloudevents.wrap(attempt)
+        else:
+            own, body = {"Content-Type": attempt.content_type}, attempt.body
+        headers = {**_sendable(attempt.headers), **self._headers, **own, "Idempotency-Key": f'"{attempt.token}"'}
+        if self._signer is not None:
+            headers |= self._signer.headers(id=str(attempt.id), timestamp=int(time.time()), body=body)
+        return Request(self._method, url, headers=headers, body=body)
+
+    def _answer(self, reply: Reply) -> Answer:
+        if 200 <= reply.status < 300:
+            return Delivered(self._reference(reply))
+        if reply.status == GONE:
+            return Terminal("GONE", "410: nothing is to be sent there any more.")
+        return from_status(reply.status, reply.headers)
+
+    def _reference(self, reply: Reply) -> str | None:
+        return reply.headers.get(self._reference_header) if self._reference_header else None
+
+    def _own_ports(self) -> frozenset[int]:
+        """Of the URLs that the program names itself; others must keep to the list."""
+        fixed = [url for url in (self._url, self._lookup_url) if isinstance(url, str)]
+        try:
+            return frozenset(urlsplit(url).port or PORTS.get(urlsplit(url).scheme, 0) for url in fixed)
+        except ValueError:
+            return frozenset()
+
+    def _check_own(self, url: str) -> None:
+        try:
+            self._egress.check_url(url, ports=self._ports)
+        except EgressRefused as refused:
+            raise InvalidValue(
+                f"The URL of an HTTP destination is refused: {refused} Where you mean it, say so:"
+                " egress=Egress(allow=[network], schemes={scheme}, ports={port})."
+            ) from refused
+
+
+_FIELDS: Final = ("token", "id", "key", "tenant")
+
+
+def _fields(attempt: Attempt) -> dict[str, str]:
+    return {"token": attempt.token, "id": str(attempt.id), "key": attempt.key or "", "tenant": attempt.tenant}
+
+
+def _filled(template: str, values: Mapping[str, str]) -> str:
+    """Each value percent-encoded whole: none can lead to another path or host."""
+    try:
+        return template.format_map({name: quote(value, safe="") for name, value in values.items()})
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        raise InvalidValue(
+            f"lookup_url is {template!r}; it may hold {', '.join(f'{{{name}}}' for name in _FIELDS)}, no other braces."
+        ) from error
+
+
+def _refused(refused: EgressRefused) -> Answer:
+    """A URL stays what it is; what a name resolves to may be put right tomorrow."""
+    return Terminal("EGRESS_REFUSED", str(refused)) if refused.is_fixed else Retryable("EGRESS_REFUSED", str(refused))
+
+
+def _failed(error: Exception, *, has_begun: bool) -> Answer:
+    known = classify(error)
+    code = getattr(known, "code", None) or "REQUEST_FAILED"
+    if has_begun:
+        return Unknown(code if isinstance(known, Unknown) else "CONNECTION_LOST")
+    return Retryable(code, destination_down=True)
+
+
+def _sendable(headers: Mapping[str, str]) -> dict[str, str]:
+    """Of the message's own, without what belongs to the request."""
+    return {name: value for name, value in headers.items() if name.lower() not in _OWN_HEADERS}
+
+
+def _checked_headers(headers: Mapping[str, Any]) -> dict[str, str]:
+    for name, value in headers.items():
+        if name.lower() in _OWN_HEADERS:
+            raise InvalidValue(f"headers has {name!r}, which the transport sets itself.")
+        if not isinstance(value, str) or any(ord(character) < 32 or ord(character) == 127 for character in value):
+            raise InvalidValue(f"headers[{name!r}] must be text without control characters.")
+    return dict(headers)

@@ -1,0 +1,175 @@
+"""One HTTP request, and in which phase it ended: before anything went out, or after something may have.
+
+The only module that knows aiohttp. No redirect is followed, no cookie kept, no proxy of the environment used, nothing
+decompressed, and of a reply no more is read than anybody could want.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Final
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from redrive.transports.http.egress import Egress, EgressRefused, resolve
+
+REPLY_BYTES_MAX: Final = 64 * 1024
+REPLY_SECONDS_MAX: Final = 5.0
+KEEPALIVE_SECONDS: Final = (
+    3.0  # shorter than most servers': a connection that they close at our request would be a doubt
+)
+
+
+@dataclass(slots=True)
+class Request:
+    """One request, and whether a byte of it may have gone out."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    has_begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back. body: at most 64 kB of it; whole only where is_whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    is_whole: bool
+
+
+class Client:
+    """Connections to hosts that `egress` allows, at most so many to each. One session for each event loop in turn."""
+
+    def __init__(self, egress: Egress, *, connections: int, connect_seconds: float) -> None:
+        self._egress = egress
+        self._connections = connections
+        self._connect_seconds = connect_seconds
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def ask(self, request: Request) -> Reply:
+        """Raises what aiohttp raises, or EgressRefused; `request.has_begun` tells what that means."""
+        session = self._opened()
+        try:
+            async with session.request(
+                request.method,
+                URL(request.url, encoded=True),  # as it was judged, to the letter
+                headers=request.headers,
+                data=request.body,
+                allow_redirects=False,
+                trace_request_ctx=request,
+            ) as response:
+                body, is_whole = await _body(response)
+                return Reply(response.status, response.headers, body, is_whole)
+        except aiohttp.InvalidURL as error:
+            raise EgressRefused("The URL cannot be read.", is_fixed=True) from error
+        except aiohttp.ClientConnectorError as error:
+            # aiohttp wraps what its resolver raises.
+            refused = _refusal(error)
+            if refused is not None:
+                raise refused from None
+            raise
+
+    async def aclose(self) -> None:
+        """Requests that run are cut off. It can be used again."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _opened(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._loop is not loop:
+            self._session, self._loop = self._make_session(), loop
+        return self._session
+
+    def _make_session(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=0,
+            limit_per_host=self._connections,
+            resolver=_Resolver(self._egress),
+            use_dns_cache=False,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            socket_factory=self._socket,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_seconds),
+            auto_decompress=False,
+            trust_env=False,
+            trace_configs=[_phases()],
+        )
+
+    def _socket(self, address: Any) -> socket.socket:
+        """The last word: whatever led here, no socket is opened to an address that is not allowed."""
+        family, kind, protocol, _, sockaddr = address
+        self._egress.check_address(sockaddr[0])
+        return socket.socket(family, kind, protocol)
+
+
+class _Resolver(AbstractResolver):
+    def __init__(self, egress: Egress) -> None:
+        self._egress = egress
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        try:
+            found = await resolve(self._egress, host, port)
+        except EgressRefused as refused:
+            raise OSError(None, str(refused)) from refused
+        wanted = [(kind, address) for kind, address in found if family in (socket.AF_UNSPEC, kind)]
+        return [
+            ResolveResult(hostname=host, host=address, port=port, family=kind, proto=0, flags=socket.AI_NUMERICHOST)
+            for kind, address in wanted
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+def _phases() -> aiohttp.TraceConfig:
+    """A request has begun once it has a connection: from there on bytes may go out."""
+
+    async def begun(_: aiohttp.ClientSession, context: SimpleNamespace, __: Any) -> None:
+        context.trace_request_ctx.has_begun = True
+
+    phases = aiohttp.TraceConfig()
+    phases.on_connection_create_end.append(begun)
+    phases.on_connection_reuseconn.append(begun)
+    return phases
+
+
+async def _body(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
+    """As much as is wanted. The status has been received, so that whatever goes wrong here changes nothing."""
+    body = b""
+    try:
+        async with asyncio.timeout(REPLY_SECONDS_MAX):
+            while len(body) <= REPLY_BYTES_MAX:
+                chunk = await response.content.read(REPLY_BYTES_MAX + 1 - len(body))
+                if not chunk:
+                    return body, True
+                body += chunk
+    except (aiohttp.ClientError, OSError):  # TimeoutError is an OSError
+        pass
+    response.close()  # what is left of it would be the beginning of the next reply
+    return body[:REPLY_BYTES_MAX], False
+
+
+def _refusal(error: BaseException) -> EgressRefused | None:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, EgressRefused):
+            return cause
+        cause = cause.__cause__ or cause.__context__
+    return None
