@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar, get_args
 
 from redrive.errors import InvalidValue, NotFound
+from redrive.events import Events
 from redrive.policy import Breaker, InDoubt, OnDead, Policy, Rules, in_doubt_default
 from redrive.ports import Record, Store, Transport
 from redrive.produce import bounds
@@ -285,6 +287,25 @@ class App:
         for duty in system.duties:
             self.add_duty(duty)
         self.systems[system.name] = system
+
+    def running(
+        self,
+        dsn: str,
+        *,
+        only: Iterable[str] = (),
+        name: str = "",
+        listen_dsn: str | None = None,
+        events: Events | None = None,
+    ) -> AbstractAsyncContextManager[None]:
+        """A relay in this program, while an `async with` block runs; for a process of its own there is `redrive relay`.
+
+        only: these destinations, all unless named. name: shown in `status`. listen_dsn: where `dsn` leads to a pooler.
+        """
+        from redrive.relay.run import RelayProcess
+        from redrive.relay.running import running
+
+        process = RelayProcess(app=self, dsn=dsn, only=tuple(only), name=name, listen_dsn=listen_dsn)
+        return running(process, events=events)
 
     def only(self, names: Iterable[str]) -> dict[str, Destination]:
         """The destinations that a relay shall handle; all when none is named. An unknown one is refused."""
