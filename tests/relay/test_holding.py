@@ -336,6 +336,29 @@ async def test_beside_one_down_one_resting_and_one_paused_the_rest_go_on_and_nob
     assert rows[0][0] == resting.tried <= 2 * 2 + 2
 
 
+async def test_a_stop_waits_for_what_is_being_handed_back(
+    store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whom does not matter: the breaker's own task has taken it out of everybody's hand."""
+    under_way, goes_on = asyncio.Event(), asyncio.Event()
+    hand_back = store.hand_back
+
+    async def slow(*values: Any) -> Any:
+        under_way.set()
+        await goes_on.wait()
+        return await hand_back(*values)
+
+    monkeypatch.setattr(store, "hand_back", slow)
+    Switch(app, breaker=LONG, concurrency=6)
+    await enqueue(store, 40)
+    async with relaying(store, app) as relay:
+        await under_way.wait()
+        relay.relay.stop()
+        asyncio.get_running_loop().call_later(0.3, goes_on.set)  # everything else of the stop is over by then
+        await relay.ended()
+    assert await states(store) == {"pending": 40}
+
+
 async def test_a_stop_does_not_wait_for_a_rest_or_an_open_breaker(store: PostgresStore, app: App) -> None:
     Switch(app, breaker=LONG)
     Switch(app, "other", off=Retryable("HTTP_429", retry_after=100))

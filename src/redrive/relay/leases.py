@@ -7,6 +7,7 @@ think so. Nothing is sent on one that may run out meanwhile (I18). Called by the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -39,6 +40,9 @@ class Leases:
         self._clock = clock
         self._events = events
         self._patience = Patience(clock, events)
+        self._handing_back = 0
+        self._all_back = asyncio.Event()
+        self._all_back.set()
         self._on_let_go = on_let_go
         self._on_lost = on_lost
 
@@ -65,9 +69,20 @@ class Leases:
         if not claims:
             return
         fences = [claim.fence for claim in claims]
-        with self._events.step("hand_back", count=len(fences)):
-            await self._patience.until_reached(lambda: self._store.hand_back(self._worker, fences))
+        self._handing_back += 1
+        self._all_back.clear()
+        try:
+            with self._events.step("hand_back", count=len(fences)):
+                await self._patience.until_reached(lambda: self._store.hand_back(self._worker, fences))
+        finally:
+            self._handing_back -= 1
+            if not self._handing_back:
+                self._all_back.set()
         self.let_go(fences)
+
+    async def all_back(self) -> None:
+        """What somebody is handing back is in nobody's hand any more, and must not be left behind by a stop."""
+        await self._all_back.wait()
 
     async def renewing(self) -> None:
         """Until cancelled."""

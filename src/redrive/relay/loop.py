@@ -550,6 +550,7 @@ class Relay:
         await self._wait_for_slots(deadline)
         await self._within(deadline, self._settler.flushed())
         await self._within(deadline, self._hand_back_waiting())  # what a settle that was under way has handed over
+        await self._within(deadline, self._leases.all_back())
         await self._within(deadline, self._deregister())
 
     async def _hand_back_waiting(self) -> None:
