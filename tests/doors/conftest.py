@@ -3,20 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from redrive.operate import embedded
+from tests.support.databases import fresh_database, migrated_template
 from tests.support.doors import DOORS, Door, Producer
 from tests.support.poolers import pgbouncer
+from tests.support.scratch import scratch
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """A server that a pooler can reach whoever it runs as, and the pooler in front of it."""
+
+    server: str
+    pooler: str
+    template: str
+
+
+@pytest.fixture(scope="session")
+def pooled() -> Iterator[Pooled]:
+    with ExitStack() as stack:
+        place = stack.enter_context(scratch("redrive-pooled-"))
+        server = embedded.start(place / "data", port=0, settings={"fsync": "off", "shared_buffers": "16MB"})
+        stack.callback(server.stop)
+        through = stack.enter_context(pgbouncer(server.dsn, "transaction"))
+        yield Pooled(server.dsn, through, migrated_template(server.dsn))
 
 
 @pytest.fixture(params=["direct", pytest.param("pooled", marks=pytest.mark.full)])
-def dsn(request: pytest.FixtureRequest, database: str) -> Iterator[str]:
+def database(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database of the test's own, on the server of the run or behind the pooler."""
     if request.param == "direct":
-        yield database
-        return
-    with pgbouncer(database, "transaction") as through:
-        yield through
+        server, template = request.getfixturevalue("server_dsn"), request.getfixturevalue("template")
+    else:
+        behind: Pooled = request.getfixturevalue("pooled")
+        server, template = behind.server, behind.template
+    with fresh_database(server, template=template) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def dsn(request: pytest.FixtureRequest, database: str) -> str:
+    """How a door gets to it."""
+    if request.node.callspec.params["database"] == "direct":
+        return database
+    behind: Pooled = request.getfixturevalue("pooled")
+    return make_conninfo(behind.pooler, dbname=conninfo_to_dict(database)["dbname"])
 
 
 @pytest.fixture(params=list(DOORS))

@@ -17,6 +17,8 @@ from psycopg import AsyncConnection
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
+from redrive.errors import SettingsError
+
 CONNECT_SECONDS = 5
 # A peer that vanished is noticed within about 20 s, well inside the default lease.
 KEEPALIVE: Mapping[str, Any] = {
@@ -26,6 +28,7 @@ KEEPALIVE: Mapping[str, Any] = {
     "tcp_user_timeout": 20_000,
     "connect_timeout": CONNECT_SECONDS,
 }
+_REFUSED_OPTIONS = "unsupported startup parameter"  # PgBouncer's words
 
 
 class Sessions:
@@ -34,11 +37,8 @@ class Sessions:
     def __init__(self, dsn: str, *, limit: int, application_name: str) -> None:
         self._dsn = dsn
         given = conninfo_to_dict(dsn).get("options") or ""
-        self._options = {
-            **KEEPALIVE,
-            "application_name": application_name,
-            "options": f"{given} -c timezone=UTC -c default_transaction_isolation=read\\ committed".strip(),
-        }
+        self._options = {**KEEPALIVE, "application_name": application_name}
+        self._session_settings = f"{given} -c timezone=UTC -c default_transaction_isolation=read\\ committed".strip()
         self._places = asyncio.Semaphore(limit)
         self._idle: list[AsyncConnection[Any]] = []
         self._closed = False
@@ -60,7 +60,22 @@ class Sessions:
         await self._drop_idle()
 
     async def _connect(self) -> AsyncConnection[Any]:
-        return await AsyncConnection.connect(self._dsn, autocommit=True, **self._options)
+        """Behind a pooler nothing is kept in a session: it may be another one in the next transaction."""
+        try:
+            conn = await self._connect_with(options=self._session_settings)
+        except psycopg.OperationalError as error:
+            if _REFUSED_OPTIONS not in str(error):
+                raise
+            conn = await self._connect_with()
+        try:
+            await _prepare_nothing_behind_a_pooler(conn)
+        except BaseException:
+            await _close(conn)
+            raise
+        return conn
+
+    async def _connect_with(self, **more: Any) -> AsyncConnection[Any]:
+        return await AsyncConnection.connect(self._dsn, autocommit=True, **self._options, **more)
 
     async def _give_back(self, conn: AsyncConnection[Any]) -> None:
         if self._closed or conn.closed or conn.info.transaction_status is not TransactionStatus.IDLE:
@@ -71,6 +86,21 @@ class Sessions:
     async def _drop_idle(self) -> None:
         while self._idle:
             await _close(self._idle.pop())
+
+
+async def _prepare_nothing_behind_a_pooler(conn: AsyncConnection[Any]) -> None:
+    cursor = await conn.execute("SELECT pg_backend_pid(), current_setting('default_transaction_isolation')")
+    row = await cursor.fetchone()
+    assert row is not None
+    pid, isolation = row
+    if pid == conn.info.backend_pid:
+        return
+    conn.prepare_threshold = None
+    if isolation != "read committed":
+        raise SettingsError(
+            f"Behind a pooler the isolation level cannot be chosen by session, and the default here is {isolation}.",
+            next="ALTER ROLE … SET default_transaction_isolation = 'read committed' for this login",
+        )
 
 
 async def _close(conn: AsyncConnection[Any]) -> None:

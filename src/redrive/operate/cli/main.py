@@ -29,6 +29,7 @@ NOUNS: Final = {
     "dead": "redrive.operate.cli.dead",
     "demo": "redrive.operate.cli.demo",
     "destinations": "redrive.operate.cli.destinations",
+    "doctor": "redrive.operate.cli.doctor",
     "held": "redrive.operate.cli.held",
     "keys": "redrive.operate.cli.keys",
     "messages": "redrive.operate.cli.messages",

@@ -35,7 +35,6 @@ GRANT EXECUTE ON FUNCTION
     redrive.ranges_1, redrive.mend_lanes_1, redrive.doze_1, redrive.low_water_1, redrive.open_breaker_1, redrive.close_breaker_1,
     redrive.pause_until_1
     TO redrive_relay;
-GRANT SELECT ON redrive.schema_version TO redrive_relay;  -- it refuses to start on a version that it does not know
 -- Before it starts, a relay looks whether the schema fits its version.
 GRANT SELECT ON redrive.schema_version TO redrive_relay;
 GRANT EXECUTE ON FUNCTION

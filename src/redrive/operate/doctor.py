@@ -1,0 +1,267 @@
+"""Whether a database is fit for Redrive, point by point, with what to do about each that is not.
+
+`examine` looks, the judges are pure. A point that fails hinders work now; one that warns will, or hides something.
+Used by `redrive doctor`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+from uuid import uuid4
+
+from redrive.errors import OperatorError
+from redrive.message import WorkerId
+from redrive.operate import operations
+from redrive.operate.findings import Finding, findings
+from redrive.ports import Status
+from redrive.store import examine as looks
+from redrive.store import migrate
+from redrive.store.examine import Server
+from redrive.store.postgres import PostgresStore
+
+VERSION_MIN, VERSION_TESTED = 15, 18
+SKEW_SECONDS_MAX: Final = 2.0
+PARTITIONS_AHEAD: Final = timedelta(days=7)
+QUEUE_SECONDS_MAX: Final = 300.0
+POINTS: Final = (
+    "connection",
+    "schema",
+    "server",
+    "privileges",
+    "clock",
+    "listen",
+    "pooler",
+    "autovacuum",
+    "partitions",
+    "replication slots",
+    "old snapshots",
+    "queue",
+    "destinations",
+    "relays",
+    "policies",
+)
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One thing that was looked at. next: what to do; empty where there is nothing to do."""
+
+    name: str
+    verdict: Verdict
+    detail: str
+    next: str = ""
+
+
+async def examine(dsn: str, *, listen_dsn: str | None = None, sets: Sequence[migrate.MigrationSet] = ()) -> list[Point]:
+    """All of `POINTS`, in that order. What could not be looked at, because of one that failed, is skipped."""
+    points: list[Point] = []
+    try:
+        with operations.explained(dsn):
+            async for point in _looked(dsn, listen_dsn or dsn, sets):
+                points.append(point)  # noqa: PERF401 - those before an error are kept
+    except OperatorError as error:
+        points.append(_fail(POINTS[len(points)], error.message, error.next))
+    return points + [
+        Point(name=name, verdict=Verdict.SKIPPED, detail="not looked at, because of what failed before it")
+        for name in POINTS[len(points) :]
+    ]
+
+
+async def _looked(dsn: str, listen_dsn: str, sets: Sequence[migrate.MigrationSet]) -> AsyncIterator[Point]:
+    async with PostgresStore(dsn, connections=2, name="redrive doctor") as store:
+        await store.rows("SELECT 1", [])
+        yield _ok("connection", "the server answers")
+        checked = await asyncio.to_thread(migrate.check, dsn, sets=sets)
+        yield _schema(checked)
+        if checked.state not in migrate.USABLE:
+            return
+        began, here = time.monotonic(), datetime.now(UTC)
+        server = await looks.server(store)
+        took = time.monotonic() - began
+        yield _server(server)
+        yield _privileges(server)
+        yield _clock((here - server.at).total_seconds() + took / 2, asked_seconds=took)
+        has_own_line = listen_dsn != dsn
+        yield _listen(await looks.hears(store, listen_dsn, WorkerId(uuid4())), has_own_line=has_own_line)
+        yield _pooler(await looks.is_pooled(store), has_own_line=has_own_line)
+        for judge in (_autovacuum, _partitions, _slots):
+            yield judge(server)
+        for point in _work(await operations.status(store), server):
+            yield point
+
+
+# the judges
+
+
+def _schema(checked: migrate.Checked) -> Point:
+    if checked.state not in migrate.USABLE:
+        return _fail("schema", f"{checked.state}: {checked.detail}", checked.next or "redrive db upgrade")
+    if checked.pending:
+        return _warn("schema", f"{checked.state}: {checked.detail}", checked.next or "redrive db upgrade")
+    return _ok("schema", checked.detail or checked.state)
+
+
+def _server(server: Server) -> Point:
+    major = server.version // 10_000
+    if server.is_standby:
+        return _fail("server", "this is a standby: nothing can be written here", "name the primary in the DSN")
+    if major < VERSION_MIN:
+        return _fail("server", f"PostgreSQL {major}; {VERSION_MIN} or later is needed", "upgrade the server")
+    if major > VERSION_TESTED:
+        return _warn(
+            "server",
+            f"PostgreSQL {major} is newer than this version was tested with ({VERSION_TESTED})",
+            "look for a newer version of redrive",
+        )
+    return _ok("server", f"PostgreSQL {server.version_text}")
+
+
+def _privileges(server: Server) -> Point:
+    if server.is_superuser:
+        return _warn(
+            "privileges",
+            f"{server.login} is a superuser: more than any part of Redrive needs",
+            "make a login for each part, with one of the redrive_ roles (docs/how-to/run-in-production.md)",
+        )
+    if not server.roles:
+        return _fail(
+            "privileges",
+            f"{server.login} has none of the redrive_ roles",
+            f'GRANT redrive_relay TO "{server.login}" (or redrive_producer, redrive_operator, redrive_viewer)',
+        )
+    return _ok("privileges", f"{server.login} has {', '.join(server.roles)}")
+
+
+def _clock(skew: float, *, asked_seconds: float) -> Point:
+    """Only the server's clock counts; ours goes into signatures and log lines."""
+    if abs(skew) <= SKEW_SECONDS_MAX + asked_seconds:
+        return _ok("clock", f"within {SKEW_SECONDS_MAX:g} s of the server's")
+    way = "ahead of" if skew > 0 else "behind"
+    return _warn("clock", f"this machine is {abs(skew):,.1f} s {way} the server", "synchronise both (NTP)")
+
+
+def _listen(hears: bool, *, has_own_line: bool) -> Point:
+    if hears:
+        return _ok("listen", "what is notified arrives")
+    if has_own_line:
+        return _fail("listen", "nothing arrives on listen_dsn", "give REDRIVE_LISTEN_DSN a direct connection")
+    return _warn(
+        "listen",
+        "what is notified does not arrive, so that relays only poll",
+        "set REDRIVE_LISTEN_DSN to a direct connection, or wakeup = poll",
+    )
+
+
+def _pooler(is_pooled: bool, *, has_own_line: bool) -> Point:
+    if not is_pooled:
+        return _ok("pooler", "none between here and the server")
+    if has_own_line:
+        return _ok("pooler", "there is one, and a line of its own for listening")
+    return _warn(
+        "pooler",
+        "there is one between here and the server",
+        "set REDRIVE_LISTEN_DSN, and upgrade the schema over a direct connection",
+    )
+
+
+def _autovacuum(server: Server) -> Point:
+    if server.has_autovacuum:
+        return _ok("autovacuum", "on")
+    return _fail("autovacuum", "off: dead rows are never taken away", "SET autovacuum and track_counts to on")
+
+
+def _partitions(server: Server) -> Point:
+    end = server.partition_end
+    if end is None or end <= server.at:
+        return _fail("partitions", "the last one has ended", "start a relay: its duty `partitions` makes them")
+    left = end - server.at
+    if left < PARTITIONS_AHEAD:
+        return _warn("partitions", f"made ahead for {left.days} days only", "start a relay; see its duty `partitions`")
+    return _ok("partitions", f"made ahead for {left.days} days")
+
+
+def _slots(server: Server) -> Point:
+    if not server.idle_slots:
+        return _ok("replication slots", "none that nobody reads")
+    names = ", ".join(server.idle_slots)
+    return _warn(
+        "replication slots",
+        f"nobody reads {names}: all WAL since then is kept",
+        f"see what is wrong with the reader, or SELECT pg_drop_replication_slot('{server.idle_slots[0]}')",
+    )
+
+
+def _work(status: Status, server: Server) -> Iterator[Point]:
+    found = findings(status)
+    yield _worst("old snapshots", _of(found, "old_snapshot"), _snapshots(server))
+    yield _queue(status)
+    yield _worst("destinations", _of(found, "unhandled", "paused", "down"), "every one with work is handled")
+    yield _worst("relays", _of(found, "relay_stale", "relay_deaf", "duty_overdue"), _relays(status))
+    yield _policies(server)
+
+
+def _snapshots(server: Server) -> str:
+    return "none older than an hour" if server.sees_sessions else "none that this login sees (pg_read_all_stats)"
+
+
+def _queue(status: Status) -> Point:
+    late = [one for one in status.backlog if (one.oldest_due_seconds or 0) > QUEUE_SECONDS_MAX and not one.paused]
+    if not late:
+        return _ok("queue", f"nothing has been due for longer than {QUEUE_SECONDS_MAX:,.0f} s")
+    oldest = max(late, key=lambda one: one.oldest_due_seconds or 0)
+    return _warn(
+        "queue",
+        f"{oldest.destination} has had something due for {oldest.oldest_due_seconds:,.0f} s",
+        "redrive status; start more relays, or raise concurrency",
+    )
+
+
+def _policies(server: Server) -> Point:
+    if not server.differing_policies:
+        return _ok("policies", "live relays agree about every destination")
+    names = ", ".join(sorted(server.differing_policies))
+    return _warn("policies", f"live relays follow different rules for {names}", "finish the roll-out of the app")
+
+
+def _relays(status: Status) -> str:
+    live = sum(relay.live for relay in status.relays)
+    return f"{live} live" if live else "none registered"
+
+
+def _worst(name: str, found: Sequence[Finding], well: str) -> Point:
+    """The first is the most urgent; the others are counted."""
+    if not found:
+        return _ok(name, well)
+    first, more = found[0], f" (and {len(found) - 1} more: redrive status)" if len(found) > 1 else ""
+    is_failure = first.code in {"unhandled", "down"}
+    make = _fail if is_failure else _warn
+    return make(name, f"{first.subject}: {first.detail}{more}", first.next)
+
+
+def _of(found: Sequence[Finding], *codes: str) -> list[Finding]:
+    return [finding for finding in found if finding.code in codes]
+
+
+def _ok(name: str, detail: str) -> Point:
+    return Point(name=name, verdict=Verdict.OK, detail=detail)
+
+
+def _warn(name: str, detail: str, next: str) -> Point:
+    return Point(name=name, verdict=Verdict.WARN, detail=detail, next=next)
+
+
+def _fail(name: str, detail: str, next: str) -> Point:
+    return Point(name=name, verdict=Verdict.FAIL, detail=detail, next=next)

@@ -1,0 +1,65 @@
+"""What `redrive doctor` wants to know of a server that no other read tells: its settings, who we are, whether we hear.
+
+Called by `redrive.operate.doctor`; writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from redrive.message import WorkerId
+from redrive.ports import TransientFailure
+from redrive.store import line
+from redrive.store import read_models as models
+from redrive.store.postgres import PostgresStore
+from redrive.store.snapshots import snapshot
+
+HEARD_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """One look at a server. partition_end: up to when messages have a partition. idle_slots: nobody reads them.
+    differing_policies: by destination, the versions of its rules, where live relays have several."""
+
+    at: datetime
+    version: int
+    version_text: str
+    login: str
+    is_superuser: bool
+    is_standby: bool
+    has_autovacuum: bool
+    roles: Sequence[str]
+    sees_sessions: bool
+    partition_end: datetime | None
+    idle_slots: Sequence[str]
+    differing_policies: Mapping[str, Sequence[str]] | None
+
+
+async def server(store: PostgresStore) -> Server:
+    async with snapshot(store) as ask:
+        return Server(**(await ask("server", live_seconds=models.LIVE_SECONDS))[0])
+
+
+async def hears(store: PostgresStore, dsn: str, worker: WorkerId) -> bool:
+    """Whether what is said over the store's connection arrives on one that listens, as a relay's does."""
+    try:
+        async with line.opened(dsn, worker) as listening:
+            await store.probe(worker)
+            async with asyncio.timeout(HEARD_SECONDS):
+                while not (await listening.wait(HEARD_SECONDS)).probed:
+                    pass
+            return True
+    except (TransientFailure, TimeoutError):
+        return False
+
+
+async def is_pooled(store: PostgresStore) -> bool:
+    """Whether the process that answers is another than the one we were told at connecting."""
+    async with store.connection() as conn:
+        row = await (await conn.execute("SELECT pg_backend_pid()")).fetchone()
+        return row is not None and row[0] != conn.info.backend_pid
