@@ -6,6 +6,27 @@ clock or draws a random number of its own, so a run with the same seed is the sa
 """
 
 from redrive.testing.clock import ManualClock
+from redrive.testing.kit import (
+    Drained,
+    Enqueued,
+    aassert_enqueued,
+    adrain,
+    aenqueued,
+    assert_enqueued,
+    drain,
+    enqueued,
+)
 from redrive.testing.model import ModelStore
 
-__all__ = ["ManualClock", "ModelStore"]
+__all__ = [
+    "Drained",
+    "Enqueued",
+    "ManualClock",
+    "ModelStore",
+    "aassert_enqueued",
+    "adrain",
+    "aenqueued",
+    "assert_enqueued",
+    "drain",
+    "enqueued",
+]
