@@ -43,7 +43,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left: list[pytest.Item] = []
     here = Path(__file__).parent
     for item in items:
-        if item.path.is_relative_to(here) and item.path.relative_to(here).parts[0] in PG15_DIRECTORIES:
+        directory = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
+        if directory in PG15_DIRECTORIES and not item.get_closest_marker("own_server"):
             item.add_marker(pytest.mark.pg15)
         wanted = all(config.getoption(ON_REQUEST[name]) for name in ON_REQUEST if item.get_closest_marker(name))
         (kept if wanted else left).append(item)

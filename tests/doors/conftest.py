@@ -35,7 +35,7 @@ def pooled() -> Iterator[Pooled]:
         yield Pooled(server.dsn, through, migrated_template(server.dsn))
 
 
-@pytest.fixture(params=["direct", pytest.param("pooled", marks=pytest.mark.full)])
+@pytest.fixture(params=["direct", pytest.param("pooled", marks=[pytest.mark.full, pytest.mark.own_server])])
 def database(request: pytest.FixtureRequest) -> Iterator[str]:
     """A database of the test's own, on the server of the run or behind the pooler."""
     if request.param == "direct":

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from itertools import count
 
 import pytest
 
 from redrive.relay.doorbell import WINDOW_SECONDS, Debounce
-from redrive.relay.idle import BUSY_AFTER_FULL, BUSY_AFTER_MESSAGES, MARGIN_SECONDS, SPARE_SECONDS, Asked, Idleness
+from redrive.relay.idle import (
+    BUSY_AFTER_FULL,
+    BUSY_AFTER_MESSAGES,
+    BUSY_WITHIN_SECONDS,
+    DRY_BELOW,
+    MARGIN_SECONDS,
+    SPARE_SECONDS,
+    Asked,
+    Idleness,
+)
 from redrive.testing.clock import ManualClock
 
 pytestmark = pytest.mark.req("G-08")
@@ -18,43 +29,76 @@ BOTH = frozenset({"shop", "mail"})
 
 def dry() -> Idleness:
     idleness = Idleness()
-    idleness.found_nothing()
-    idleness.found_nothing()
+    idleness.found_nothing(0.0)
+    idleness.found_nothing(0.01)
     assert idleness.is_dry
     return idleness
 
 
-def test_one_empty_look_is_not_enough() -> None:
-    idleness = Idleness()
-    for _ in range(5):
-        idleness.found_nothing()
-        idleness.found(1, full=False)
+def moments(per_second: float, *, after: float = 1.0) -> Iterator[float]:
+    """When messages come that are so many a second."""
+    return (after + number / per_second for number in count())
+
+
+def test_one_empty_look_is_not_enough_where_much_comes() -> None:
+    idleness, came = Idleness(), moments(2 * DRY_BELOW)
+    for _ in range(500):
+        idleness.found_nothing(next(came))
+        for _ in range(3):
+            idleness.found(1, next(came), full=False)
     assert not idleness.is_dry
 
 
+def test_one_empty_look_is_enough_where_little_comes() -> None:
+    """Polled every 10 ms, a hundred a second are found one at a time: there are never two empty looks in a row."""
+    idleness, came = Idleness(), moments(2 * 100)
+    idleness.found_nothing(next(came))
+    idleness.found(1, next(came), full=False)
+    idleness.found_nothing(next(came))
+    assert idleness.is_dry
+
+
+def test_after_a_lot_one_empty_look_is_not_enough() -> None:
+    idleness = Idleness()
+    idleness.found_nothing(0.0)
+    idleness.found(20_000, 1.0, full=True)
+    idleness.found_nothing(2.0)
+    assert not idleness.is_dry
+    idleness.found_nothing(2.01)
+    assert idleness.is_dry
+
+
 def test_messages_now_and_then_leave_it_dry() -> None:
-    idleness = dry()
+    idleness, came = dry(), moments(100)
     for _ in range(10 * BUSY_AFTER_MESSAGES):
-        idleness.found(1, full=True)
-        idleness.found_nothing()
+        idleness.found(1, next(came), full=True)
+        idleness.found_nothing(next(came))
     assert idleness.is_dry
 
 
-def test_a_hundred_messages_without_an_empty_look_make_it_busy_however_small_the_claims() -> None:
-    idleness = dry()
+def test_a_hundred_a_second_without_an_empty_look_leave_it_dry() -> None:
+    """Each was rung for, and found at once."""
+    idleness, came = dry(), moments(100)
+    for _ in range(10 * BUSY_AFTER_MESSAGES):
+        idleness.found(1, next(came), full=False)
+    assert idleness.is_dry
+
+
+def test_a_hundred_messages_at_once_without_an_empty_look_make_it_busy_however_small_the_claims() -> None:
+    idleness, came = dry(), moments(2 * BUSY_AFTER_MESSAGES / BUSY_WITHIN_SECONDS)
     for _ in range(BUSY_AFTER_MESSAGES - 1):
-        idleness.found(1, full=False)
+        idleness.found(1, next(came), full=False)
     assert idleness.is_dry
-    idleness.found(1, full=False)
+    idleness.found(1, next(came), full=False)
     assert not idleness.is_dry
 
 
 def test_full_claims_in_a_row_make_it_busy_however_slow_they_are_worked_off() -> None:
-    idleness = dry()
+    idleness, came = dry(), moments(1)
     for _ in range(BUSY_AFTER_FULL - 1):
-        idleness.found(1, full=True)
+        idleness.found(1, next(came), full=True)
     assert idleness.is_dry
-    idleness.found(1, full=True)
+    idleness.found(1, next(came), full=True)
     assert not idleness.is_dry
 
 

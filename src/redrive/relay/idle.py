@@ -1,17 +1,20 @@
 """Whether a destination has run dry, and whether producers are to ring (G-08). Pure.
 
 A NOTIFY slows all producers down (verbs/doorbell.sql), so they are asked to ring only for destinations that have run
-dry, and told to stop when work keeps coming: looks that find something every time will find the next one too. There is
-hysteresis in both directions, because every change of mind is a write. Full claims alone are no sign of load: ringing
-slows producers down until claims are not full any more; with one slot, every claim is full.
+dry, and told to stop when work keeps coming: looks that find something every time will find the next one too. How much
+comes is what counts: a hundred a second are found one by one, each ring leads to one, and polling would find each of
+them late. There is hysteresis in both directions, because every change of mind is a write. Full claims alone are no
+sign of load: ringing slows producers down until claims are not full any more; with one slot, every claim is full.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-DRY_AFTER: Final = 2  # empty looks in a row
-BUSY_AFTER_MESSAGES: Final = 100  # with no empty look between them
+DRY_AFTER: Final = 2  # empty looks in a row, or one, where little came since the one before
+DRY_BELOW: Final = 250.0  # messages a second
+BUSY_AFTER_MESSAGES: Final = 100  # with no empty look between them, and within
+BUSY_WITHIN_SECONDS: Final = 0.2
 BUSY_AFTER_FULL: Final = 8  # looks that found as much as there was room for, with no other between them
 
 MARGIN_SECONDS: Final = 5.0  # on top of the poll: a relay that died is rung for so long
@@ -25,25 +28,42 @@ class Idleness:
         self.is_dry = False
         self._empty = 0
         self._full = 0
-        self._messages = 0
+        self._messages = 0  # in the window that began then
+        self._began: float | None = None
+        self._since_empty = 0
+        self._empty_at: float | None = None
 
-    def found(self, messages: int, *, full: bool) -> None:
+    def found(self, messages: int, now: float, *, full: bool) -> None:
+        """now: the relay's monotonic clock."""
         self._empty = 0
         self._full = self._full + 1 if full else 0
+        if self._began is None or now - self._began > BUSY_WITHIN_SECONDS:
+            self._began, self._messages = now, 0
         self._messages += messages
+        self._since_empty += messages
         if self._messages >= BUSY_AFTER_MESSAGES or self._full >= BUSY_AFTER_FULL:
             self.is_dry = False
 
     def held_back(self) -> None:
         """There is work that may not go yet: nobody need ring for more of it."""
-        self._empty = self._full = self._messages = 0
+        self._empty = 0
+        self._forget()
+        self._empty_at = None
         self.is_dry = False
 
-    def found_nothing(self) -> None:
-        self._full = self._messages = 0
+    def found_nothing(self, now: float) -> None:
         self._empty += 1
-        if self._empty >= DRY_AFTER:
+        if self._empty >= DRY_AFTER or self._came_little(now):
             self.is_dry = True
+        self._forget()
+        self._empty_at = now
+
+    def _came_little(self, now: float) -> bool:
+        return self._empty_at is not None and self._since_empty < DRY_BELOW * (now - self._empty_at)
+
+    def _forget(self) -> None:
+        self._full = self._messages = self._since_empty = 0
+        self._began = None
 
 
 class Asked:

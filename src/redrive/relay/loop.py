@@ -317,16 +317,17 @@ class Relay:
                 )
             elif looked_everywhere(hand.demand):
                 hand.wake.found_nothing(now, asked_at=sent_at)
-                hand.idleness.found_nothing()
+                hand.idleness.found_nothing(now)
 
     def _found(
         self, hand: Hand, asked: Sequence[Room], taken: Mapping[int, int], *, all_of_it: bool, asked_at: float
     ) -> None:
         """More is looked for at once, unless there was no more and whoever brings the next one rings."""
         full = any(taken.get(room.level, 0) >= room.room for room in asked)
-        hand.idleness.found(sum(taken.values()), full=full)
+        now = self._clock.monotonic()
+        hand.idleness.found(sum(taken.values()), now, full=full)
         if all_of_it and looked_everywhere(hand.demand) and self._doorbell.rings_for(hand.destination.name):
-            hand.wake.found_all(self._clock.monotonic(), asked_at=asked_at)
+            hand.wake.found_all(now, asked_at=asked_at)
         else:
             hand.wake.found_something()
 
