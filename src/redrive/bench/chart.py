@@ -25,8 +25,10 @@ def svg(measured: Sequence[Measured], *, caption: str) -> str:
 
 
 def _row(measured: Measured, y: int) -> str:
-    reached = measured.ratio >= measured.workload.aim
-    bar, aim = _x(measured.ratio), _x(measured.workload.aim)
+    is_better_small = measured.workload.unit == "ms"
+    aim_ratio = measured.workload.aim
+    reached = measured.ratio <= aim_ratio if is_better_small else measured.ratio >= aim_ratio
+    bar, aim = _x(measured.ratio), _x(aim_ratio)
     middle, colour = y + 16, "#2f7d4f" if reached else "#b4483a"
     low, high = _x(measured.ratio_low), _x(measured.ratio_high)
     return (
