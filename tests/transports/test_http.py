@@ -92,6 +92,23 @@ async def test_the_reference_is_what_the_destination_calls_it(destination: Desti
     assert await sent(destination.url, reference_header="x-request-id") == Delivered("r-7")
 
 
+@pytest.mark.req("G-10")
+@pytest.mark.parametrize(
+    ("url", "changes"),
+    [
+        (lambda attempt: attempt.payload["nowhere"], {}),
+        (lambda _: None, {}),
+        (lambda _: "https://example.com/", {"headers": {"X-A": "a\r\nX-B: b"}}),  # SQL does not look at headers
+    ],
+)
+async def test_a_request_that_cannot_be_made_is_our_bug_and_never_a_doubt(url: Any, changes: dict[str, Any]) -> None:
+    transport = HttpTransport(url)
+    answer = await transport.send(m.attempt(**changes))
+    await transport.aclose()
+    assert isinstance(answer, Terminal)
+    assert (answer.code, answer.bug) == ("UNCLASSIFIED", True)
+
+
 # ---- phases
 
 

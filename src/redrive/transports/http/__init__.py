@@ -17,7 +17,19 @@ from urllib.parse import quote, urlsplit
 
 import aiohttp
 
-from redrive.answers import Absent, Answer, CannotTell, Delivered, Found, LookupAnswer, Retryable, Terminal, Unknown
+from redrive import redact
+from redrive.answers import (
+    UNCLASSIFIED,
+    Absent,
+    Answer,
+    CannotTell,
+    Delivered,
+    Found,
+    LookupAnswer,
+    Retryable,
+    Terminal,
+    Unknown,
+)
 from redrive.errors import InvalidValue
 from redrive.message import Attempt
 from redrive.ports import NotBegun
@@ -77,6 +89,8 @@ class HttpTransport:
             request = self._request(attempt)
         except EgressRefused as refused:
             return Terminal("EGRESS_REFUSED", str(refused))
+        except Exception as error:  # of the function that gives the URL, say: nothing has gone out
+            return Terminal(UNCLASSIFIED, redact.error_type(error), bug=True)
         try:
             reply = await self._client.ask(request)
         except EgressRefused as refused:
@@ -115,7 +129,12 @@ class HttpTransport:
             own, body = self._cloudevents.wrap(attempt)
         else:
             own, body = {"Content-Type": attempt.content_type}, attempt.body
-        headers = {**_sendable(attempt.headers), **self._headers, **own, "Idempotency-Key": f'"{attempt.token}"'}
+        headers = {
+            **_checked_headers(_sendable(attempt.headers)),
+            **self._headers,
+            **own,
+            "Idempotency-Key": f'"{attempt.token}"',
+        }
         if self._signer is not None:
             headers |= self._signer.headers(id=str(attempt.id), timestamp=int(time.time()), body=body)
         return Request(self._method, url, headers=headers, body=body)
