@@ -106,7 +106,7 @@ def test_a_bug_of_the_handler_is_no_error_of_the_drain_but_seen_in_its_outcome(d
 
     with psycopg.connect(database) as conn:
         receipt = redrive.enqueue(conn, "mail", 1)
-        assert receipt.id in [*drain(conn, app).parked, *drain(conn, app).retried]
+        assert drain(conn, app).parked == [receipt.id]
         conn.rollback()
 
 

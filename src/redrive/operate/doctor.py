@@ -15,14 +15,14 @@ from enum import StrEnum
 from typing import Final
 from uuid import uuid4
 
-from redrive.errors import OperatorError
+from redrive.errors import NotAllowed, OperatorError
 from redrive.message import WorkerId
 from redrive.operate import operations
 from redrive.operate.findings import Finding, findings
 from redrive.ports import Status
 from redrive.store import examine as looks
 from redrive.store import migrate
-from redrive.store.examine import Server
+from redrive.store.examine import Server, Upkeep
 from redrive.store.postgres import PostgresStore
 
 VERSION_MIN, VERSION_TESTED = 15, 18
@@ -38,14 +38,15 @@ POINTS: Final = (
     "listen",
     "pooler",
     "autovacuum",
-    "partitions",
     "replication slots",
+    "partitions",
     "old snapshots",
     "queue",
     "destinations",
     "relays",
     "policies",
 )
+FIRST_READ: Final = "partitions"  # from here on they are in our own tables, which not every login may read
 
 
 class Verdict(StrEnum):
@@ -73,11 +74,14 @@ async def examine(dsn: str, *, listen_dsn: str | None = None, sets: Sequence[mig
             async for point in _looked(dsn, listen_dsn or dsn, sets):
                 points.append(point)  # noqa: PERF401 - those before an error are kept
     except OperatorError as error:
+        if isinstance(error, NotAllowed) and POINTS[len(points)] == FIRST_READ:
+            return points + _skipped(points, "this login may not look; one with redrive_viewer may")
         points.append(_fail(POINTS[len(points)], error.message, error.next))
-    return points + [
-        Point(name=name, verdict=Verdict.SKIPPED, detail="not looked at, because of what failed before it")
-        for name in POINTS[len(points) :]
-    ]
+    return points + _skipped(points, "not looked at, because of what failed before it")
+
+
+def _skipped(points: Sequence[Point], why: str) -> list[Point]:
+    return [Point(name=name, verdict=Verdict.SKIPPED, detail=why) for name in POINTS[len(points) :]]
 
 
 async def _looked(dsn: str, listen_dsn: str, sets: Sequence[migrate.MigrationSet]) -> AsyncIterator[Point]:
@@ -97,10 +101,13 @@ async def _looked(dsn: str, listen_dsn: str, sets: Sequence[migrate.MigrationSet
         has_own_line = listen_dsn != dsn
         yield _listen(await looks.hears(store, listen_dsn, WorkerId(uuid4())), has_own_line=has_own_line)
         yield _pooler(await looks.is_pooled(store), has_own_line=has_own_line)
-        for judge in (_autovacuum, _partitions, _slots):
-            yield judge(server)
+        yield _autovacuum(server)
+        yield _slots(server)
+        upkeep = await looks.upkeep(store)
+        yield _partitions(upkeep, server.at)
         for point in _work(await operations.status(store), server):
             yield point
+        yield _policies(upkeep)
 
 
 # the judges
@@ -183,11 +190,11 @@ def _autovacuum(server: Server) -> Point:
     return _fail("autovacuum", "off: dead rows are never taken away", "SET autovacuum and track_counts to on")
 
 
-def _partitions(server: Server) -> Point:
-    end = server.partition_end
-    if end is None or end <= server.at:
+def _partitions(upkeep: Upkeep, now: datetime) -> Point:
+    end = upkeep.partition_end
+    if end is None or end <= now:
         return _fail("partitions", "the last one has ended", "start a relay: its duty `partitions` makes them")
-    left = end - server.at
+    left = end - now
     if left < PARTITIONS_AHEAD:
         return _warn("partitions", f"made ahead for {left.days} days only", "start a relay; see its duty `partitions`")
     return _ok("partitions", f"made ahead for {left.days} days")
@@ -210,7 +217,6 @@ def _work(status: Status, server: Server) -> Iterator[Point]:
     yield _queue(status)
     yield _worst("destinations", _of(found, "unhandled", "paused", "down"), "every one with work is handled")
     yield _worst("relays", _of(found, "relay_stale", "relay_deaf", "duty_overdue"), _relays(status))
-    yield _policies(server)
 
 
 def _snapshots(server: Server) -> str:
@@ -229,10 +235,10 @@ def _queue(status: Status) -> Point:
     )
 
 
-def _policies(server: Server) -> Point:
-    if not server.differing_policies:
+def _policies(upkeep: Upkeep) -> Point:
+    if not upkeep.differing:
         return _ok("policies", "live relays agree about every destination")
-    names = ", ".join(sorted(server.differing_policies))
+    names = ", ".join(upkeep.differing)
     return _warn("policies", f"live relays follow different rules for {names}", "finish the roll-out of the app")
 
 

@@ -6,7 +6,7 @@ Called by `redrive.operate.doctor`; writes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -23,8 +23,7 @@ HEARD_SECONDS: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """One look at a server. partition_end: up to when messages have a partition. idle_slots: nobody reads them.
-    differing_policies: by destination, the versions of its rules, where live relays have several."""
+    """One look at a server. idle_slots: replication slots that nobody reads."""
 
     at: datetime
     version: int
@@ -35,14 +34,25 @@ class Server:
     has_autovacuum: bool
     roles: Sequence[str]
     sees_sessions: bool
-    partition_end: datetime | None
     idle_slots: Sequence[str]
-    differing_policies: Mapping[str, Sequence[str]] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upkeep:
+    """partition_end: up to when messages have a partition. differing: live relays disagree about their rules."""
+
+    partition_end: datetime | None
+    differing: Sequence[str]
 
 
 async def server(store: PostgresStore) -> Server:
     async with snapshot(store) as ask:
-        return Server(**(await ask("server", live_seconds=models.LIVE_SECONDS))[0])
+        return Server(**(await ask("server"))[0])
+
+
+async def upkeep(store: PostgresStore) -> Upkeep:
+    async with snapshot(store) as ask:
+        return Upkeep(**(await ask("upkeep", live_seconds=models.LIVE_SECONDS))[0])
 
 
 async def hears(store: PostgresStore, dsn: str, worker: WorkerId) -> bool:

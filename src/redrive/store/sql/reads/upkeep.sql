@@ -1,0 +1,8 @@
+-- What `redrive doctor` looks at in our own tables. partition_end: up to when messages have a partition of their own.
+-- differing: destinations about whose rules live relays disagree.
+SELECT (SELECT max(p.ends_at) FROM redrive.partition_range p) AS partition_end,
+       ARRAY(SELECT p.key
+               FROM redrive.relay r CROSS JOIN LATERAL json_each_text(r.policies) p
+              WHERE r.seen_at > clock_timestamp() - make_interval(secs => %(live_seconds)s)
+              GROUP BY p.key HAVING count(DISTINCT p.value) > 1
+              ORDER BY p.key) AS differing
