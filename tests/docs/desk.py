@@ -26,18 +26,12 @@ from redrive.events import Events
 from redrive.operate.cli.main import cli
 from redrive.relay.limits import RelayLimits
 from redrive.relay.run import RelayProcess, run_relay
+from redrive.testing.kit import HAS_WORK
 from tests.docs.pages import Step, fits
 
 DEADLINE_SECONDS = 20.0
 
 _STATE = "SELECT redrive.state_of(%s), (SELECT reason FROM redrive.parked WHERE id = %s)"
-_OPEN = """
-    SELECT EXISTS (SELECT 1 FROM redrive.lease)
-        OR EXISTS (SELECT 1 FROM redrive.pending p WHERE p.due_at <= clock_timestamp() AND p.destination = ANY (%s)
-                      AND redrive.is_open(p.destination, clock_timestamp())
-                      AND (p.lane IS NULL
-                           OR EXISTS (SELECT 1 FROM redrive.lane_head(p.lane, clock_timestamp()) h WHERE h.id = p.id)))
-"""
 
 
 @dataclass
@@ -212,5 +206,5 @@ async def _drain(app: redrive.App, dsn: str, watch_dsn: str, limits: dict[str, A
 
 
 async def _is_open(connection: psycopg.AsyncConnection[Any], destinations: list[str]) -> bool:
-    row = await (await connection.execute(_OPEN, [destinations])).fetchone()
+    row = await (await connection.execute(HAS_WORK, [destinations])).fetchone()
     return bool(row and row[0])

@@ -33,8 +33,8 @@ _MESSAGES: Final[LiteralString] = (
     "SELECT m.id, m.destination, m.body, m.key, m.tenant, m.kind, m.order_by, m.content_type"
     " FROM redrive.message m WHERE m.destination = %s::text ORDER BY m.id"
 )
-# Something that a relay which handles these destinations would do now.
-_OPEN: Final[LiteralString] = """
+# Whether a relay that handles these destinations would have something to do now.
+HAS_WORK: Final[LiteralString] = """
     SELECT EXISTS (SELECT 1 FROM redrive.lease)
         OR EXISTS (SELECT 1 FROM redrive.pending p WHERE p.due_at <= clock_timestamp() AND p.destination = ANY (%s)
                       AND redrive.is_open(p.destination, clock_timestamp())
@@ -128,7 +128,7 @@ async def adrain(conn: Any, app: App) -> Drained:
     running = asyncio.create_task(relay.run())
     try:
         async with asyncio.timeout(DRAIN_SECONDS):
-            while (await store.rows(_OPEN, [list(app.destinations)]))[0][0] and not running.done():
+            while (await store.rows(HAS_WORK, [list(app.destinations)]))[0][0] and not running.done():
                 idle.clear()
                 waiting = asyncio.create_task(idle.wait())
                 await asyncio.wait([waiting, running], timeout=0.05, return_when=asyncio.FIRST_COMPLETED)
