@@ -36,7 +36,9 @@ DESTINATIONS_MAX = 1000
 NAME_MAX = 100
 SPAN_SECONDS_MAX = 30 * 86_400.0
 # Names of `redrive.recover.duties`: a second duty of the same name would take every other turn of the first.
-ENGINE_DUTIES: Final = frozenset({"reap", "expire", "partitions", "forget_relays", "retire", "mend_lanes", "vacuum"})
+ENGINE_DUTIES: Final = frozenset(
+    {"reap", "expire", "partitions", "forget_relays", "retire", "mend_lanes", "vacuum", "fold_failures"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,7 @@ STEPS: Final = (
     "reap",
     "expire",
     "mend_lanes",
+    "fold_failures",
     "make_partitions",
     "forget_relays",
     "vacuum",

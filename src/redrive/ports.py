@@ -460,6 +460,10 @@ class Store(Protocol):
 
     async def expire(self, *, limit: int, now: datetime | None = None) -> int: ...
 
+    async def fold_failures(self, *, limit: int, now: datetime | None = None) -> int:
+        """Count failures that were parked since the last time into their groups; returns how many there were."""
+        ...
+
     async def mend_lanes(self, *, limit: int, now: datetime | None = None) -> int:
         """Wake lanes that are free and have a message, and that nobody would look at; returns how many there were."""
         ...

@@ -32,6 +32,7 @@ READS = {
     "messages list closed": ["messages", "list", "--state", "closed"],
     "dead list": ["dead", "list"],
     "destinations list": ["destinations", "list"],
+    "groups list": ["groups", "list"],
     "db check": ["db", "check"],
 }
 

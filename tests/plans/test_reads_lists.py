@@ -28,7 +28,14 @@ PLACES = 20
 LIMIT = 50
 ANY = {"destination": None, "tenant": None, "kind": None}
 SEARCH = {**ANY, "before": reads.END_OF_IDS, "window": read_models.SEARCH_WINDOW, "limit": LIMIT}
-WORKLIST = {**ANY, "error_class": None, "before_at": reads.END_OF_TIME, "before_id": reads.END_OF_IDS, "limit": LIMIT}
+WORKLIST = {
+    **ANY,
+    "error_class": None,
+    "failure_group": None,
+    "before_at": reads.END_OF_TIME,
+    "before_id": reads.END_OF_IDS,
+    "limit": LIMIT,
+}
 
 _PARK = """
 WITH made AS (

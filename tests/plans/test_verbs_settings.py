@@ -24,6 +24,7 @@ WITHOUT: Final = {
     "deregister_1": (SETTINGS, FEW_ROWS),
     "end_duty_1": (SETTINGS, FEW_ROWS),
     "enqueue_1": (SETTINGS, "inserts rows and reads none; what a duplicate reads is in holder_of, which has them"),
+    "fold_failures_1": (frozenset({"enable_seqscan=off"}), "empties a table that has no index"),
     "forget_relays_1": (SETTINGS, FEW_ROWS),
     "heartbeat_1": (SETTINGS, FEW_ROWS),
     "is_paused": (SETTINGS, FEW_ROWS),

@@ -114,7 +114,17 @@ async def test_a_process_runs_the_engines_duties_and_the_apps_and_says_what_they
         raise RuntimeError("not today")
 
     async with processing(database, app) as seen:
-        names = ("reap", "expire", "mend_lanes", "vacuum", "partitions", "forget_relays", "greet", "broken")
+        names = (
+            "reap",
+            "expire",
+            "mend_lanes",
+            "vacuum",
+            "fold_failures",
+            "partitions",
+            "forget_relays",
+            "greet",
+            "broken",
+        )
         for name in names:
             await seen.until("end_duty.stop", duty=name)
         assert not any(told for told in seen.of("relay.stopping"))

@@ -70,6 +70,7 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "make_partitions": _SELDOM,
     "forget_relays": _SELDOM,
     "mend_lanes": _SELDOM,
+    "fold_failures": _SELDOM,
     "vacuum": _SELDOM,
     "retire": _SELDOM,
     "hand_back": Recipe(messages=40, stops=True, limits=_ONE_SLOT, tries=8),

@@ -16,6 +16,7 @@ from redrive.events import Events
 from redrive.message import WorkerId
 from redrive.ports import Clock, Store, TransientFailure
 from redrive.recover.expire import expire
+from redrive.recover.fold_failures import fold_failures
 from redrive.recover.mend_lanes import mend_lanes
 from redrive.recover.reap import reap
 from redrive.recover.retire import make_partitions, retire
@@ -24,6 +25,7 @@ from redrive.recover.vacuum import vacuum
 EXPIRE_EVERY_SECONDS = 5.0
 MEND_LANES_EVERY_SECONDS = 60.0
 VACUUM_EVERY_SECONDS = 5.0
+FOLD_FAILURES_EVERY_SECONDS = 5.0
 HOUR_SECONDS = 3600.0
 FORGET_RELAYS_AFTER_SECONDS = 86_400.0
 UNREACHABLE_SECONDS_MAX = 5.0  # a database that was away is asked again soon, however rare the duty
@@ -41,10 +43,12 @@ def engine_duties(
     events = events or Events()
     making = partial(make_partitions, days=partition_days, ahead=partitions_ahead, events=events)
     forgetting = partial(_forget_relays, events=events)
+    folding = partial(fold_failures, events=events)
     duties = [
         Duty(name="reap", every_seconds=reap_every_seconds, run_once=partial(reap, events=events)),
         Duty(name="expire", every_seconds=EXPIRE_EVERY_SECONDS, run_once=partial(expire, events=events)),
         Duty(name="mend_lanes", every_seconds=MEND_LANES_EVERY_SECONDS, run_once=partial(mend_lanes, events=events)),
+        Duty(name="fold_failures", every_seconds=FOLD_FAILURES_EVERY_SECONDS, run_once=folding),
         Duty(name="vacuum", every_seconds=VACUUM_EVERY_SECONDS, run_once=partial(vacuum, events=events)),
         Duty(name="partitions", every_seconds=HOUR_SECONDS, run_once=making),
         Duty(name="forget_relays", every_seconds=HOUR_SECONDS, run_once=forgetting),

@@ -184,6 +184,9 @@ class PostgresStore:
     async def expire(self, *, limit: int, now: datetime | None = None) -> int:
         return int(await self._value("SELECT redrive.expire_1(%s, %s)", [limit, now]))
 
+    async def fold_failures(self, *, limit: int, now: datetime | None = None) -> int:
+        return int(await self._value("SELECT redrive.fold_failures_1(%s, %s)", [limit, now]))
+
     # what people do
 
     async def cancel(
@@ -195,7 +198,7 @@ class PostgresStore:
         now: datetime | None = None,
     ) -> CancelAnswer:
         if actor is not None:
-            _require_actor_and_reason(actor, reason or "")
+            require_actor_and_reason(actor, reason or "")
         answer = await self._value("SELECT redrive.cancel_1(%s, %s, %s, %s)", [id, actor, reason, now])
         if answer == "not_found":
             raise _no_such_message(id)
@@ -224,7 +227,7 @@ class PostgresStore:
         sequence: int | None = None,
         now: datetime | None = None,
     ) -> None:
-        _require_actor_and_reason(actor, reason)
+        require_actor_and_reason(actor, reason)
         values = [tenant, order_by, actor, reason, sequence, now]
         answer = await self._value("SELECT redrive.skip_1(%s, %s, %s, %s, %s, %s)", values)
         if answer == "not_found":
@@ -256,7 +259,7 @@ class PostgresStore:
         await self._act("SELECT redrive.discard_1(%s, %s, %s, %s)", "discard", id, [actor, reason, now])
 
     async def _act(self, query: LiteralString, verb: str, id: MessageId, values: Sequence[Any]) -> None:
-        _require_actor_and_reason(values[0], values[1])
+        require_actor_and_reason(values[0], values[1])
         answer = await self._value(query, [id, *values])
         if answer == "not_found":
             raise _no_such_message(id)
@@ -269,11 +272,11 @@ class PostgresStore:
             raise ActRefused(f"Message {id} is {answer}; {verb} does not apply.", next=_WHAT_APPLIES.get(answer, ""))
 
     async def pause(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool:
-        _require_actor_and_reason(actor, reason)
+        require_actor_and_reason(actor, reason)
         return bool(await self._value("SELECT redrive.pause_1(%s, %s, %s, %s)", [destination, actor, reason, now]))
 
     async def resume(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool:
-        _require_actor_and_reason(actor, reason)
+        require_actor_and_reason(actor, reason)
         return bool(await self._value("SELECT redrive.resume_1(%s, %s, %s, %s)", [destination, actor, reason, now]))
 
     # what holds a destination back
@@ -306,7 +309,7 @@ class PostgresStore:
 
     async def half_open(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> str:
         """An operator's test; the words of its answer are in `breaker.sql`."""
-        _require_actor_and_reason(actor, reason)
+        require_actor_and_reason(actor, reason)
         return str(await self._value("SELECT redrive.half_open_1(%s, %s, %s, %s)", [destination, actor, reason, now]))
 
     # relays and duties
@@ -426,7 +429,7 @@ def _is_ours_to_retry(error: BaseException, conn: AsyncConnection[Any]) -> bool:
     return conn.closed or isinstance(error, psycopg.errors.SerializationFailure | psycopg.errors.DeadlockDetected)
 
 
-def _require_actor_and_reason(actor: str, reason: str) -> None:
+def require_actor_and_reason(actor: str, reason: str) -> None:
     if not actor.strip() or not reason.strip():
         raise InvalidValue(f"An act needs an actor and a reason; actor is {actor!r}, reason is {reason!r}.")
 

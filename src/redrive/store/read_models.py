@@ -19,6 +19,7 @@ from redrive.ports import MessageView, ParkedRecord
 LIMIT_MAX: Final = 1000  # rows of one page
 SEARCH_WINDOW: Final = 100_000  # rows that one search looks at
 KEYS_WINDOW: Final = 10_000  # ordering keys that one look walks over
+GROUP_WAITING_MAX: Final = 100_000  # parked messages of a failure group are counted up to this
 WAITING_MAX: Final = 1000  # messages behind the head of a listed key are counted up to this
 TIMELINE_MAX: Final = 200  # latest attempts and acts that are shown of one message
 DESTINATIONS_MAX: Final = 1000
@@ -61,6 +62,7 @@ class ParkedFilter:
     tenant: str | None = None
     kind: str | None = None
     error_class: str | None = None
+    failure_group: bytes | None = None
     before: ParkedPosition | None = None
     limit: int = 50
 
@@ -160,6 +162,68 @@ class AuditEntry:
     reason: str
     before: Any
     after: Any
+
+
+class ChainLink(NamedTuple):
+    """One act in the chain. previous_hash, hash: what its row says. computed: what `hash` should be."""
+
+    id: int
+    previous_hash: bytes
+    hash: bytes
+    computed: bytes
+
+
+class GroupStatus(StrEnum):
+    """Where a failure group stands. regressed: it was resolved, and failed again since."""
+
+    OPEN = "open"
+    REGRESSED = "regressed"
+    SNOOZED = "snoozed"
+    RESOLVED = "resolved"
+    IGNORED = "ignored"
+
+
+class GroupPosition(NamedTuple):
+    """Where a page of failure groups ended: the last row's moment and fingerprint."""
+
+    last_seen_at: datetime
+    fingerprint: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFilter:
+    """Which failure groups are listed; None = any. prefix: of the fingerprint, in hexadecimal."""
+
+    statuses: Sequence[GroupStatus] | None = None
+    destination: str | None = None
+    prefix: str | None = None
+    before: GroupPosition | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """Failures of one cause. seen: how many there were, ever. waiting: how many are parked now, up to a limit."""
+
+    fingerprint: bytes
+    destination: str
+    kind: str
+    error_class: str
+    sample_text: str | None
+    seen: int
+    first_seen_at: datetime
+    last_seen_at: datetime
+    status: GroupStatus
+    owner: str | None
+    note: str | None
+    snoozed_until: datetime | None
+    resolved_at: datetime | None
+    waiting: int
+
+    @property
+    def id(self) -> str:
+        """The fingerprint in hexadecimal; any beginning of it that is nobody else's will do."""
+        return self.fingerprint.hex()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

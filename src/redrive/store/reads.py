@@ -140,6 +140,7 @@ async def list_parked(store: PostgresStore, wanted: ParkedFilter) -> Page[Parked
             tenant=wanted.tenant,
             kind=wanted.kind,
             error_class=wanted.error_class,
+            failure_group=wanted.failure_group,
             before_at=before.parked_at,
             before_id=before.id,
             limit=wanted.limit,

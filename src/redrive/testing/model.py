@@ -4,7 +4,8 @@ For seeded simulations and for tests of code that needs a store. Deterministic: 
 it is given (UUIDv7 by its own clock), time from `time`; nothing else varies. Every verb is atomic: it runs
 without giving up control, and `settle_one` keeps its claim locked while the record runs, as the row lock
 does. What a verb does to one message is in `transitions`; here is which messages it touches, with `lanes`
-for those that have an ordering key. Not modelled: tokens, the audit, grants.
+for those that have an ordering key. Not modelled: tokens, failure groups,
+the audit, grants.
 """
 
 from __future__ import annotations

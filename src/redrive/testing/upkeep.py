@@ -239,6 +239,9 @@ class Upkeep(Tables):
     async def vacuum(self) -> str:
         return "nothing to do"
 
+    async def fold_failures(self, *, limit: int, now: datetime | None = None) -> int:  # noqa: ARG002 - not modelled
+        return 0
+
     async def make_partitions(self, *, width_seconds: float, ahead: int, now: datetime | None = None) -> int:
         return self._make_partitions(width_seconds, ahead, self.at(now))
 

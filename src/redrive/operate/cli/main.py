@@ -24,12 +24,14 @@ from redrive.system import discover
 
 # Noun to module; a module is imported when its noun is used, so that a command starts at once.
 NOUNS: Final = {
+    "audit": "redrive.operate.cli.audit",
     "bench": "redrive.operate.cli.bench",
     "db": "redrive.operate.cli.db",
     "dead": "redrive.operate.cli.dead",
     "demo": "redrive.operate.cli.demo",
     "destinations": "redrive.operate.cli.destinations",
     "doctor": "redrive.operate.cli.doctor",
+    "groups": "redrive.operate.cli.groups",
     "held": "redrive.operate.cli.held",
     "keys": "redrive.operate.cli.keys",
     "messages": "redrive.operate.cli.messages",

@@ -51,6 +51,10 @@ STATE_STYLES: Final = {
     "suspect": "yellow",
     "in flight": "blue",
     "ready": "green",
+    "regressed": "bold red",
+    "snoozed": "dim",
+    "ignored": "dim",
+    "resolved": "green",
 }
 
 

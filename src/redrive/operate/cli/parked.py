@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 import click
+from rich.console import RenderableType
 
 from redrive.errors import NotFound
 from redrive.message import MessageId, ParkReason
@@ -72,11 +74,16 @@ def add_list(group: click.Group, reason: ParkReason, words: str) -> None:
             output.document("parked", {"reason": reason, "items": page.rows, "next": following})
             return
         if page.rows:
-            output.show(output.table(_COLUMNS, [_row(record, page.at) for record in page.rows]))
+            output.show(worklist(page.rows, page.at))
         else:
             output.note(f"No {reason} message" + (" matches." if narrowed(wanted) else ": nothing waits for you here."))
         if following:
             output.note(f"More: the same with --before {following}")
+
+
+def worklist(records: Sequence[ParkedRecord], now: datetime) -> RenderableType:
+    """Parked records as a table."""
+    return output.table(_COLUMNS, [_row(record, now) for record in records])
 
 
 def _row(record: ParkedRecord, now: datetime) -> tuple[object, ...]:

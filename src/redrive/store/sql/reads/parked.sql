@@ -1,6 +1,6 @@
 -- The worklist of one reason, latest parked first, over all destinations or one.
 -- One step of the index for each destination that has any, then its latest rows in the order of the index: the work does
--- not grow with what is parked, unless a tenant, kind or error class is asked for that few rows have.
+-- not grow with what is parked, unless a tenant, kind, error class or group is asked for that few rows have.
 -- Relies on: parked_listed; message's primary key, one probe per row shown.
 WITH RECURSIVE place AS (
     SELECT coalesce(%(destination)s, (SELECT k.destination FROM redrive.parked k WHERE k.reason = %(reason)s
@@ -18,6 +18,7 @@ WITH RECURSIVE place AS (
            AND (x.parked_at, x.id) < (%(before_at)s, %(before_id)s)
            AND (%(tenant)s::text IS NULL OR x.tenant = %(tenant)s)
            AND (%(error_class)s::text IS NULL OR x.error_class = %(error_class)s)
+           AND (%(failure_group)s::bytea IS NULL OR x.failure_group = %(failure_group)s)
            AND (%(kind)s::text IS NULL
                 OR EXISTS (SELECT 1 FROM redrive.message m WHERE m.id = x.id AND m.kind = %(kind)s))
          ORDER BY x.parked_at DESC, x.id DESC

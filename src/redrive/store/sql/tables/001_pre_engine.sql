@@ -235,7 +235,7 @@ CREATE TABLE redrive.late_answer (
 );
 CREATE INDEX late_answer_message ON redrive.late_answer (message_id);
 
--- Failures of one cause, counted where they are written.
+-- Failures of one cause, and what a person says of them in `status`. Counted by a duty, from the tally.
 CREATE TABLE redrive.failure_group (
     fingerprint   bytea       PRIMARY KEY,
     destination   text        NOT NULL,
@@ -249,8 +249,20 @@ CREATE TABLE redrive.failure_group (
     owner         text,
     note          text,
     snoozed_until timestamptz,
-    resolved_at   timestamptz
+    resolved_at   timestamptz,
+    CONSTRAINT status_is_what_a_person_says CHECK (status IN ('open', 'resolved', 'snoozed', 'ignored'))
 );
+CREATE INDEX failure_group_listed ON redrive.failure_group (last_seen_at, fingerprint);
+-- Failures that no group has counted yet. Whoever parks a message appends here and waits for nobody (docs/adr/010).
+CREATE TABLE redrive.failure_tally (
+    fingerprint bytea       NOT NULL,
+    at          timestamptz NOT NULL,
+    destination text        NOT NULL,
+    kind        text        NOT NULL,
+    error_class text        NOT NULL,
+    sample_text text
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+        autovacuum_vacuum_insert_threshold = -1, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = false);
 
 -- What operators did, hash-chained and append-only.
 CREATE TABLE redrive.operator_action (

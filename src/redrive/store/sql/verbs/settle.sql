@@ -7,6 +7,7 @@
 --
 -- p_doubts: 'none', 'keep' (since the moment already known) or 'now'. p_delays: seconds until the next attempt.
 -- A cancel that was asked for meanwhile turns a retry or an advance without doubt into the end of the message.
+-- What is parked is told apart by its failure group and appended to the tally: no row that others would wait for.
 CREATE OR REPLACE FUNCTION redrive.settle_1(
     p_worker          uuid,
     p_verb            text,
@@ -45,6 +46,7 @@ DECLARE
     v_held  uuid[];
     v_lanes bigint[];
     v_due   text[];
+    v_kinds text[];
 BEGIN
     -- A settlement that leads nowhere would lose the message: its lease goes, and nothing comes instead.
     IF EXISTS (SELECT 1 FROM unnest(p_settlements, p_closed, p_park_reasons) AS s(kind, closed, park_reason)
@@ -52,19 +54,23 @@ BEGIN
                                   WHEN 'retry' THEN false WHEN 'advance' THEN false ELSE true END) THEN
         RAISE EXCEPTION 'A settlement must close, advance, retry or park.' USING ERRCODE = '22023';
     END IF;
+    IF 'park' = ANY (p_settlements) THEN  -- only then: opening the partitions of message costs as much as a settle
+        v_kinds := ARRAY(SELECT CASE WHEN u.settlement = 'park' THEN (SELECT m.kind FROM message m WHERE m.id = u.id) END
+                           FROM unnest(p_ids, p_settlements) WITH ORDINALITY AS u(id, settlement, n) ORDER BY u.n);
+    END IF;
     WITH input AS MATERIALIZED (
         SELECT * FROM unnest(p_ids, p_attempts, p_settlements, p_closed, p_answers, p_codes, p_texts, p_references,
                              p_results, p_latencies, p_spent, p_lookups, p_delays, p_doubts, p_down, p_stages,
                              p_destinations, p_park_reasons, p_exhausted, p_halts, p_stacks, p_contexts, p_kept_answers,
-                             p_policy_versions)
+                             p_policy_versions, v_kinds)
              AS i(id, attempt, settlement, closed, answer, code, text, reference, result, latency_ms, spent, lookups,
                   delay_seconds, doubt, down, next_stage, next_destination, park_reason, exhausted, halts, stack, context,
-                  kept_answer, policy_version)
+                  kept_answer, policy_version, message_kind)
          ORDER BY i.id
     ), fenced AS MATERIALIZED (
         SELECT i.attempt AS fence, i.settlement, i.closed, i.answer, i.code, i.text, i.reference, i.result, i.latency_ms,
                i.spent, i.lookups, i.delay_seconds, i.down, i.next_stage, i.next_destination, i.park_reason, i.exhausted,
-               i.halts, i.stack, i.context, i.kept_answer, i.policy_version, l.id, l.claimed_at, l.due_at,
+               i.halts, i.stack, i.context, i.kept_answer, i.policy_version, i.message_kind, l.id, l.claimed_at, l.due_at,
                l.worker, l.lane, l.sequence, l.crashes, l.version, l.level, l.tenant, l.destination, l.stage, l.expires_at,
                l.down_since, l.first_failed_at, l.cancel_requested, l.kept_answer AS answer_before,
                CASE i.doubt WHEN 'none' THEN NULL WHEN 'keep' THEN coalesce(l.in_doubt_since, v_now) ELSE v_now END
@@ -101,11 +107,18 @@ BEGIN
     ), parked AS (
         INSERT INTO parked (id, reason, parked_at, first_failed_at, last_failed_at, tenant, destination, stage, version,
                             level, lane, sequence, attempt, spent, lookups, crashes, error_class, exhausted, halts,
-                            in_doubt_since, expires_at, policy_version, last_text, last_stack, context, kept_answer)
+                            in_doubt_since, expires_at, policy_version, last_text, last_stack, context, kept_answer,
+                            failure_group)
         SELECT j.id, j.park_reason, v_now, coalesce(j.first_failed_at, v_now), v_now, j.tenant, j.destination, j.stage,
                j.version, j.level, j.lane, j.sequence, j.fence, j.spent, j.lookups, j.crashes, j.code, j.exhausted, j.halts,
                j.in_doubt_since, j.expires_at, j.policy_version, j.text, j.stack, coalesce(j.context, '{}')::json,
-               coalesce(j.kept_answer::json, j.answer_before)
+               coalesce(j.kept_answer::json, j.answer_before),
+               redrive.failure_fingerprint(j.destination, j.message_kind, j.code, j.text)
+          FROM judged j WHERE j.settlement = 'park'
+    ), tallied AS (
+        INSERT INTO failure_tally (fingerprint, at, destination, kind, error_class, sample_text)
+        SELECT redrive.failure_fingerprint(j.destination, j.message_kind, j.code, j.text), v_now, j.destination,
+               coalesce(j.message_kind, ''), j.code, left(j.text, 200)
           FROM judged j WHERE j.settlement = 'park'
     ), unseen AS (
         -- In the caller's own transaction (complete) a look may be as old as its first statement: then a token in any case.

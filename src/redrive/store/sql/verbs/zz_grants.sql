@@ -33,24 +33,24 @@ GRANT EXECUTE ON FUNCTION
     redrive.register_1, redrive.heartbeat_1, redrive.deregister_1, redrive.forget_relays_1, redrive.begin_duty_1,
     redrive.end_duty_1, redrive.make_partitions_1, redrive.retire_1, redrive.pause_1, redrive.is_leased_1,
     redrive.ranges_1, redrive.mend_lanes_1, redrive.doze_1, redrive.low_water_1, redrive.open_breaker_1, redrive.close_breaker_1,
-    redrive.pause_until_1
+    redrive.pause_until_1, redrive.fold_failures_1
     TO redrive_relay;
 -- Before it starts, a relay looks whether the schema fits its version.
 GRANT SELECT ON redrive.schema_version TO redrive_relay;
 GRANT EXECUTE ON FUNCTION
     redrive.cancel_1, redrive.requeue_1, redrive.confirm_1, redrive.deny_1, redrive.repair_1, redrive.discard_1,
-    redrive.pause_1, redrive.resume_1, redrive.skip_1, redrive.half_open_1
+    redrive.pause_1, redrive.resume_1, redrive.skip_1, redrive.half_open_1, redrive.mark_group_1
     TO redrive_operator;
 
 -- Readers. The payload is in no grant: reading it is a permission of its own.
 GRANT EXECUTE ON FUNCTION redrive.state_of, redrive.is_paused, redrive.is_open, redrive.breaker_state,
-    redrive.earlier_attempts, redrive.action_hash, redrive.open_lanes, redrive.lane_head, redrive.gone_out_after
+    redrive.earlier_attempts, redrive.action_hash, redrive.open_lanes, redrive.lane_head, redrive.gone_out_after, redrive.group_status
     TO redrive_viewer, redrive_operator, redrive_auditor;
 GRANT SELECT (id, created_at, expires_at, lane, sequence, level, tenant, destination, kind, key, order_by, source_id,
               content_type)
     ON redrive.message TO redrive_viewer, redrive_operator, redrive_auditor;
 GRANT SELECT ON redrive.attempt, redrive.pending, redrive.lease, redrive.parked, redrive.destination, redrive.relay,
-    redrive.duty, redrive.failure_group, redrive.late_answer, redrive.schema_version, redrive.partition_range,
+    redrive.duty, redrive.failure_group, redrive.failure_tally, redrive.late_answer, redrive.schema_version, redrive.partition_range,
     redrive.messages, redrive.history, redrive.conservation, redrive.stream, redrive.lane_wake
     TO redrive_viewer, redrive_operator, redrive_auditor;
 GRANT SELECT ON redrive.operator_action TO redrive_operator, redrive_auditor;

@@ -1,0 +1,85 @@
+"""`redrive audit`: what people did, and whether that record is as it was written."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import click
+from rich.text import Text
+
+from redrive.operate.cli import output
+from redrive.operate.cli.context import Call, example, store_command
+from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.output import Column
+from redrive.operate.desk import audit
+from redrive.operate.desk.audit import Head, Verified
+from redrive.store.postgres import PostgresStore
+from redrive.store.read_models import LIMIT_MAX, AuditEntry
+
+_COLUMNS: Final = (
+    Column("#", "right"),
+    Column("at (UTC)"),
+    Column("actor", grow=True),
+    Column("act"),
+    Column("subject", grow=True),
+    Column("reason", grow=True),
+    Column("before → after", fold=True),
+)
+
+
+@click.group()
+def command() -> None:
+    """Every act of a person: who, when, why, what was before and after. Nobody can change it unseen."""
+
+
+@command.command("list", epilog=example("redrive audit list", "redrive audit list --subject erp --json"))
+@click.option("--subject", help="Only of this message, destination, `group ID` or `replay ID`.")
+@click.option("--before", type=click.IntRange(1), help="Go on behind this number; each page says with which.")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
+@store_command
+async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
+    """What was done, latest first."""
+    page = await audit.list_audit(store, **wanted)
+    if call.json:
+        output.document("audit", {"items": page.rows, "next": page.next})
+        return
+    if page.rows:
+        output.show(output.table(_COLUMNS, [_row(entry) for entry in page.rows]))
+    else:
+        output.note("Nobody has done anything" + (" to that." if wanted["subject"] else " yet."))
+    if page.next:
+        output.note(f"More: the same with --before {page.next}")
+
+
+def _row(entry: AuditEntry) -> tuple[object, ...]:
+    change = " → ".join(json.dumps(one, ensure_ascii=False) for one in (entry.before, entry.after) if one is not None)
+    return entry.id, output.short_moment(entry.at), entry.actor, entry.act, entry.subject, entry.reason, change
+
+
+@command.command("verify", epilog=example("redrive audit verify", "redrive audit verify --head 812:9c0f…"))
+@click.option("--head", "noted", metavar="NUMBER:HASH", help="A head that was noted earlier; it has to be there still.")
+@store_command
+async def verify(call: Call, store: PostgresStore, noted: str | None) -> None:
+    """Compute every hash again. Exit code 6 where the record was changed.
+
+    A row that was changed, taken away or put in another place is found. That the last rows were cut off, or all of it
+    was written anew, shows only against a head that was noted outside this database: keep what this prints.
+    """
+    verified = await audit.verify(store, noted=Head.parse(noted) if noted else None)
+    _report(call, verified)
+    if not verified.intact:
+        raise click.exceptions.Exit(Exit.FINDINGS)
+
+
+def _report(call: Call, verified: Verified) -> None:
+    head = verified.head and str(verified.head)
+    if call.json:
+        values = {"intact": verified.intact, "checked": verified.checked, "head": head, "faults": verified.faults}
+        output.document("audit_verified", values)
+        return
+    for fault in verified.faults:
+        output.show(Text(f"{fault.what}", style="bold red"))
+    output.show(Text(f"{verified.checked:,} acts, {'as they were written' if verified.intact else 'BROKEN'}."))
+    if head:
+        output.show(Text(f"head {head}"))

@@ -1,0 +1,87 @@
+"""Whether the audit is as it was written: every row hashes to what it says, and follows the one before.
+
+A changed row, a deleted row and two that changed places break the chain. What no chain can show by itself is that its
+end was cut off, or that all of it was written anew: for that, note the head from time to time outside the database, and
+let `verify` look for it. SQL: verbs/audit.sql, reads/audit_chain.sql.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from redrive.errors import InvalidValue
+from redrive.store.desk_reads import audit_chain
+from redrive.store.postgres import PostgresStore
+from redrive.store.read_models import ChainLink
+from redrive.store.reads import list_audit
+
+__all__ = ["Head", "Verified", "list_audit", "verify"]
+
+FAULTS_MAX: Final = 100  # that are reported; one is enough to know
+
+
+class Head(NamedTuple):
+    """The last act of a chain: its number and its hash."""
+
+    id: int
+    hash: bytes
+
+    def __str__(self) -> str:
+        return f"{self.id}:{self.hash.hex()}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """As `str` gives it."""
+        number, _, digest = text.partition(":")
+        try:
+            return cls(int(number), bytes.fromhex(digest))
+        except ValueError:
+            raise InvalidValue(f"{text!r} is no head of an audit; `redrive audit verify` prints one.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """id: where the chain is broken. what: a sentence."""
+
+    id: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """checked: how many acts there are. head: the last one, None where there is none."""
+
+    checked: int
+    head: Head | None
+    faults: tuple[Fault, ...]
+
+    @property
+    def intact(self) -> bool:
+        return not self.faults
+
+
+async def verify(store: PostgresStore, *, noted: Head | None = None) -> Verified:
+    """Walk the whole chain. noted: a head from earlier, which has to be in it."""
+    checked, head, faults = 0, Head(0, b""), list[Fault]()
+    seen_noted = noted is None
+    async with aclosing(audit_chain(store)) as chain:
+        async for link in chain:
+            checked += 1
+            faults += list(_faults(link, head))[: FAULTS_MAX - len(faults)]
+            head = Head(link.id, link.hash)
+            seen_noted = seen_noted or head == noted
+    if not seen_noted and noted is not None:
+        faults.append(Fault(noted.id, f"act {noted.id} is not there with the hash that was noted"))
+    return Verified(checked, head if checked else None, tuple(faults))
+
+
+def _faults(link: ChainLink, before: Head) -> Iterator[Fault]:
+    if link.id != before.id + 1:
+        yield Fault(before.id + 1, f"act {before.id + 1} is missing")
+    elif link.previous_hash != before.hash:
+        yield Fault(link.id, f"act {link.id} does not follow act {before.id} as it is now")
+    if link.hash != link.computed:
+        yield Fault(link.id, f"act {link.id} is not what was written")

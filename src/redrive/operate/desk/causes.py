@@ -1,0 +1,58 @@
+"""From an error class to its likely cause and what to do first. A rule table; the first that fits decides.
+
+A hint for triage, never a decision: a person says what the cause was. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+RUNBOOK: Final = "docs/how-to/work-through-failures.md"
+
+
+class Cause(StrEnum):
+    """Why something failed, as far as it matters for what has to happen before it is sent again."""
+
+    TRANSIENT = "transient"
+    DATA = "data"
+    AUTH_CONFIG = "auth_config"
+    CODE_DEFECT = "code_defect"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """cause: the likely one. first: what to do first, in one sentence. runbook: where it is described."""
+
+    cause: Cause
+    first: str
+
+    @property
+    def runbook(self) -> str:
+        return f"{RUNBOOK}#{self.cause.replace('_', '-')}"
+
+
+_RULES: Final[tuple[tuple[re.Pattern[str], Advice], ...]] = tuple(
+    (re.compile(pattern), Advice(cause, first))
+    for pattern, cause, first in (
+        (r"UNCLASSIFIED|CRASHED|KEPT_ANSWER_INVALID|REQUEST_FAILED", Cause.CODE_DEFECT,
+         "Read where it failed last; fix the handler and deploy it."),
+        (r"RECORD_.*", Cause.CODE_DEFECT, "Fix `record` (a column, a grant, a bug), then repair; nothing is sent."),
+        (r"HTTP_40[137]|.*(?:AUTH|FORBIDDEN|DENIED|CREDENTIAL|PERMISSION|TLS|CERTIFICATE).*", Cause.AUTH_CONFIG,
+         "Check credentials, permissions and the address of the destination."),
+        (r"EGRESS_.*|.*(?:DNS|NAME_NOT_RESOLVED|ADDRESS).*|HTTP_3\d\d", Cause.AUTH_CONFIG,
+         "Check the address of the destination; nothing was sent."),
+        (r"HTTP_4(?:08|23|25|29)|HTTP_5\d\d|.*(?:TIMEOUT|CONNECT|UNREACHABLE|RESET|RATE|LOCK|BUSY).*", Cause.TRANSIENT,
+         "See whether the destination is up again and has room."),
+        (r"HTTP_4\d\d|.*(?:SCHEMA|INVALID|VALIDAT|PAYLOAD|NOT_FOUND|MISSING|FORMAT|DUPLICATE|CONFLICT).*", Cause.DATA,
+         "Look at the payload: correct it, or what it refers to."),
+    )
+)  # fmt: skip
+_OTHERWISE: Final = Advice(Cause.CODE_DEFECT, "Read the text and the place in the code; no rule knows this class.")
+
+
+def likely_cause(error_class: str) -> Advice:
+    """The advice of the first rule that fits the whole error class."""
+    return next((advice for pattern, advice in _RULES if pattern.fullmatch(error_class)), _OTHERWISE)

@@ -1,0 +1,82 @@
+"""Failure groups: five thousand failures of one cause are one thing to look into.
+
+A group is found by any beginning of its id that is nobody else's. What a person says of it (resolve, snooze, ignore,
+assign, note) is audited, and changes nothing about the messages. SQL: verbs/groups.sql, reads/groups.sql.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Literal, get_args
+
+from redrive.errors import InvalidValue, NotFound
+from redrive.operate.desk.causes import Advice, likely_cause
+from redrive.store.desk import mark_group
+from redrive.store.desk_reads import list_groups
+from redrive.store.postgres import PostgresStore
+from redrive.store.read_models import GroupFilter, GroupStatus, GroupView
+
+__all__ = ["NEEDS_SOMEBODY", "Mark", "Marking", "find_group", "list_groups", "mark", "show_group"]
+
+Mark = Literal["resolve", "reopen", "snooze", "ignore", "assign", "note"]
+
+NEEDS_SOMEBODY: Final = (GroupStatus.OPEN, GroupStatus.REGRESSED)
+PREFIX_MIN: Final = 4  # characters
+SNOOZE_MAX: Final = timedelta(days=90)
+VALUE_MAX: Final = 500  # characters of an owner or a note
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marking:
+    """What is said of a group, by whom and why. value: the owner or the note. snooze: for how long."""
+
+    mark: Mark
+    actor: str
+    reason: str
+    value: str | None = None
+    snooze: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if self.mark not in get_args(Mark):
+            raise InvalidValue(f"mark is {self.mark!r}; it must be one of {', '.join(get_args(Mark))}.")
+        if self.mark == "snooze" and not (self.snooze and timedelta(0) < self.snooze <= SNOOZE_MAX):
+            raise InvalidValue(f"A snooze lasts {self.snooze}; it must be above 0 and at most {SNOOZE_MAX.days} days.")
+        if self.value is not None and not 0 < len(self.value) <= VALUE_MAX:
+            raise InvalidValue(f"It has {len(self.value)} characters; it must have 1 to {VALUE_MAX}.")
+
+
+async def find_group(store: PostgresStore, prefix: str, *, now: datetime | None = None) -> GroupView:
+    """The one group whose id begins so."""
+    wanted = prefix.strip().lower()
+    if len(wanted) < PREFIX_MIN or not set(wanted) <= set("0123456789abcdef"):
+        raise InvalidValue(f"{prefix!r} is no group; it is at least {PREFIX_MIN} hexadecimal digits of its id.")
+    found = (await list_groups(store, GroupFilter(prefix=wanted, limit=2), now=now)).rows
+    if not found:
+        raise NotFound(f"There is no failure group {wanted}.", next="redrive groups list --all")
+    if len(found) > 1:
+        raise InvalidValue(f"Several failure groups begin with {wanted}; give more of the id.")
+    return found[0]
+
+
+async def show_group(store: PostgresStore, prefix: str, *, now: datetime | None = None) -> tuple[GroupView, Advice]:
+    """The group, and what its error class hints at."""
+    group = await find_group(store, prefix, now=now)
+    return group, likely_cause(group.error_class)
+
+
+async def mark(store: PostgresStore, prefix: str, marking: Marking, *, now: datetime | None = None) -> GroupView:
+    """Say it, and return the group as it is then."""
+    group = await find_group(store, prefix, now=now)
+    moment = now or await store.now()
+    await mark_group(
+        store,
+        group.fingerprint,
+        marking.mark,
+        actor=marking.actor,
+        reason=marking.reason,
+        value=marking.value,
+        until=moment + marking.snooze if marking.snooze else None,
+        now=now,
+    )
+    return await find_group(store, group.id, now=now)

@@ -1,0 +1,53 @@
+"""What the desk reads: failure groups, and the chain of operators' acts. The SQL of a read is `sql/reads/<name>.sql`.
+
+Every call is one snapshot (`snapshots`). Called by `redrive.operate.desk`; writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from datetime import datetime
+from typing import Final
+
+from redrive.store import read_models as models
+from redrive.store.postgres import PostgresStore
+from redrive.store.read_models import ChainLink, GroupFilter, GroupPosition, GroupStatus, GroupView, Page
+from redrive.store.reads import END_OF_TIME
+from redrive.store.snapshots import check_limit, moment_of, snapshot
+
+CHAIN_WINDOW: Final = 5000  # links that are read at once
+_END_OF_FINGERPRINTS: Final = b"\xff" * 17
+
+
+async def list_groups(
+    store: PostgresStore, wanted: GroupFilter, *, now: datetime | None = None
+) -> Page[GroupView, GroupPosition]:
+    """Failure groups, latest failure first."""
+    check_limit(wanted.limit)
+    before = wanted.before or GroupPosition(END_OF_TIME, _END_OF_FINGERPRINTS)
+    async with snapshot(store) as ask:
+        at = now or await moment_of(ask)
+        rows = await ask(
+            "groups",
+            statuses=None if wanted.statuses is None else [status.value for status in wanted.statuses],
+            destination=wanted.destination,
+            prefix=wanted.prefix,
+            before_at=before.last_seen_at,
+            before=before.fingerprint,
+            limit=wanted.limit,
+            most=models.GROUP_WAITING_MAX,
+            now=at,
+        )
+    groups = [GroupView(**{**row, "status": GroupStatus(row["status"])}) for row in rows]
+    full = len(groups) == wanted.limit
+    return Page(groups, at, next=GroupPosition(groups[-1].last_seen_at, groups[-1].fingerprint) if full else None)
+
+
+async def audit_chain(store: PostgresStore) -> AsyncGenerator[ChainLink, None]:
+    """Every act, the first one first, as one snapshot has them."""
+    after = -(2**62)  # a row that was put before the first one must not be passed over
+    async with snapshot(store) as ask:
+        while rows := await ask("audit_chain", after=after, limit=CHAIN_WINDOW):
+            for row in rows:
+                yield ChainLink(**row)
+            after = rows[-1]["id"]
