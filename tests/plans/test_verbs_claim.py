@@ -81,7 +81,7 @@ def test_without_limits_a_claim_reads_nothing_about_them_and_locks_no_destinatio
         assert _claim(connection, "pager") == ROOM
     _assert_only_what_was_taken(seen, ROOM)
     assert not seen.of("destination", seen.scanned)
-    assert seen.entries.get("destination_limited", 0) == 0
+    assert seen.entries.get("destination_watched", 0) == 0
     assert not any(name.startswith(("allowance", "lease_counted")) for name in seen.scans)
 
 

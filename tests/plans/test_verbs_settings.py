@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -47,6 +48,14 @@ SELECT p.proname, p.proconfig, p.prosrc FROM pg_proc p JOIN pg_language l ON l.o
  WHERE p.pronamespace = 'redrive'::regnamespace AND l.lanname = 'plpgsql'
 """
 
+_GRANTED = """
+SELECT p.proname FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+ WHERE p.pronamespace = 'redrive'::regnamespace AND a.grantee <> p.proowner
+"""
+_TABLE: Final = re.compile(
+    r"\b(?:FROM|JOIN|INTO|UPDATE)\s+(?:pending|lease|lane|lane_wake|message|attempt|parked|destination)\b"
+)
+
 
 def _lacking(functions: dict[str, tuple[frozenset[str], str]], name: str) -> frozenset[str]:
     """Settings that do not hold in it: neither its own, nor those of all who call it."""
@@ -55,6 +64,22 @@ def _lacking(functions: dict[str, tuple[frozenset[str], str]], name: str) -> fro
     if name.rpartition("_")[2].isdigit() or not callers:
         return SETTINGS - own
     return frozenset[str]().union(*(_lacking(functions, caller) for caller in callers)) - own
+
+
+def test_whatever_a_verb_calls_finds_its_names_in_our_schema(database: str) -> None:
+    """Only verbs say where to look: each setting takes a call longer. What they call is never called by others."""
+    with psycopg.connect(database) as connection:
+        rows = connection.execute(_FUNCTIONS).fetchall()
+        granted = connection.execute(_GRANTED).fetchall()
+    unqualified = {name for name, _, body in rows if _TABLE.search(body)}
+    with_path = {
+        name for name, config, _ in rows if any(one.startswith("search_path=redrive, pg_temp") for one in config or ())
+    }
+    called = {
+        name for name, _, _ in rows if any(f"redrive.{name}(" in body for other, _, body in rows if other != name)
+    }
+    assert unqualified - with_path <= called
+    assert not (unqualified - with_path) & {name for (name,) in granted}
 
 
 def test_whatever_a_verb_reads_is_planned_once_by_index_and_never_compiled(database: str) -> None:
@@ -85,7 +110,7 @@ SELECT count(*) FROM redrive.settle_1(
 """
 _RENEW = "SELECT count(*) FROM redrive.renew_1(%(worker)s, %(ids)s, array_fill(1, ARRAY[%(size)s]), 60)"
 BATCHES: Final = {
-    "claim_1": (_CLAIM, "unnest(p_destinations, p_levels, p_rooms, p_since)"),
+    "claim_1": (_CLAIM, "SELECT array_agg(due.place)"),
     "settle_delivered_1": (
         _DELIVER,
         "unnest(p_ids, p_attempts, p_latencies, p_references, p_policy_versions, p_hand_over)",

@@ -36,7 +36,7 @@ class OneSession:
         self._turn = asyncio.Lock()
 
     @asynccontextmanager
-    async def session(self) -> AsyncIterator[Any]:
+    async def session(self, _statement: str) -> AsyncIterator[Any]:
         async with self._turn, self._conn.transaction():
             yield self._conn
 

@@ -65,16 +65,19 @@ class PostgresStore:
         await self._sessions.close()
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
-        """A connection in autocommit mode. Whatever a retry can mend is raised as `TransientFailure`."""
+    async def connection(self, statement: str = "") -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection in autocommit mode, best one that has run this statement before.
+
+        Whatever a retry can mend is raised as `TransientFailure`.
+        """
         try:
-            async with asyncio.timeout(self._timeout_seconds), self._sessions.session() as conn:
+            async with asyncio.timeout(self._timeout_seconds), self._sessions.session(statement) as conn:
                 yield conn
         except _TRANSIENT as error:
             raise TransientFailure(redact.error_type(error)) from error
 
     async def rows(self, query: LiteralString, values: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
-        async with self.connection() as conn, conn.cursor(binary=True) as cursor:
+        async with self.connection(query) as conn, conn.cursor(binary=True) as cursor:
             await cursor.execute(query, values)
             return await cursor.fetchall()
 
@@ -89,7 +92,7 @@ class PostgresStore:
         destinations, levels, amounts, since = wire.columns(rooms, 4)
         rows = await self.rows(
             "SELECT * FROM redrive.claim_1(%s, %s::text[], %s::smallint[], %s::integer[], %s, %s::timestamptz[], %s)",
-            [worker, destinations, levels, amounts, lease_seconds, wire.or_none(since), now],
+            [worker, destinations, levels, amounts, lease_seconds, since, now],
         )
         return wire.claimed(rows, lease_seconds, alone=False)
 
@@ -99,7 +102,7 @@ class PostgresStore:
         destinations, levels, since = wire.columns([(*place, since) for place, since in places], 3)
         rows = await self.rows(
             "SELECT * FROM redrive.low_water_1(%s::text[], %s::smallint[], %s::timestamptz[], %s)",
-            [destinations, levels, wire.or_none(since), now],
+            [destinations, levels, since, now],
         )
         return [LowWaterMark(Place(name, level), since, walked) for name, level, since, walked in rows]
 
@@ -113,7 +116,7 @@ class PostgresStore:
     ) -> Claimed:
         rows = await self.rows(
             "SELECT * FROM redrive.claim_suspect_1(%s, %s::text[], %s, %s)",
-            [worker, list(destinations), lease_seconds, now],
+            [worker, wire.array(destinations), lease_seconds, now],
         )
         return wire.claimed(rows, lease_seconds, alone=True)
 
@@ -141,7 +144,7 @@ class PostgresStore:
         now: datetime | None = None,
     ) -> Settled:
         rows: list[Any] = []
-        async with self.connection() as conn, conn.transaction(), conn.cursor(binary=True) as cursor:
+        async with self.connection("settle_one") as conn, conn.transaction(), conn.cursor(binary=True) as cursor:
             on_step("fence")
             await cursor.execute("SELECT redrive.fence_1(%s, %s)", list(outcome.attempt.fence))
             held = await cursor.fetchone()
@@ -346,7 +349,9 @@ class PostgresStore:
     async def doze(
         self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: datetime | None = None
     ) -> None:
-        await self.rows("SELECT redrive.doze_1(%s, %s::text[], %s, %s)", [worker, list(destinations), seconds, now])
+        await self.rows(
+            "SELECT redrive.doze_1(%s, %s::text[], %s, %s)", [worker, wire.array(destinations), seconds, now]
+        )
 
     async def probe(self, worker: WorkerId) -> None:
         await self.rows("SELECT pg_notify(%s, %s)", [PROBE_CHANNEL, str(worker)])
@@ -364,7 +369,7 @@ class PostgresStore:
         await self.rows("SELECT redrive.end_duty_1(%s, %s, %s, %s)", [name, worker, result, now])
 
     async def has_suspect(self, destinations: Sequence[str], *, now: datetime | None = None) -> bool:
-        return bool(await self._value("SELECT redrive.has_suspect_1(%s::text[], %s)", [list(destinations), now]))
+        return bool(await self._value("SELECT redrive.has_suspect_1(%s::text[], %s)", [wire.array(destinations), now]))
 
     async def vacuum(self) -> str:
         looks = await self.rows(vacuum.LOOK, [vacuum.IN_VAIN_SECONDS, vacuum.OLD_SECONDS, vacuum.OLD_TRANSACTIONS])

@@ -7,9 +7,10 @@ Pure; the order of columns and parameters is that of `tables/002_pre_claimed.sql
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, LiteralString
+from operator import attrgetter
+from typing import Any, Final, LiteralString
 from uuid import UUID
 
 from redrive import answers, redact
@@ -20,8 +21,8 @@ from redrive.ports import Claimed, HandOver, Outcome, Settled
 REFERENCE_MAX = 500
 
 SETTLE_DELIVERED: LiteralString = (
-    "SELECT * FROM redrive.settle_delivered_1(%s, %b::uuid[], %b::integer[], %b::integer[], %s::text[], %b::text[],"
-    " %b::boolean[], %s, %s)"
+    "SELECT * FROM redrive.settle_delivered_1(%s, %s::uuid[], %s::integer[], %s::integer[], %s::text[], %s::text[],"
+    " %s::boolean[], %s, %s)"
 )
 SETTLE: LiteralString = (
     "SELECT * FROM redrive.settle_1(%s, %s, %s::uuid[], %s::integer[], %s::text[], %s::text[], %s::text[], %s::text[],"
@@ -31,9 +32,45 @@ SETTLE: LiteralString = (
 )
 
 
-def columns(rows: Iterable[Sequence[Any]], width: int) -> list[list[Any]]:
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    return columns or [[] for _ in range(width)]
+def columns(rows: Iterable[Sequence[Any]], width: int) -> list[str | None]:
+    """The arrays of a verb that takes as many rows as it is given."""
+    return [array(column) for column in zip(*rows, strict=True)] or ["{}"] * width
+
+
+def array(values: Iterable[Any]) -> str | None:
+    """As PostgreSQL writes it: for a few values ten times as fast as handing the driver a list.
+
+    An array of nothing but NULL need not be sent: a shorter one is filled up with NULL.
+    """
+    written = [_WRITTEN[type(value)](value) for value in values]
+    if written.count("NULL") == len(written) > 0:
+        return None
+    return "{" + ",".join(written) + "}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", r"\\").replace('"', r"\"") + '"'
+
+
+class _Written(dict[type, Callable[[Any], str]]):
+    """How a value of each type is written; one of a derived type (a name out of an Enum) like those of its base."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], str]:
+        self[kind] = next(self[base] for base in kind.__mro__[1:] if base in self)
+        return self[kind]
+
+
+_WRITTEN: Final = _Written(
+    {
+        type(None): lambda _: "NULL",
+        bool: str,
+        int: int.__repr__,
+        float: float.__repr__,
+        str: _quoted,
+        UUID: attrgetter("hex"),
+        datetime: lambda moment: _quoted(moment.isoformat()),
+    }
+)
 
 
 def claimed(rows: Sequence[Any], lease_seconds: float, *, alone: bool) -> Claimed:
@@ -110,20 +147,15 @@ def delivered_values(
 ) -> list[Any]:
     return [
         worker,
-        [o.attempt.id for o in outcomes],
-        [o.attempt.number for o in outcomes],
-        [o.latency_ms for o in outcomes],
-        or_none([_reference(o) for o in outcomes]),
-        _or_one([o.policy_version for o in outcomes]),
-        hand_over and [o.attempt.id in hand_over.ids for o in outcomes],
+        array(o.attempt.id for o in outcomes),
+        array(o.attempt.number for o in outcomes),
+        array(o.latency_ms for o in outcomes),
+        array(_reference(o) for o in outcomes),
+        array(_or_one([o.policy_version for o in outcomes])),
+        hand_over and array(o.attempt.id in hand_over.ids for o in outcomes),
         hand_over and hand_over.lease_seconds,
         now,
     ]
-
-
-def or_none(values: list[Any]) -> list[Any] | None:
-    """An array of nothing but NULL need not be sent: a shorter one is filled up with NULL."""
-    return values if any(value is not None for value in values) else None
 
 
 def _or_one(values: list[Any]) -> list[Any]:

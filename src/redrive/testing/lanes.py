@@ -2,7 +2,7 @@
 
 The model runs one verb at a time, so nobody can be forgotten: it looks at every lane whenever it is asked. What tokens
 decide in PostgreSQL beyond that is whose turn it is, and that follows from when a lane was released last.
-The SQL beside it: `free_heads` and `next_heads` in verbs/lanes.sql, `open_rooms` in verbs/claim.sql.
+The SQL beside it: `free_heads` and `next_heads` in verbs/lanes.sql, `lane_shares` in verbs/claim.sql.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ END
 $body$;
 
 CREATE OR REPLACE FUNCTION redrive.lock_lanes(p_lanes bigint[]) RETURNS void
-LANGUAGE plpgsql SET search_path = redrive, pg_temp
+LANGUAGE plpgsql
 AS $body$
 BEGIN
     PERFORM 1 FROM lane x WHERE x.id = ANY (p_lanes) ORDER BY x.id FOR UPDATE;
@@ -26,7 +26,7 @@ $body$;
 -- statement. A released lane takes its turn behind those that wait already, so its token is due now, not when its message was.
 -- A head that is not due yet has one token and no more, however often it is looked at.
 CREATE OR REPLACE FUNCTION redrive.wake_lanes(p_lanes bigint[], p_now timestamptz) RETURNS void
-LANGUAGE plpgsql SET search_path = redrive, pg_temp
+LANGUAGE plpgsql
 AS $body$
 BEGIN
     INSERT INTO lane_wake (destination, level, due_at, lane)
@@ -45,7 +45,7 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.free_heads(p_lanes bigint[])
 RETURNS TABLE (place tid, lane bigint, destination text, level smallint, due_at timestamptz, ends_at timestamptz,
                suspect boolean)
-LANGUAGE plpgsql STABLE ROWS 10 SET search_path = redrive, pg_temp
+LANGUAGE plpgsql STABLE ROWS 10
 AS $body$
 #variable_conflict use_column
 BEGIN
@@ -71,7 +71,7 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.lane_heads(
     p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_now timestamptz
 ) RETURNS TABLE (place tid, lane bigint, room bigint, ended boolean)
-LANGUAGE plpgsql SET search_path = redrive, pg_temp
+LANGUAGE plpgsql
 AS $body$
 #variable_conflict use_column
 DECLARE
@@ -95,7 +95,7 @@ BEGIN
                  CROSS JOIN LATERAL (
                     SELECT k.ctid AS place
                       FROM lane_wake k
-                     WHERE k.destination = r.destination AND k.level = r.level AND k.due_at BETWEEN r.since AND p_now
+                     WHERE k.destination = r.destination AND k.level = r.level AND k.due_at BETWEEN coalesce(r.since, '-infinity') AND p_now
                      ORDER BY k.due_at, k.lane
                      LIMIT r.room
                        FOR UPDATE SKIP LOCKED) t))
@@ -151,7 +151,7 @@ $body$;
 -- suspect.
 -- The caller has locked the lanes, in an earlier statement.
 CREATE OR REPLACE FUNCTION redrive.next_heads(p_lanes bigint[], p_destinations text[], p_now timestamptz)
-RETURNS tid[] LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
+RETURNS tid[] LANGUAGE plpgsql STABLE
 AS $body$
 DECLARE
     v_open text[] := ARRAY(SELECT d.name FROM (SELECT DISTINCT u.name FROM unnest(p_destinations) AS u(name)) d

@@ -5,9 +5,9 @@
 -- Everything here is called by verbs; nothing is called from outside.
 
 -- limited: those of these destinations that have limits, or a breaker that is not closed; NULL where none has.
--- Relies on: destination_limited.
+-- Relies on: destination_watched.
 CREATE OR REPLACE FUNCTION redrive.limited(p_destinations text[]) RETURNS text[]
-LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
+LANGUAGE plpgsql STABLE
 AS $body$
 BEGIN
     RETURN (SELECT array_agg(d.name) FROM destination d WHERE d.limited AND d.name = ANY (p_destinations));
@@ -22,7 +22,7 @@ CREATE OR REPLACE FUNCTION redrive.rooms_within_limits(
     p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_limited text[],
     p_now timestamptz,
     OUT rooms integer[], OUT held_back text[]
-) LANGUAGE plpgsql SET search_path = redrive, pg_temp
+) LANGUAGE plpgsql
 AS $body$
 DECLARE
     v_due    text[];
@@ -31,7 +31,7 @@ BEGIN
     v_due := ARRAY(
         SELECT DISTINCT r.destination
           FROM unnest(p_destinations, p_levels, p_rooms, p_since) AS r(destination, level, room, since)
-         WHERE r.destination = ANY (p_limited) AND r.room > 0 AND redrive.is_open(r.destination, p_now)
+         WHERE r.destination = ANY (p_limited) AND r.room > 0
            AND redrive.due(r.destination, r.level, 1, r.since, p_now) > 0);
     v_locked := redrive.lock_destinations(v_due);
     WITH asked AS MATERIALIZED (
@@ -72,7 +72,7 @@ END
 $body$;
 
 CREATE OR REPLACE FUNCTION redrive.lock_destinations(p_names text[]) RETURNS text[]
-LANGUAGE plpgsql SET search_path = redrive, pg_temp
+LANGUAGE plpgsql
 AS $body$
 BEGIN
     RETURN ARRAY(SELECT d.name FROM destination d WHERE d.name = ANY (p_names) ORDER BY d.name FOR UPDATE SKIP LOCKED);
@@ -83,7 +83,7 @@ $body$;
 -- Relies on: pending_due, lane_wake_due.
 CREATE OR REPLACE FUNCTION redrive.due(
     p_destination text, p_level smallint, p_bound integer, p_since timestamptz, p_now timestamptz
-) RETURNS integer LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
+) RETURNS integer LANGUAGE plpgsql STABLE
 AS $body$
 BEGIN
     RETURN (SELECT count(*)
@@ -118,7 +118,7 @@ $body$;
 -- flight every second.
 -- Relies on: lease's primary key, lease_counted.
 CREATE OR REPLACE FUNCTION redrive.allowed(d redrive.destination, p_now timestamptz) RETURNS integer
-LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
+LANGUAGE plpgsql STABLE
 AS $body$
 DECLARE
     v_allowed float8 := 1e6;
@@ -151,7 +151,7 @@ $body$;
 -- before the last one and got the lock after it has saved up nothing more; a clock that was set back by more than that begins
 -- anew.
 CREATE OR REPLACE FUNCTION redrive.rate_room(p_destination text, p_rate float8, p_now timestamptz) RETURNS float8
-LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
+LANGUAGE plpgsql STABLE
 AS $body$
 DECLARE
     v_saved float8 := (SELECT a.rate_room + extract(epoch FROM redrive.rate_at(a.rate_at, p_now) - a.rate_at)::float8 * p_rate
@@ -169,7 +169,7 @@ $body$;
 -- charge: what a claim is about to take of limited destinations, which it has locked. What has expired is closed, and costs
 -- nothing. A breaker that lets its probe out is half open from here on; one whose ramp is over is closed. Returns the probes.
 CREATE OR REPLACE FUNCTION redrive.charge(p_rows tid[], p_limited text[], p_now timestamptz) RETURNS uuid[]
-LANGUAGE plpgsql SET search_path = redrive, pg_temp
+LANGUAGE plpgsql
 AS $body$
 DECLARE
     v        record;
@@ -215,7 +215,7 @@ $body$;
 -- with_room: of these destinations those that are not limited, and of the limited ones that are named those that have room for
 -- one more message. Only where their rows are locked can that be believed.
 CREATE OR REPLACE FUNCTION redrive.with_room(p_destinations text[], p_limited text[], p_named text[], p_now timestamptz)
-RETURNS text[] LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
+RETURNS text[] LANGUAGE plpgsql STABLE
 AS $body$
 BEGIN
     RETURN ARRAY(SELECT n.name FROM unnest(p_destinations) AS n(name) WHERE n.name <> ALL (p_limited)

@@ -214,7 +214,7 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.refuse(
     p_worker uuid, p_ids uuid[], p_attempts integer[], p_held uuid[], p_settlements text[], p_answers text[],
     p_codes text[], p_references text[], p_texts text[], p_now timestamptz
-) RETURNS TABLE (id uuid, attempt integer, result text) LANGUAGE plpgsql SET search_path = redrive, pg_temp
+) RETURNS TABLE (id uuid, attempt integer, result text) LANGUAGE plpgsql
 AS $body$
 #variable_conflict use_column
 BEGIN
