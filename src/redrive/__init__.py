@@ -32,23 +32,34 @@ if TYPE_CHECKING:
     from redrive.errors import InvalidValue as InvalidValue
     from redrive.errors import KeyReused as KeyReused
     from redrive.errors import NoOpenTransaction as NoOpenTransaction
+    from redrive.errors import NotFinished as NotFinished
+    from redrive.errors import NotFound as NotFound
+    from redrive.errors import OpenTransaction as OpenTransaction
     from redrive.errors import RedriveError as RedriveError
     from redrive.errors import UsageError as UsageError
     from redrive.message import Attempt as Attempt
+    from redrive.message import CancelAnswer as CancelAnswer
     from redrive.message import HistoryEntry as HistoryEntry
     from redrive.message import MessageId as MessageId
     from redrive.message import NewMessage as NewMessage
     from redrive.message import Priority as Priority
     from redrive.message import Receipt as Receipt
+    from redrive.message import Status as Status
     from redrive.policy import Backoff as Backoff
     from redrive.policy import Breaker as Breaker
     from redrive.policy import Policy as Policy
     from redrive.policy import Settlement as Settlement
+    from redrive.produce import acancel as acancel
     from redrive.produce import aenqueue as aenqueue
     from redrive.produce import aenqueue_many as aenqueue_many
+    from redrive.produce import astatus as astatus
+    from redrive.produce import cancel as cancel
     from redrive.produce import enqueue as enqueue
     from redrive.produce import enqueue_many as enqueue_many
     from redrive.produce import key as key
+    from redrive.produce import status as status
+    from redrive.produce import wait as wait
+    from redrive.produce import wait_async as wait_async
     from redrive.system import System as System
 
 # Public name -> the module that has it; the type checker reads the imports above.
@@ -56,11 +67,11 @@ _HOME = {
     "redrive.answers": "Absent Advance CannotTell Delivered Found Retryable Terminal Unknown",
     "redrive.app": "App Destination Duty",
     "redrive.completion": "acomplete complete",
-    "redrive.errors": "ActRefused ClaimLost InvalidPayload InvalidValue KeyReused NoOpenTransaction RedriveError "
-    "UsageError",
-    "redrive.message": "Attempt HistoryEntry MessageId NewMessage Priority Receipt",
+    "redrive.errors": "ActRefused ClaimLost InvalidPayload InvalidValue KeyReused NoOpenTransaction NotFinished "
+    "NotFound OpenTransaction RedriveError UsageError",
+    "redrive.message": "Attempt CancelAnswer HistoryEntry MessageId NewMessage Priority Receipt Status",
     "redrive.policy": "Backoff Breaker Policy Settlement",
-    "redrive.produce": "aenqueue aenqueue_many enqueue enqueue_many key",
+    "redrive.produce": "acancel aenqueue aenqueue_many astatus cancel enqueue enqueue_many key status wait wait_async",
     "redrive.system": "System",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}

@@ -1,13 +1,16 @@
 """Errors, grouped by who must act.
 
 The caller (`UsageError`, raised at the call, nothing changed), the operator (`OperatorError`, whose message
-names the command that helps), nobody (`ClaimLost`). What a destination says is not an error of ours: see
+names the command that helps), nobody (`ClaimLost`, `NotFinished`). What a destination says is not an error of ours: see
 `redrive.answers`. Every class has a stable `code`; it is the label in logs and the anchor in the docs.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from redrive.message import Status
 
 
 class RedriveError(Exception):
@@ -38,6 +41,12 @@ class NoOpenTransaction(UsageError):
     """The connection is in autocommit mode with no transaction open, so the message could not commit with your data."""
 
     code = "NO_OPEN_TRANSACTION"
+
+
+class OpenTransaction(UsageError):
+    """A transaction is open on the connection that shall wait; what it waits for could never come."""
+
+    code = "OPEN_TRANSACTION"
 
 
 class KeyReused(UsageError):
@@ -100,6 +109,16 @@ class ActRefused(OperatorError):
     """The act does not fit the state which the message is in; nothing was changed."""
 
     code = "ACT_REFUSED"
+
+
+class NotFinished(RedriveError, TimeoutError):
+    """The message is still under way, and the time to wait for it is over. It goes on; `status` is how it stands."""
+
+    code = "NOT_FINISHED"
+
+    def __init__(self, message: str, *, status: Status) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class ClaimLost(RedriveError):

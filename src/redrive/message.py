@@ -133,6 +133,35 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True)
+class Status:
+    """What became of a message, as `status` and `wait` say it.
+
+    state: pending, leased, parked, or how it was closed; just "closed" once its history was retired.
+    park_reason: dead, held or unrecorded; None unless it is parked.
+    attempt: claims so far. in_doubt: an attempt may have had its effect. cancel_requested: no further attempt.
+    due_at: when it is next sent; None unless it is pending. closed_at: None while it is not closed.
+    code: of the last attempt that ended. reference, result: what the destination said at the last attempt.
+    """
+
+    id: MessageId
+    state: str
+    park_reason: str | None = None
+    attempt: int = 0
+    in_doubt: bool = False
+    cancel_requested: bool = False
+    due_at: datetime | None = None
+    closed_at: datetime | None = None
+    code: str | None = None
+    reference: str | None = None
+    result: Any = None
+
+    @property
+    def is_finished(self) -> bool:
+        """Nothing more happens by itself: it is closed, or waits for a person."""
+        return self.state not in (State.PENDING, State.LEASED)
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryEntry:
     """One row of the archive: an attempt that ended, or an act on the message.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Final
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -35,9 +36,11 @@ def pooled() -> Iterator[Pooled]:
         yield Pooled(server.dsn, through, migrated_template(server.dsn))
 
 
-@pytest.fixture(params=["direct", pytest.param("pooled", marks=[pytest.mark.full, pytest.mark.own_server])])
-def database(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A database of the test's own, on the server of the run or behind the pooler."""
+PLACES: Final = ("direct", pytest.param("pooled", marks=[pytest.mark.full, pytest.mark.own_server]))
+
+
+def database_at(request: pytest.FixtureRequest) -> Iterator[str]:
+    """On the server of the run or behind the pooler, whichever the parameter says."""
     if request.param == "direct":
         server, template = request.getfixturevalue("server_dsn"), request.getfixturevalue("template")
     else:
@@ -45,6 +48,12 @@ def database(request: pytest.FixtureRequest) -> Iterator[str]:
         server, template = behind.server, behind.template
     with fresh_database(server, template=template) as dsn:
         yield dsn
+
+
+@pytest.fixture(params=PLACES)
+def database(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database of the test's own."""
+    yield from database_at(request)
 
 
 @pytest.fixture

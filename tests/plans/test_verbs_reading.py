@@ -35,12 +35,13 @@ Archive = tuple[Connection, UUID]
 
 
 @pytest.mark.req("G-05")
-@pytest.mark.parametrize("reading", ["history", "earlier_attempts", "state_of"])
+@pytest.mark.parametrize("reading", ["history", "earlier_attempts", "state_of", "status"])
 def test_the_history_of_a_message_is_read_from_one_partition(archive: Archive, reading: str) -> None:
     connection, id = archive
     queries = {
         "history": "SELECT count(*) FROM redrive.attempt WHERE message_id = %s",
         "earlier_attempts": "SELECT json_array_length(redrive.earlier_attempts(%s))",
+        "status": "SELECT ((redrive.status_1(%s)).state = 'delivered')::integer",
         "state_of": "SELECT (redrive.state_of(%s) = 'delivered')::integer",
     }
     with touched(connection) as seen:

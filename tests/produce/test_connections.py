@@ -12,6 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row, kwargs_row
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
 
 import redrive
 from redrive.errors import InvalidValue, NoOpenTransaction, SchemaError, UnsupportedConnection, UsageError
@@ -248,3 +251,13 @@ def statements_of(database: str, call: Any) -> list[str]:
 )
 def test_a_call_is_one_statement(database: str, call: Any, number: int) -> None:
     assert len(statements_of(database, call)) == number
+
+
+def test_a_wait_on_a_session_keeps_what_the_session_has_loaded(database: str) -> None:
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(database), poolclass=NullPool)
+    with Session(engine, expire_on_commit=False) as session:
+        receipt = redrive.enqueue(session, "mail", 1)
+        redrive.cancel(session, receipt.id)
+        session.commit()
+        assert redrive.wait(session, receipt.id).state == "cancelled"
+        assert not session.in_transaction()  # a rollback of its own would have expired its objects

@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 import redrive
-from redrive.message import NewMessage, Receipt
+from redrive.message import CancelAnswer, NewMessage, Receipt, Status
 from redrive.produce.carry import with_dollars
 
 if not django_settings.configured:
@@ -48,9 +48,14 @@ class Producer(Protocol):
 
     async def enqueue(self, destination: Any, payload: Any, **values: Any) -> Receipt: ...
     async def enqueue_many(self, messages: Iterable[NewMessage]) -> list[Receipt]: ...
+    async def status(self, id: Any = None, **values: Any) -> Status: ...
+    async def cancel(self, id: Any = None, **values: Any) -> CancelAnswer: ...
+    async def wait(self, id: Any = None, **values: Any) -> Status: ...
     async def rows(self, query: str, *values: Any) -> list[Any]: ...
     async def commit(self) -> None: ...
     async def rollback(self) -> None: ...
+    async def end(self) -> None:
+        """Commit, and begin no other transaction before the next statement."""
 
 
 class Synchronous:
@@ -65,6 +70,15 @@ class Synchronous:
     async def enqueue_many(self, messages: Iterable[NewMessage]) -> list[Receipt]:
         return redrive.enqueue_many(self.connection, messages)
 
+    async def status(self, id: Any = None, **values: Any) -> Status:
+        return redrive.status(self.connection, id, **values)
+
+    async def cancel(self, id: Any = None, **values: Any) -> CancelAnswer:
+        return redrive.cancel(self.connection, id, **values)
+
+    async def wait(self, id: Any = None, **values: Any) -> Status:
+        return redrive.wait(self.connection, id, **values)
+
     async def rows(self, query: str, *values: Any) -> list[Any]:
         return self._execute(query, values)
 
@@ -73,6 +87,9 @@ class Synchronous:
 
     async def rollback(self) -> None:
         self.connection.rollback()
+
+    async def end(self) -> None:
+        self.connection.commit()
 
 
 class Asynchronous:
@@ -87,6 +104,15 @@ class Asynchronous:
     async def enqueue_many(self, messages: Iterable[NewMessage]) -> list[Receipt]:
         return await redrive.aenqueue_many(self.connection, messages)
 
+    async def status(self, id: Any = None, **values: Any) -> Status:
+        return await redrive.astatus(self.connection, id, **values)
+
+    async def cancel(self, id: Any = None, **values: Any) -> CancelAnswer:
+        return await redrive.acancel(self.connection, id, **values)
+
+    async def wait(self, id: Any = None, **values: Any) -> Status:
+        return await redrive.wait_async(self.connection, id, **values)
+
     async def rows(self, query: str, *values: Any) -> list[Any]:
         rows: list[Any] = await self._execute(query, values)
         return rows
@@ -97,9 +123,12 @@ class Asynchronous:
     async def rollback(self) -> None:
         await self.connection.rollback()
 
+    async def end(self) -> None:
+        await self.connection.commit()
+
 
 class Asyncpg(Asynchronous):
-    """Its transactions are objects: one is begun after each end, as the others do by themselves."""
+    """Its transactions are objects: one is begun after each commit, as the others do by themselves."""
 
     def __init__(self, dsn: str, connection: Any) -> None:
         super().__init__(dsn, connection, self._fetch)
@@ -116,6 +145,9 @@ class Asyncpg(Asynchronous):
     async def rollback(self) -> None:
         await self._transaction.rollback()
         await self.begin()
+
+    async def end(self) -> None:
+        await self._transaction.commit()
 
     async def _fetch(self, query: str, values: tuple[Any, ...]) -> list[Any]:
         return [tuple(row) for row in await self.connection.fetch(with_dollars(query), *values)]

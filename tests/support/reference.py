@@ -104,7 +104,9 @@ def errors_page() -> Iterator[str]:
         for kind in (kind for kind in kinds if _who_must_act(kind) == who):
             place = f"`{kind.__module__}.{kind.__qualname__}`"
             yield from ("", f"### {kind.code}")
-            yield from paragraph(f"{place}, exit code {int(exit_of(kind('')))}. {reference_api.sentence(kind)}")
+            yield from paragraph(
+                f"{place}, exit code {int(exit_of(kind.__new__(kind)))}. {reference_api.sentence(kind)}"
+            )
 
 
 def _who_must_act(kind: type[errors.RedriveError]) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import redrive
 from redrive import answers
 from redrive.app import App, Destination
-from redrive.message import Attempt, NewMessage, Receipt
+from redrive.message import Attempt, NewMessage, Receipt, Status
 from redrive.policy import Backoff, Breaker, Policy, Rules
 from redrive.transports import network_errors
 from redrive.transports.http import CloudEvents, Egress, HttpTransport
@@ -27,7 +27,17 @@ from tests.support.reference_text import paragraph, table, words
 
 ANSWERS: Final = (answers.Delivered, answers.Advance, answers.Retryable, answers.Terminal, answers.Unknown)
 LOOKUP_ANSWERS: Final = (answers.Found, answers.Absent, answers.CannotTell)
-API: Final = (NewMessage, Receipt, Attempt, Policy, Backoff, Breaker)
+API: Final = (NewMessage, Receipt, Status, Attempt, Policy, Backoff, Breaker)
+FUNCTIONS: Final = (
+    redrive.enqueue,
+    redrive.enqueue_many,
+    redrive.status,
+    redrive.wait,
+    redrive.cancel,
+    redrive.key,
+    redrive.complete,
+    App.duty,
+)
 # Options of a destination that no dataclass explains.
 OPTIONS: Final = {
     "name": "1 to 100 characters; what `enqueue` calls it.",
@@ -106,13 +116,13 @@ def api_page() -> Iterator[str]:
     yield "# Public names"
     yield from paragraph(f"`import redrive` gives {words(redrive.__all__)}.")
     yield from ("", "## Functions", "", "```python")
-    for function in (redrive.enqueue, redrive.enqueue_many, redrive.key, redrive.complete, App.duty):
+    for function in FUNCTIONS:
         yield from _signature(function)
         yield f"    # {(inspect.getdoc(function) or '').splitlines()[0]}"
     yield "```"
     yield from paragraph(
-        """`aenqueue`, `aenqueue_many` and `acomplete` are the same for an asynchronous connection. The parameters of
-        `enqueue` are the fields of `NewMessage`."""
+        """`aenqueue`, `aenqueue_many`, `astatus`, `wait_async`, `acancel` and `acomplete` are the same for an
+        asynchronous connection. The parameters of `enqueue` are the fields of `NewMessage`."""
     )
     yield from ("", "## App.destination")
     yield from paragraph(

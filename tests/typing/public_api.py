@@ -114,3 +114,15 @@ async def afinish(conn: psycopg.AsyncConnection[Any], message: Attempt) -> None:
 
 system = redrive.System(name="shop", destinations=list(app.destinations.values()), duties=list(app.duties.values()))
 app.include(system)
+
+
+def follow(conn: psycopg.Connection[Any], receipt: Receipt) -> None:
+    assert_type(redrive.status(conn, receipt.id), redrive.Status)
+    assert_type(redrive.wait(conn, key="order:1", timeout_seconds=5).result, Any)
+    assert_type(redrive.cancel(conn, str(receipt.id)), redrive.CancelAnswer)
+
+
+async def follow_async(conn: psycopg.AsyncConnection[Any], receipt: Receipt) -> None:
+    assert_type(await redrive.astatus(conn, receipt.id), redrive.Status)
+    assert_type((await redrive.wait_async(conn, receipt.id)).is_finished, bool)
+    assert_type(await redrive.acancel(conn, key="order:1", tenant="acme"), redrive.CancelAnswer)

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from redrive import errors
-from redrive.errors import ClaimLost, OperatorError, RedriveError, UsageError
+from redrive.errors import ClaimLost, NotFinished, OperatorError, RedriveError, UsageError
 
 CLASSES = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, RedriveError)]
 
@@ -20,7 +20,7 @@ def test_every_error_has_a_code_of_its_own() -> None:
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_every_error_says_who_must_act(kind: type[RedriveError]) -> None:
-    groups = [group for group in (UsageError, OperatorError, ClaimLost) if issubclass(kind, group)]
+    groups = [group for group in (UsageError, OperatorError, ClaimLost, NotFinished) if issubclass(kind, group)]
     assert len(groups) == 1 or kind is RedriveError
     assert kind.__doc__
 

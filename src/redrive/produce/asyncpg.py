@@ -6,14 +6,24 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from redrive.produce.carry import acarry, has_rows, refuse_autocommit, reraise, with_dollars
+from redrive.produce.carry import (
+    Within,
+    acarry,
+    has_rows,
+    refuse_autocommit,
+    refuse_open_transaction,
+    reraise,
+    with_dollars,
+)
 from redrive.produce.steps import Rows, Statement, Steps
 
 T = TypeVar("T")
 
 
-async def arun(conn: Any, steps: Steps[T]) -> T:
-    if not conn.is_in_transaction():
+async def arun(conn: Any, steps: Steps[T], within: Within) -> T:
+    if within is Within.NONE and conn.is_in_transaction():
+        refuse_open_transaction()
+    if within is Within.OPEN and not conn.is_in_transaction():
         refuse_autocommit("`async with conn.transaction():`")
 
     async def execute(statement: Statement) -> Rows:

@@ -1,16 +1,29 @@
-"""What every driver does with the steps of an enqueue: run a statement, hand its rows back, until it has a receipt."""
+"""What every driver does with steps: run a statement, hand its rows back, until they have come to an end."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from enum import Enum
 from functools import cache
 from itertools import count
 from typing import NoReturn, TypeVar
 
-from redrive.errors import NoOpenTransaction, UsageError
+from redrive.errors import NoOpenTransaction, OpenTransaction, UsageError
 from redrive.produce.steps import Rows, Statement, Steps, explained
 
 T = TypeVar("T")
+
+
+class Within(Enum):
+    """What steps need of the caller's transaction.
+
+    OPEN: it is open, or opened by the statement: they commit with it. ANY: it is open or not. NONE: it is not, and
+    none is left open by them.
+    """
+
+    OPEN = "open"
+    ANY = "any"
+    NONE = "none"
 
 
 def carry(steps: Steps[T], execute: Callable[[Statement], Rows]) -> T:
@@ -51,9 +64,17 @@ def refuse_autocommit(write: str) -> NoReturn:
     )
 
 
+def refuse_open_transaction() -> NoReturn:
+    raise OpenTransaction(
+        "A transaction is open on this connection. What it enqueued is sent only after its commit, and it may see"
+        " nothing of what others do meanwhile: waiting inside it could have no end. Commit it or roll it back, then"
+        " wait."
+    )
+
+
 def refuse_failed_transaction() -> NoReturn:
     raise UsageError(
-        "The transaction on this connection has failed already and takes no statement; roll it back, then enqueue."
+        "The transaction on this connection has failed already and takes no statement; roll it back, then try again."
     )
 
 

@@ -10,14 +10,22 @@ from typing import Any, TypeVar
 from django.db import Error
 
 from redrive.errors import UnsupportedConnection
-from redrive.produce.carry import carry, has_rows, refuse_autocommit, refuse_failed_transaction, reraise
+from redrive.produce.carry import (
+    Within,
+    carry,
+    has_rows,
+    refuse_autocommit,
+    refuse_failed_transaction,
+    refuse_open_transaction,
+    reraise,
+)
 from redrive.produce.steps import Rows, Statement, Steps
 
 T = TypeVar("T")
 
 
-def run(conn: Any, steps: Steps[T]) -> T:
-    _require_transaction(conn)
+def run(conn: Any, steps: Steps[T], within: Within) -> T:
+    _check_transaction(conn, within)
     with conn.cursor() as cursor:
 
         def execute(statement: Statement) -> Rows:
@@ -31,9 +39,12 @@ def run(conn: Any, steps: Steps[T]) -> T:
             below: Any = error.__cause__
             state = getattr(below, "sqlstate", None) or getattr(below, "pgcode", None)
             reraise(error, sqlstate=state, text=below.diag.message_primary if below else None)
+        finally:
+            if within is Within.NONE and not conn.get_autocommit():
+                conn.rollback()
 
 
-def _require_transaction(conn: Any) -> None:
+def _check_transaction(conn: Any, within: Within) -> None:
     vendor = getattr(conn, "vendor", None)
     if vendor != "postgresql":
         raise UnsupportedConnection(
@@ -42,5 +53,14 @@ def _require_transaction(conn: Any) -> None:
     conn.ensure_connection()
     if conn.in_atomic_block and conn.needs_rollback:
         refuse_failed_transaction()
-    if not conn.in_atomic_block and conn.get_autocommit():
+    if within is Within.NONE and (conn.in_atomic_block or _is_open(conn)):
+        refuse_open_transaction()
+    if within is Within.OPEN and not conn.in_atomic_block and conn.get_autocommit():
         refuse_autocommit("`with transaction.atomic():`")
+
+
+def _is_open(conn: Any) -> bool:
+    """Outside `atomic` and without autocommit only the driver below knows; 0 is idle to libpq."""
+    below = conn.connection
+    status = below.info.transaction_status if hasattr(below, "info") else below.get_transaction_status()
+    return int(status) != 0

@@ -1,8 +1,8 @@
 """Which connections are known, and which module carries statements over them.
 
 Recognised by the names in the class's ancestry, so that no driver is imported here: whoever hands in a connection
-has imported its driver. A driver module has `run(conn, steps)`, or `arun` for asynchronous ones. Called by
-`redrive.produce.call`.
+has imported its driver. A driver module has `run(conn, steps, within)`, or `arun` for asynchronous ones. Called by
+`redrive.produce.call` and `redrive.produce.follow`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from redrive.errors import UnsupportedConnection
+from redrive.produce.carry import Within
 from redrive.produce.steps import Steps
 
 T = TypeVar("T")
@@ -44,14 +45,14 @@ KNOWN: Final = {
 }
 
 
-def run(conn: Any, steps: Steps[T]) -> T:
-    function: Callable[[Any, Steps[T]], T] = _function(type(conn), is_async=False)
-    return function(conn, steps)
+def run(conn: Any, steps: Steps[T], within: Within = Within.OPEN) -> T:
+    function: Callable[[Any, Steps[T], Within], T] = _function(type(conn), is_async=False)
+    return function(conn, steps, within)
 
 
-async def arun(conn: Any, steps: Steps[T]) -> T:
-    function: Callable[[Any, Steps[T]], Awaitable[T]] = _function(type(conn), is_async=True)
-    return await function(conn, steps)
+async def arun(conn: Any, steps: Steps[T], within: Within = Within.OPEN) -> T:
+    function: Callable[[Any, Steps[T], Within], Awaitable[T]] = _function(type(conn), is_async=True)
+    return await function(conn, steps, within)
 
 
 def _function(kind: type, *, is_async: bool) -> Callable[..., Any]:
@@ -59,7 +60,11 @@ def _function(kind: type, *, is_async: bool) -> Callable[..., Any]:
     if name is None:
         raise UnsupportedConnection(_not_known(kind, is_async=is_async))
     if KNOWN[name].is_async != is_async:
-        there = "redrive.enqueue or redrive.enqueue_many" if is_async else "await redrive.aenqueue or aenqueue_many"
+        there = (
+            "redrive.enqueue, status, cancel, wait"
+            if is_async
+            else "await redrive.aenqueue, astatus, acancel, wait_async"
+        )
         raise UnsupportedConnection(f"{name} is for {there}.")
     return cast("Callable[..., Any]", getattr(import_module(KNOWN[name].module), "arun" if is_async else "run"))
 

@@ -5,18 +5,32 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import psycopg2
-from psycopg2.extensions import TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INERROR, connection, cursor
+from psycopg2.extensions import (
+    TRANSACTION_STATUS_IDLE,
+    TRANSACTION_STATUS_INERROR,
+    TRANSACTION_STATUS_INTRANS,
+    connection,
+    cursor,
+)
 
 from redrive.errors import UnsupportedConnection
-from redrive.produce.carry import carry, has_rows, refuse_autocommit, refuse_failed_transaction, reraise
+from redrive.produce.carry import (
+    Within,
+    carry,
+    has_rows,
+    refuse_autocommit,
+    refuse_failed_transaction,
+    refuse_open_transaction,
+    reraise,
+)
 from redrive.produce.steps import Rows, Statement, Steps
 
 T = TypeVar("T")
 
 
-def run(conn: Any, steps: Steps[T]) -> T:
+def run(conn: Any, steps: Steps[T], within: Within) -> T:
     owner: connection = conn.connection if isinstance(conn, cursor) else conn
-    _require_transaction(owner)
+    _check_transaction(owner, within)
     with owner.cursor(cursor_factory=cursor) as own:
 
         def execute(statement: Statement) -> Rows:
@@ -27,9 +41,12 @@ def run(conn: Any, steps: Steps[T]) -> T:
             return carry(steps, execute)
         except psycopg2.Error as error:
             reraise(error, sqlstate=error.pgcode, text=error.diag.message_primary)
+        finally:
+            if within is Within.NONE and not owner.autocommit:
+                owner.rollback()
 
 
-def _require_transaction(owner: connection) -> None:
+def _check_transaction(owner: connection, within: Within) -> None:
     if owner.async_:
         raise UnsupportedConnection(
             "This psycopg2 connection is asynchronous (async_=1): it has no transactions. Hand in a synchronous one."
@@ -37,5 +54,7 @@ def _require_transaction(owner: connection) -> None:
     status = owner.get_transaction_status()
     if status == TRANSACTION_STATUS_INERROR:
         refuse_failed_transaction()
-    if status == TRANSACTION_STATUS_IDLE and owner.autocommit:
+    if within is Within.NONE and status == TRANSACTION_STATUS_INTRANS:
+        refuse_open_transaction()
+    if within is Within.OPEN and status == TRANSACTION_STATUS_IDLE and owner.autocommit:
         refuse_autocommit("`with conn:` after `conn.autocommit = False`")

@@ -15,34 +15,57 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_s
 from sqlalchemy.orm import Session, scoped_session
 
 from redrive.errors import UnsupportedConnection
-from redrive.produce.carry import carry, has_rows, refuse_autocommit, reraise, with_dollars
+from redrive.produce.carry import (
+    Within,
+    carry,
+    has_rows,
+    refuse_autocommit,
+    refuse_open_transaction,
+    reraise,
+    with_dollars,
+)
 from redrive.produce.steps import Rows, Statement, Steps
 
 T = TypeVar("T")
 
 
-def run(conn: Connection | Session | scoped_session[Any], steps: Steps[T]) -> T:
+def run(conn: Connection | Session | scoped_session[Any], steps: Steps[T], within: Within) -> T:
     if isinstance(conn, Connection):
-        return _run_on_connection(conn, steps)
+        return _run_on_connection(conn, steps, within)
     session = conn() if isinstance(conn, scoped_session) else conn
+    if within is Within.NONE:
+        return _run_beside(session, steps)
     if session.autoflush:
         session.flush()
-    return _run_on_connection(session.connection(), steps)
+    return _run_on_connection(session.connection(), steps, within)
 
 
-async def arun(conn: AsyncConnection | AsyncSession | async_scoped_session[Any], steps: Steps[T]) -> T:
+async def arun(conn: AsyncConnection | AsyncSession | async_scoped_session[Any], steps: Steps[T], within: Within) -> T:
     asynchronous = conn() if isinstance(conn, async_scoped_session) else conn
-    result: T = await asynchronous.run_sync(run, steps)
+    result: T = await asynchronous.run_sync(run, steps, within)
     return result
 
 
-def _run_on_connection(connection: Connection, steps: Steps[T]) -> T:
+def _run_beside(session: Session, steps: Steps[T]) -> T:
+    """On a connection of the session's engine: ending a transaction of the session itself would expire its objects."""
+    bind = session.connection() if session.in_transaction() else session.get_bind()
+    if isinstance(bind, Connection):
+        return _run_on_connection(bind, steps, Within.NONE)
+    with bind.connect() as connection:
+        return _run_on_connection(connection, steps, Within.NONE)
+
+
+def _run_on_connection(connection: Connection, steps: Steps[T], within: Within) -> T:
     if connection.dialect.name != "postgresql":
         raise UnsupportedConnection(
             f"This connection leads to {connection.dialect.name}; messages live in PostgreSQL, beside your data."
         )
-    if connection.connection.dbapi_connection.autocommit:  # type: ignore[union-attr]
+    autocommit = bool(connection.connection.dbapi_connection.autocommit)  # type: ignore[union-attr]
+    if within is Within.OPEN and autocommit:
         refuse_autocommit("`with engine.begin() as conn:`, without isolation_level='AUTOCOMMIT'")
+    was_begun = connection.in_transaction()
+    if within is Within.NONE and was_begun and not autocommit:
+        refuse_open_transaction()
     is_numbered = connection.dialect.paramstyle == "numeric_dollar"
 
     def execute(statement: Statement) -> Rows:
@@ -55,6 +78,9 @@ def _run_on_connection(connection: Connection, steps: Steps[T]) -> T:
         return carry(steps, execute)
     except DBAPIError as error:
         reraise(error, sqlstate=_sqlstate(error), text=_text(error))
+    finally:
+        if within is Within.NONE and not was_begun:
+            connection.rollback()
 
 
 def _sqlstate(error: DBAPIError) -> str | None:
