@@ -21,7 +21,7 @@ from redrive.operate import embedded
 from tests.support import databases
 from tests.support.scratch import scratch
 
-PG15_DIRECTORIES = frozenset({"conformance", "crash", "desk", "doors", "lifecycle", "migration"})
+PG15_DIRECTORIES = frozenset({"conformance", "crash", "desk", "doors", "frameworks", "lifecycle", "migration"})
 ON_REQUEST = {"full": "--full", "soak": "--soak"}
 
 # How long an example took to make says how busy the machine was, and nothing about the code.

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from redrive.events import FACTS, INNER_STEPS, STEPS
-from tests.support import reference, reference_sources
+from tests.support import django_migration, reference, reference_sources
 from tests.support.reference_codes import CODES, codes_in_sources
 
 PAGES = reference.pages()
@@ -22,6 +22,10 @@ def test_the_page_is_what_the_code_says(name: str) -> None:
 
 def test_no_page_is_left_over() -> None:
     assert {path.name for path in reference.PAGES.iterdir()} == set(PAGES)
+
+
+def test_the_newest_django_migration_was_made_for_this_sql() -> None:
+    assert django_migration.found() == django_migration.wanted(), "run: python -m tests.support.reference --write"
 
 
 @pytest.mark.req("G-10")

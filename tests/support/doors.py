@@ -6,17 +6,14 @@ directory run over all of them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, Protocol
 from uuid import uuid4
 
 import asyncpg
-import django
 import psycopg
 import psycopg2
-from django.conf import settings as django_settings
 from django.db.utils import ConnectionHandler
 from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import create_engine
@@ -27,11 +24,7 @@ from sqlalchemy.pool import NullPool
 import redrive
 from redrive.message import CancelAnswer, NewMessage, Receipt, Status
 from redrive.produce.carry import with_dollars
-
-if not django_settings.configured:
-    django_settings.configure(USE_TZ=True)
-    django.setup()
-os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"  # these tests are coroutines, whichever door they go through
+from tests.support import django_project
 
 
 class Door(Protocol):
@@ -257,10 +250,8 @@ async def through_django(dsn: str, *, autocommit: bool = False) -> AsyncIterator
 
 
 def django_connection(dsn: str) -> Any:
-    parts = _parts(dsn)
-    names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
-    values = {name: parts[part] for name, part in names.items() if part in parts}
-    return ConnectionHandler({"default": {"ENGINE": "django.db.backends.postgresql", **values}})["default"]
+    values = {"ENGINE": "django.db.backends.postgresql", **django_project.django_names(dsn)}
+    return ConnectionHandler({"default": values})["default"]
 
 
 def _parts(dsn: str) -> dict[str, Any]:

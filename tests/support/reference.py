@@ -4,7 +4,7 @@
 
 Settings, errors, answers, public names and commands are read from the objects themselves (the dataclasses in
 `reference_api`), events, functions and tables from the sources (`reference_sources`). `tests/docs/test_reference.py`
-fails when a page is not what the code says.
+fails when a page is not what the code says. The newest Django migration is stamped with the SQL by the same command.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from redrive.operate.cli.main import NOUNS, Commands, cli
 from redrive.operate.embedded import EmbeddedError
 from redrive.operate.settings import Settings
 from redrive.operate.settings_sources import PREFIX
-from tests.support import reference_api, reference_sources
+from tests.support import django_migration, reference_api, reference_sources
 from tests.support.reference_text import paragraph, table
 
 ROOT: Final = Path(__file__).parents[2]
@@ -176,6 +176,7 @@ def main(arguments: Sequence[str]) -> None:
     PAGES.mkdir(parents=True, exist_ok=True)
     for name, text in made.items():
         (PAGES / name).write_text(text, encoding="utf-8")
+    django_migration.write()
 
 
 if __name__ == "__main__":

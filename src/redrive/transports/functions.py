@@ -11,6 +11,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from redrive.answers import Answer, LookupAnswer
@@ -42,6 +43,8 @@ class FunctionTransport:
             max_workers=threads, thread_name_prefix=f"{THREADS} {getattr(handler, '__name__', '')}"
         )
         self._classify = dict(classify or {})
+        # Around every call in a thread: for frameworks that keep connections by thread.
+        self.around: Callable[[], AbstractContextManager[None]] = nullcontext
         self.send: Callable[[Attempt], Awaitable[Answer | None]] = self._awaitable(handler)
         self.validate: Callable[[Attempt], Awaitable[None]] | None = validate and self._awaitable(validate)
         self.lookup: Callable[[Attempt], Awaitable[LookupAnswer]] | None = lookup and self._awaitable(lookup)
@@ -63,7 +66,7 @@ class FunctionTransport:
         return lambda attempt: self._in_thread(function, attempt)
 
     async def _in_thread(self, function: Handler, attempt: Attempt) -> Any:
-        running = self._threads.submit(_run, function, attempt)
+        running = self._threads.submit(_run, self.around, function, attempt)
         try:
             answer = await asyncio.wrap_future(running)
             # A `def` around an `async def`, as many decorators make them: only now can we see it.
@@ -74,9 +77,10 @@ class FunctionTransport:
             raise
 
 
-def _run(function: Handler, attempt: Attempt) -> Any:
+def _run(around: Callable[[], AbstractContextManager[None]], function: Handler, attempt: Attempt) -> Any:
     """A future cannot carry StopIteration (before Python 3.12 whoever awaits it waits for ever)."""
     try:
-        return function(attempt)
+        with around():
+            return function(attempt)
     except StopIteration as error:
         raise RuntimeError("The handler raised StopIteration.") from error

@@ -10,9 +10,9 @@ from rich.text import Text
 from redrive.operate.cli import output
 from redrive.operate.cli.context import Call, example, plain_command
 from redrive.operate.cli.exits import Exit
+from redrive.operate.installed import installed_sets
 from redrive.operate.operations import explained
 from redrive.store import migrate
-from redrive.system import discover
 
 _PHASES: Final = get_args(migrate.Phase)
 
@@ -88,9 +88,3 @@ def sql(call: Call, phase: migrate.Phase, above: int, no_transactions: bool) -> 
         output.document("db.sql", {"phase": phase, "sql": script})
     else:
         output.raw(script.rstrip("\n"))
-
-
-def installed_sets() -> list[migrate.MigrationSet]:
-    """Those of the installed systems; the engine's own come first by themselves."""
-    found = discover().values()
-    return [migrate.MigrationSet(one.name, one.migrations) for one in found if one.migrations is not None]

@@ -11,8 +11,8 @@ import click
 from redrive.operate import embedded
 from redrive.operate.cli import output
 from redrive.operate.cli.context import example, load_settings
-from redrive.operate.cli.db import installed_sets
 from redrive.operate.cli.relay import deliver, relay_options
+from redrive.operate.installed import installed_sets
 from redrive.operate.operations import explained
 from redrive.operate.settings import Settings
 from redrive.store import migrate

@@ -1,0 +1,40 @@
+"""The app that `REDRIVE_APP` names, with Django set up around it: `redrive.django.app:app`.
+
+So a relay's process, and the child in which it runs suspects, find models and settings wherever they were started from:
+`DJANGO_SETTINGS_MODULE=shop.settings redrive relay redrive.django.app:app` is what `manage.py redrive relay` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import django
+from django.conf import settings
+from django.db import close_old_connections
+
+from redrive.app import App
+from redrive.relay.load import load_app
+from redrive.transports.functions import FunctionTransport
+
+
+@contextmanager
+def fresh_connections() -> Iterator[None]:
+    """Around a handler, as around a request: a connection that broke, or is older than CONN_MAX_AGE, is not used."""
+    close_old_connections()
+    try:
+        yield
+    finally:
+        close_old_connections()
+
+
+def _loaded() -> App:
+    django.setup()
+    app = load_app(settings.REDRIVE_APP)
+    for destination in app.destinations.values():
+        if isinstance(destination.transport, FunctionTransport):
+            destination.transport.around = fresh_connections
+    return app
+
+
+app = _loaded()

@@ -1,0 +1,3 @@
+"""An app that fails while it is imported."""
+
+app = 1 / 0
