@@ -26,7 +26,7 @@ from redrive.events import Events
 from redrive.operate.cli.main import cli
 from redrive.relay.limits import RelayLimits
 from redrive.relay.run import RelayProcess, run_relay
-from redrive.testing.kit import HAS_WORK
+from redrive.testing.draining import HAS_WORK
 from tests.docs.pages import Step, fits
 
 DEADLINE_SECONDS = 20.0
@@ -206,5 +206,6 @@ async def _drain(app: redrive.App, dsn: str, watch_dsn: str, limits: dict[str, A
 
 
 async def _is_open(connection: psycopg.AsyncConnection[Any], destinations: list[str]) -> bool:
-    row = await (await connection.execute(HAS_WORK, [destinations])).fetchone()
-    return bool(row and row[0])
+    now = (await (await connection.execute("SELECT clock_timestamp()")).fetchall())[0][0]
+    cursor = await connection.execute(HAS_WORK, {"destinations": destinations, "now": now})
+    return bool((await cursor.fetchall())[0][0])

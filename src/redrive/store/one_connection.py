@@ -2,7 +2,7 @@
 
 What a test enqueues and never commits can be delivered so, and is gone with the test's rollback. Every verb is a
 savepoint in that transaction. A synchronous connection is given the face of an asynchronous one; it blocks, which is
-fine in a test. Used by `redrive.testing`.
+fine in a test, and `record` may enqueue on it as on any other. Used by `redrive.testing`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from psycopg import Connection, Cursor
 from psycopg.pq import Format
 from psycopg.rows import tuple_row
 
 from redrive.errors import UnsupportedConnection
+from redrive.produce import drivers
+from redrive.produce import psycopg as produce_psycopg
+from redrive.produce.carry import Within
+from redrive.produce.steps import Steps
 from redrive.store.postgres import PostgresStore
+
+T = TypeVar("T")
 
 
 class StoreOnConnection(PostgresStore):
@@ -32,7 +38,7 @@ class OneSession:
     """In place of `Sessions`: one at a time, each in a savepoint, never closed."""
 
     def __init__(self, conn: Any) -> None:
-        self._conn = conn if _is_async(conn) else AsyncFace(conn)
+        self._conn = conn if is_async(conn) else AsyncFace(conn)
         self._turn = asyncio.Lock()
 
     @asynccontextmanager
@@ -92,11 +98,21 @@ class AsyncCursorFace:
         self._cursor.close()
 
 
+async def arun(conn: AsyncFace, steps: Steps[T], within: Within) -> T:
+    """What `redrive.aenqueue` needs to take the face for a connection (see `produce/drivers.py`)."""
+    return produce_psycopg.run(conn._conn, steps, within)
+
+
+drivers.KNOWN[f"{__name__}.AsyncFace"] = drivers.Driver(__name__, is_async=True)
+
+
 def psycopg_below(conn: Any) -> Any:
     """The psycopg connection that carries it."""
-    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(conn).__mro__}
+    names = _names(conn)
     if names & {"psycopg.Connection", "psycopg.AsyncConnection"}:
         return conn
+    if names & {"psycopg.Cursor", "psycopg.AsyncCursor"}:
+        return conn.connection
     if names & {"django.utils.connection.ConnectionProxy", "django.db.backends.base.base.BaseDatabaseWrapper"}:
         conn.ensure_connection()
         return psycopg_below(conn.connection)
@@ -110,5 +126,21 @@ def psycopg_below(conn: Any) -> Any:
     )
 
 
-def _is_async(conn: Any) -> bool:
-    return any(f"{kind.__module__}.{kind.__qualname__}" == "psycopg.AsyncConnection" for kind in type(conn).__mro__)
+async def apsycopg_below(conn: Any) -> Any:
+    """The same, also for the asynchronous faces of SQLAlchemy."""
+    names = _names(conn)
+    if names & {"sqlalchemy.ext.asyncio.session.AsyncSession", "sqlalchemy.ext.asyncio.scoping.async_scoped_session"}:
+        conn, names = await conn.connection(), {"sqlalchemy.ext.asyncio.engine.AsyncConnection"}
+    if "sqlalchemy.ext.asyncio.engine.AsyncConnection" in names:
+        conn = (await conn.get_raw_connection()).driver_connection
+    return conn._conn if isinstance(conn, AsyncFace) else psycopg_below(conn)
+
+
+def is_async(conn: Any) -> bool:
+    """Whether it has to be awaited."""
+    known = (drivers.KNOWN[name] for name in _names(conn) if name in drivers.KNOWN)
+    return any(driver.is_async for driver in known)
+
+
+def _names(conn: Any) -> set[str]:
+    return {f"{kind.__module__}.{kind.__qualname__}" for kind in type(conn).__mro__}

@@ -1,32 +1,63 @@
-"""What tests of your own stand on: a store without a database, and a clock that moves when told to.
+"""What tests of your own stand on.
 
-`ModelStore` keeps the promises of `redrive.ports.Store` in memory (the conformance suite holds PostgreSQL
-and the model to the same ones); `ManualClock` is a `redrive.ports.Clock`. Nothing here reads the wall
-clock or draws a random number of its own, so a run with the same seed is the same run.
+For an application: `assert_enqueued` and `assert_parked` look into the test's own transaction, `drain` delivers inside
+it, `inline` delivers at once, `ManualClock` lets retries come due, `ScriptedTransport` answers as it is told; the same
+as fixtures for pytest (`plugin.py`). For a system without a database: `ModelStore`, which keeps the promises of
+`redrive.ports.Store` in memory.
+
+Each name is loaded when it is first used: pytest loads the plugin, and with it this module, in every run.
 """
 
-from redrive.testing.clock import ManualClock
-from redrive.testing.kit import (
-    Drained,
-    Enqueued,
-    aassert_enqueued,
-    adrain,
-    aenqueued,
-    assert_enqueued,
-    drain,
-    enqueued,
-)
-from redrive.testing.model import ModelStore
+from __future__ import annotations
 
-__all__ = [
-    "Drained",
-    "Enqueued",
-    "ManualClock",
-    "ModelStore",
-    "aassert_enqueued",
-    "adrain",
-    "aenqueued",
-    "assert_enqueued",
-    "drain",
-    "enqueued",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from redrive.testing.clock import ManualClock as ManualClock
+    from redrive.testing.draining import Drained as Drained
+    from redrive.testing.draining import adrain as adrain
+    from redrive.testing.draining import drain as drain
+    from redrive.testing.inlining import inline as inline
+    from redrive.testing.looking import Enqueued as Enqueued
+    from redrive.testing.looking import Parked as Parked
+    from redrive.testing.looking import aassert_enqueued as aassert_enqueued
+    from redrive.testing.looking import aassert_parked as aassert_parked
+    from redrive.testing.looking import aenqueued as aenqueued
+    from redrive.testing.looking import aparked as aparked
+    from redrive.testing.looking import assert_enqueued as assert_enqueued
+    from redrive.testing.looking import assert_parked as assert_parked
+    from redrive.testing.looking import enqueued as enqueued
+    from redrive.testing.looking import parked as parked
+    from redrive.testing.model import ModelStore as ModelStore
+    from redrive.testing.script import ScriptedTransport as ScriptedTransport
+    from redrive.testing.script import Slow as Slow
+    from redrive.testing.script import rewired as rewired
+
+_HOME = {
+    "redrive.testing.clock": "ManualClock",
+    "redrive.testing.draining": "Drained adrain drain",
+    "redrive.testing.inlining": "inline",
+    "redrive.testing.looking": "Enqueued Parked aassert_enqueued aassert_parked aenqueued aparked assert_enqueued "
+    "assert_parked enqueued parked",
+    "redrive.testing.model": "ModelStore",
+    "redrive.testing.script": "ScriptedTransport Slow rewired",
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
+
+__all__ = sorted(_MODULE_OF)  # noqa: PLE0605 - one list of names, not two
+
+
+if not TYPE_CHECKING:  # a type checker that sees it takes every misspelt name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        module = _MODULE_OF.get(name)
+        if module is None:
+            raise AttributeError(f"module 'redrive.testing' has no attribute {name!r}")
+        value = getattr(import_module(module), name)
+        globals()[name] = value  # the next access does not come here
+        return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

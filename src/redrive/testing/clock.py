@@ -1,27 +1,33 @@
-"""A process clock that stands still until it is told to move.
+"""A clock that stands still until it is told to move.
 
-Implements `redrive.ports.Clock` for tests and simulations: `sleep` waits for `advance`, never for real
-time. Sleepers whose time has come wake in the order of their time, those of one moment in the order in
-which they lay down. The database's time is another clock (`ModelStore.time`), because on real machines the
-two are not the same.
+For the tests of an application it says how much later it is: `redrive.testing.drain(conn, app, clock=clock)`. For tests
+of the engine and simulations it implements `redrive.ports.Clock`: `sleep` waits for `advance`, never for real time.
+Sleepers whose time has come wake in the order of their time, those of one moment in the order in which they lay down.
+There the database's time is another clock (`ModelStore.time`), because on real machines the two are not the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+from datetime import timedelta
 
 
 class ManualClock:
     """Monotonic seconds from `start`; `advance` is the only thing that moves them."""
 
     def __init__(self, start: float = 0.0) -> None:
-        self._seconds = start
+        self._start = self._seconds = start
         self._lain_down = 0
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
 
     def monotonic(self) -> float:
         return self._seconds
+
+    @property
+    def advanced_seconds(self) -> float:
+        """By how much it was moved since it was made."""
+        return self._seconds - self._start
 
     async def sleep(self, seconds: float) -> None:
         if seconds <= 0:
@@ -42,10 +48,11 @@ class ManualClock:
         """When the first sleeper is due, in monotonic seconds; None when nobody sleeps."""
         return min((at for at, _, woken in self._sleepers if not woken.done()), default=None)
 
-    def advance(self, seconds: float) -> None:
-        """Move on and wake whoever is due. They run when the caller next gives up control."""
+    def advance(self, by: float | timedelta) -> None:
+        """Move on by so many seconds, and wake whoever is due. They run when the caller next gives up control."""
+        seconds = by.total_seconds() if isinstance(by, timedelta) else by
         if seconds < 0:
-            raise ValueError(f"seconds is {seconds}; a monotonic clock does not go back.")
+            raise ValueError(f"It was to be advanced by {seconds} seconds; a clock does not go back.")
         self._seconds += seconds
         while self._sleepers and self._sleepers[0][0] <= self._seconds:
             woken = heapq.heappop(self._sleepers)[2]
