@@ -11,20 +11,41 @@ Everything that can be wrong with a declaration is refused here, when the module
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar, get_args
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any, Final, TypedDict, TypeVar, Unpack, get_args
 
-from redrive.errors import InvalidValue, NotFound
+from redrive import produce
+from redrive.errors import InvalidPayload, InvalidValue, NotFound
 from redrive.events import Events
+from redrive.message import NewMessage, OnOtherPayload, Priority, Receipt
 from redrive.policy import Breaker, InDoubt, OnDead, Policy, Rules, in_doubt_default
 from redrive.ports import Record, Store, Transport
 from redrive.produce import bounds
+from redrive.schemas import Schema
 from redrive.system import System
 from redrive.transports.functions import Classify, FunctionTransport, Handler
 
 HandlerType = TypeVar("HandlerType", bound=Handler)
+
+
+class Options(TypedDict, total=False):
+    """The keywords of `enqueue`; they are explained at `NewMessage`."""
+
+    key: str | None
+    order_by: str | None
+    tenant: str
+    kind: str
+    due_at: datetime | None
+    expires_at: datetime | None
+    priority: Priority | str
+    headers: Mapping[str, str] | None
+    content_type: str | None
+    on_other_payload: OnOtherPayload
+
 
 CONCURRENCY_DEFAULT = 10
 CONCURRENCY_MAX = 1000
@@ -49,6 +70,7 @@ class Destination:
     global_concurrency: messages in flight over all relays, 1 to 100,000; None = no limit.
     rate: messages per second over all relays, 0.001 to 100,000; None = no limit.
     breaker: when it is taken to be down, and left alone; None = it has none.
+    schema: the type of its payloads; None = any.
     record: your writes inside the settle transaction; None = outcomes are settled in bulk.
     """
 
@@ -61,6 +83,7 @@ class Destination:
     global_concurrency: int | None = None
     rate: float | None = None
     breaker: Breaker | None = None
+    schema: Schema | None = None
 
     def __post_init__(self) -> None:
         bounds.name("destination", self.name)
@@ -171,6 +194,7 @@ class App:
         timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
         lookup: Handler | None = None,
         validate: Handler | None = None,
+        schema: Any = None,
         record: Record | None = None,
         in_doubt: InDoubt | None = None,
         on_dead: OnDead = "halt",
@@ -195,6 +219,7 @@ class App:
                 rate=rate,
                 breaker=breaker,
                 timeout_seconds=timeout_seconds,
+                schema=schema,
                 record=record,
                 in_doubt=in_doubt,
                 on_dead=on_dead,
@@ -217,6 +242,7 @@ class App:
         rate: float | None = None,
         breaker: Breaker | bool = False,
         timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
+        schema: Any = None,
         record: Record | None = None,
         in_doubt: InDoubt | None = None,
         on_dead: OnDead = "halt",
@@ -246,6 +272,7 @@ class App:
                 global_concurrency=global_concurrency,
                 rate=rate,
                 breaker=_breaker(name, breaker),
+                schema=None if schema is None else Schema(name, schema),
             )
         )
 
@@ -256,6 +283,43 @@ class App:
                 f"There are {DESTINATIONS_MAX} destinations already, which is the most one app can have."
             )
         self.destinations[destination.name] = destination
+
+    def enqueue(self, conn: Any, destination: str, payload: Any, **options: Unpack[Options]) -> Receipt:
+        """`redrive.enqueue` to a destination of this app: a name that it does not have and a payload that does not fit
+        its schema are refused before anything is written. The payload may be of the schema's type.
+        """
+        return produce.enqueue(conn, destination, self._written(destination, payload), **options)
+
+    async def aenqueue(self, conn: Any, destination: str, payload: Any, **options: Unpack[Options]) -> Receipt:
+        """`enqueue` for an asynchronous connection."""
+        return await produce.aenqueue(conn, destination, self._written(destination, payload), **options)
+
+    def enqueue_many(self, conn: Any, messages: Iterable[NewMessage]) -> list[Receipt]:
+        """`redrive.enqueue_many`, with the same refusals."""
+        return produce.enqueue_many(conn, self._all_written(messages))
+
+    async def aenqueue_many(self, conn: Any, messages: Iterable[NewMessage]) -> list[Receipt]:
+        """`enqueue_many` for an asynchronous connection."""
+        return await produce.aenqueue_many(conn, self._all_written(messages))
+
+    def _all_written(self, messages: Iterable[NewMessage]) -> list[NewMessage]:
+        written = []
+        for place, message in enumerate(messages):
+            try:
+                written.append(replace(message, payload=self._written(message.destination, message.payload)))
+            except (InvalidPayload, InvalidValue) as error:
+                raise type(error)(f"messages[{place}]: {error}") from error
+        return written
+
+    def _written(self, destination: str, payload: Any) -> Any:
+        if destination not in self.destinations:
+            near = get_close_matches(str(destination), self.destinations, n=1)
+            advice = (
+                f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(sorted(self.destinations)) or 'none'}."
+            )
+            raise InvalidValue(f"Destination {destination!r} is not declared in this app; {advice}")
+        schema = self.destinations[destination].schema
+        return payload if schema is None else schema.write(payload)
 
     def duty(self, name: str, *, every_seconds: float) -> Callable[[Callable[[Store], Awaitable[Any]]], Any]:
         """Declare periodic work."""

@@ -13,8 +13,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple, NewType
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, NewType, Protocol
 from uuid import UUID
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Data = TypeVar("Data", default=Any)
+else:  # a default is only known to the standard library from Python 3.13 on, and only a type checker asks for it
+    from typing import TypeVar
+
+    Data = TypeVar("Data")
 
 MessageId = NewType("MessageId", UUID)
 WorkerId = NewType("WorkerId", UUID)
@@ -199,9 +208,15 @@ class Completion:
     rules: Any = None
 
 
+class Reader(Protocol):
+    """Turns the bytes of a message into a value, or raises `InvalidPayload`; see `redrive.schemas`."""
+
+    def read(self, body: bytes, /) -> Any: ...
+
+
 @dataclass(frozen=True)
-class Attempt:
-    """One claim of one message: what a handler is given.
+class Attempt(Generic[Data]):
+    """One claim of one message: what a handler is given. `Attempt[Order]` where the destination has `schema=Order`.
 
     number: claims over the whole life, never reset; it is the fence. spent: what this stage used of its budget.
     in_doubt: an earlier attempt may have had its effect. expired, cancel_requested: looked up, never sent.
@@ -240,6 +255,7 @@ class Attempt:
     earlier: tuple[HistoryEntry, ...] = ()
     probe: bool = False
     completion: Completion = field(default_factory=Completion, repr=False, compare=False)
+    schema: Reader | None = field(default=None, repr=False, compare=False)
 
     @property
     def fence(self) -> Fence:
@@ -253,6 +269,16 @@ class Attempt:
     def payload(self) -> Any:
         """The body as JSON, decoded once. Large whole numbers stay exact, so no faster parser is used."""
         return json.loads(self.body.decode())
+
+    @cached_property
+    def data(self) -> Data:
+        """The payload as the destination's `schema` reads it; the plain payload where it has none."""
+        read: Data = self.payload if self.schema is None else self.schema.read(self.body)
+        return read
+
+    def read_by(self, schema: Reader) -> None:
+        """Say by which schema `data` is read; the relay does."""
+        object.__setattr__(self, "schema", schema)
 
     @cached_property
     def token(self) -> str:

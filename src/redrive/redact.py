@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
@@ -54,12 +54,15 @@ _HALF_QUOTED = re.compile(r"(?<!\w)'|[\"`“”‘«»{}<>\[\]()]")
 _CREDENTIAL_FOLLOWS = re.compile(
     r"(?:bearer|basic|(?:password|passwd|secret|token|key|authorization|cookie)[:=])\Z", re.IGNORECASE
 )
+_RULE = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
 _IDENTIFIER = re.compile(r"(?!.*://)[^\s@]*\Z")
 _UNSTORABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 def text(value: object, *, limit: int = TEXT_MAX) -> str:
     """A text that somebody gave as an explanation, with everything hidden that is not plain words."""
+    if isinstance(value, _Vetted):
+        return value
     given = storable(value, limit=4 * limit).replace(HIDDEN, " \0 ")
     spaced = _QUOTED.sub(" \0 ", given)
     if _HALF_QUOTED.search(spaced):
@@ -67,6 +70,20 @@ def text(value: object, *, limit: int = TEXT_MAX) -> str:
     words = spaced.split()
     kept = [word if _is_plain(words, i) else HIDDEN for i, word in enumerate(words)]
     return storable(" ".join(_without_repeats(kept)), limit=limit)
+
+
+class _Vetted(str):
+    """A text that was put together here, of words that are code: it is shown as it is."""
+
+    __slots__ = ()
+
+
+def broken_rule(what: str, *, path: Sequence[str | int | None], rule: str, others: int = 0) -> str:
+    """Which rule a field breaks: names of the schema, places in a list, the rule's name; None is a key that is data."""
+    place = "".join(f"[{step}]" if isinstance(step, int) else f".{step or HIDDEN}" for step in path).lstrip(".")
+    known = rule if _RULE.match(rule) else HIDDEN
+    more = f" and {others} more" if others else ""
+    return _Vetted(storable(f"{what}: {place or 'all of it'}: {known}{more}."))
 
 
 def _is_plain(words: list[str], i: int) -> bool:

@@ -11,14 +11,24 @@ import pytest
 LIST = "import sys; print(*sys.modules)"
 
 
+# 78 on Python 3.11, beginning with nothing at all; what a process has already costs no time again.
+MODULES_MAX = 90
+# Of the standard library, each dearer than all of ours together.
+DEAR = {"asyncio", "email", "http", "logging", "multiprocessing", "socket", "ssl", "subprocess", "tempfile", "urllib"}
+
+
 def imported_by(code: str) -> set[str]:
     """Top-level names of every module that is imported beyond those of a bare start."""
+    return {name.split(".")[0] for name in modules_imported_by(code)}
+
+
+def modules_imported_by(code: str, *flags: str) -> set[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     loaded = []
     for what in ("pass", code):
-        command = [sys.executable, "-c", f"{what}\n{LIST}"]
+        command = [sys.executable, *flags, "-c", f"{what}\n{LIST}"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        loaded.append({name.split(".")[0] for name in done.stdout.split()})
+        loaded.append(set(done.stdout.split()))
     return loaded[1] - loaded[0]
 
 
@@ -33,6 +43,13 @@ def imported_by(code: str) -> set[str]:
 )
 def test_importing_the_producer_imports_no_third_party(code: str) -> None:
     assert imported_by(code) - sys.stdlib_module_names == {"redrive"}
+
+
+def test_importing_the_producer_is_quick_because_it_imports_little() -> None:
+    """60 ms at the most is the aim; a time cannot be asserted on a busy machine, the number of modules can."""
+    loaded = modules_imported_by("import redrive; redrive.enqueue, redrive.wait, redrive.KeyReused", "-S")
+    assert len(loaded) <= MODULES_MAX, sorted(loaded)
+    assert {name.split(".")[0] for name in loaded} & DEAR == set()
 
 
 def test_a_driver_would_be_noticed() -> None:

@@ -44,6 +44,8 @@ OPTIONS: Final = {
     "policy": "budgets and delays; None = `Policy()`.",
     "lookup": "asks the destination whether it has it: `Found`, `Absent` or `CannotTell`.",
     "validate": "looks at the message before anything goes out; raises `Terminal` where it cannot be sent.",
+    "schema": "the type of its payloads: a pydantic model, a dataclass, a TypedDict; judged before anything goes out,"
+    " and read as `message.data`.",
     "in_doubt": 'what follows an attempt whose outcome is unknown; None = "lookup" where there is one, "hold" for'
     ' `money` without `token_ttl_seconds`, else "resend".',
     "on_dead": "what a dead message does to its ordering key: `halt` it, or let it `continue`.",

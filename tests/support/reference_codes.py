@@ -33,6 +33,7 @@ CODES: Final = {
     "LOOKUP_CANNOT_TELL": "The lookup said `CannotTell` without a code of its own: asked again.",
     "LOOKUP_FAILED": "The lookup raised: asked again.",
     "LOOKUP_TIMEOUT": "The lookup took longer than `timeout_seconds`: asked again.",
+    "PAYLOAD_INVALID": "The payload does not fit the destination's `schema`; the text names the field and the rule.",
     "RECORD_FAILED": "The destination answered and `record` raised: unrecorded, the answer is kept.",
     "RECORD_TIMEOUT": "The destination answered and `record` took longer than `record_timeout_seconds`: unrecorded.",
     "TIMEOUT": "The send took longer than `timeout_seconds`: cut off, nobody can tell.",

@@ -6,6 +6,7 @@ Never run, only read.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -33,7 +34,12 @@ async def work_without_store() -> str:
     return ""
 
 
-def misuse(conn: psycopg.Connection[Any], message: Attempt, due_at: datetime) -> None:
+@dataclass
+class Parcel:
+    weight: int
+
+
+def misuse(conn: psycopg.Connection[Any], message: Attempt, typed: Attempt[Parcel], due_at: datetime) -> None:
     app.destination()(handler)  # type: ignore[call-arg]
     app.destination(5)(handler)  # type: ignore[arg-type]
     app.destination("x")(no_attempt)  # type: ignore[type-var]
@@ -61,6 +67,8 @@ def misuse(conn: psycopg.Connection[Any], message: Attempt, due_at: datetime) ->
     redrive.enqueue_many(conn, [("x", {})])  # type: ignore[list-item]
     redrive.complete(conn, message, "delivered")  # type: ignore[arg-type]
     redrive.complete(conn, message.id)  # type: ignore[arg-type]
+    app.enqueue(conn, "x", {}, keys="k")  # type: ignore[call-arg]
+    typed.data.wieght  # type: ignore[attr-defined]  # noqa: B018
     message.number = 2  # type: ignore[misc]
     message.secret  # type: ignore[attr-defined]  # noqa: B018
     redrive.no_such_name  # type: ignore[attr-defined]  # noqa: B018

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, assert_type
+from typing import Any, TypedDict, assert_type
 
 import psycopg
 
@@ -126,3 +126,21 @@ async def follow_async(conn: psycopg.AsyncConnection[Any], receipt: Receipt) -> 
     assert_type(await redrive.astatus(conn, receipt.id), redrive.Status)
     assert_type((await redrive.wait_async(conn, receipt.id)).is_finished, bool)
     assert_type(await redrive.acancel(conn, key="order:1", tenant="acme"), redrive.CancelAnswer)
+
+
+class Parcel(TypedDict):
+    weight: int
+
+
+@app.destination("parcels", schema=Parcel)
+def pack(message: Attempt[Parcel]) -> None:
+    assert_type(message.data, Parcel)
+    assert_type(message.data["weight"], int)
+
+
+def anything(message: Attempt) -> None:
+    assert_type(message.data, Any)
+
+
+def typed(conn: psycopg.Connection[Any]) -> None:
+    assert_type(app.enqueue(conn, "parcels", Parcel(weight=1), key="k", priority="high"), Receipt)

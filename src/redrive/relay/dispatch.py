@@ -32,6 +32,7 @@ from redrive.answers import (
     Unknown,
 )
 from redrive.app import Destination
+from redrive.errors import InvalidPayload
 from redrive.events import Events
 from redrive.message import Attempt, ParkReason
 from redrive.policy import Opening, Settlement, SettlementKind
@@ -57,6 +58,7 @@ class Dispatcher:
         self._random = random
         self._events = events
         self._send = destination.transport.send
+        self._schema = destination.schema
         self._validate = getattr(destination.transport, "validate", None)
         self._lookup = getattr(destination.transport, "lookup", None)
         self._classify = getattr(destination.transport, "classify", lambda _: None)
@@ -69,6 +71,8 @@ class Dispatcher:
         `may_send` is asked right before the first byte; false means that the claim may be lost: it is handed back.
         """
         began = self._clock.monotonic()
+        if self._schema is not None:
+            attempt.read_by(self._schema)
         if _begins_with_send(attempt):
             answer, failure = await self._validate_and_send(attempt, may_send)
             return self._decide(attempt, answer, failure, began, claimed_at)
@@ -150,7 +154,7 @@ class Dispatcher:
         return found if known else CannotTell("LOOKUP_ANSWER_INVALID", type(found).__name__)
 
     async def _validate_and_send(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
-        if self._validate is not None:
+        if self._validate is not None or self._schema is not None:
             refused = await self._refused(attempt)
             if refused is not None:
                 return refused
@@ -160,11 +164,13 @@ class Dispatcher:
         return await self._send_classified(attempt, may_send)
 
     async def _refused(self, attempt: Attempt) -> tuple[Answer, Failure | None] | None:
-        """Before the first byte: whatever `validate` raises cannot have had an effect."""
+        """Before the first byte: whatever the schema or `validate` raises cannot have had an effect."""
         with self._events.step("validate", id=attempt.id, destination=attempt.destination):
             try:
                 async with asyncio.timeout(self.destination.timeout_seconds):
-                    await self._validate(attempt)  # type: ignore[misc]  # asked for None by the caller
+                    _read(attempt)
+                    if self._validate is not None:
+                        await self._validate(attempt)
             except (Terminal, Retryable) as answer:
                 return answer, None
             except TimeoutError:
@@ -227,6 +233,16 @@ class Dispatcher:
 def _begins_with_send(attempt: Attempt) -> bool:
     """Nearly every attempt. What `policy.opening` would say, without asking."""
     return attempt.in_doubt_since is None and attempt.kept_answer is None and attempt.crashes == 0
+
+
+def _read(attempt: Attempt) -> None:
+    """By the destination's schema, where it has one; the handler then gets what was read."""
+    if attempt.schema is None:
+        return
+    try:
+        _ = attempt.data
+    except InvalidPayload as error:
+        raise Terminal("PAYLOAD_INVALID", error.args[0]) from None
 
 
 def _kept_answer(attempt: Attempt) -> Answer | Settlement:
