@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Final, get_args
 
 from redrive.errors import InvalidPayload, InvalidValue
@@ -28,10 +29,17 @@ _CHOICES: Final = get_args(OnOtherPayload)
 
 def name(what: str, value: object, *, shortest: int = 1) -> str:
     """A destination, tenant or kind: up to 100 characters, none of them white space at an end."""
+    return _known_name(what, value, shortest) if type(value) is str else _name(what, value, shortest)
+
+
+def _name(what: str, value: object, shortest: int) -> str:
     text = _text(what, value, shortest=shortest, longest=NAME_MAX)
     if text != text.strip():
         raise InvalidValue(f"{what} is {shown(text)}; it must not begin or end with white space.")
     return text
+
+
+_known_name: Final = lru_cache(maxsize=1024)(_name)  # a program has a few, and uses them over and over
 
 
 def key(value: object) -> str | None:
@@ -94,6 +102,8 @@ def moment(what: str, value: object) -> datetime | None:
 
 
 def level(priority: object) -> int:
+    if type(priority) is Priority:
+        return priority.level
     try:
         return Priority(priority).level  # type: ignore[arg-type]
     except ValueError:

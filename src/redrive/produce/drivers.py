@@ -8,6 +8,7 @@ has imported its driver. A driver module has `run(conn, steps, within)`, or `aru
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -46,15 +47,18 @@ KNOWN: Final = {
 
 
 def run(conn: Any, steps: Steps[T], within: Within = Within.OPEN) -> T:
-    function: Callable[[Any, Steps[T], Within], T] = _function(type(conn), is_async=False)
+    kind: Any = type(conn)
+    function: Callable[[Any, Steps[T], Within], T] = _function(kind, is_async=False)
     return function(conn, steps, within)
 
 
 async def arun(conn: Any, steps: Steps[T], within: Within = Within.OPEN) -> T:
-    function: Callable[[Any, Steps[T], Within], Awaitable[T]] = _function(type(conn), is_async=True)
+    kind: Any = type(conn)
+    function: Callable[[Any, Steps[T], Within], Awaitable[T]] = _function(kind, is_async=True)
     return await function(conn, steps, within)
 
 
+@cache
 def _function(kind: type, *, is_async: bool) -> Callable[..., Any]:
     name = _known_name(kind)
     if name is None:

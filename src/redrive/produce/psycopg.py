@@ -6,9 +6,8 @@ must be open, or be opened by the statement (ruling 18). Imported only after a p
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
@@ -36,16 +35,21 @@ def run(conn: Connection[Any] | Cursor[Any], steps: Steps[T], within: Within) ->
         with connection.pipeline() as pipeline:
             pipeline.sync()
     _check_transaction(connection, within)
-    with _closed_again(connection, within), Cursor(connection, row_factory=tuple_row) as cursor:
+    cursor = Cursor(connection, row_factory=tuple_row)
 
-        def execute(statement: Statement) -> Rows:
-            cursor.execute(*_in_binary(statement), binary=True)
-            return cursor.fetchall() if has_rows(statement[0]) else ()
+    def execute(statement: Statement) -> Rows:
+        query, values = statement
+        cursor.execute(_in_binary(query), values, binary=True)
+        return cursor.fetchall() if has_rows(query) else ()
 
-        try:
-            return carry(steps, execute)
-        except psycopg.Error as error:
-            reraise(error, sqlstate=error.sqlstate, text=error.diag.message_primary)
+    try:
+        return carry(steps, execute)
+    except psycopg.Error as error:
+        reraise(error, sqlstate=error.sqlstate, text=error.diag.message_primary)
+    finally:
+        cursor.close()
+        if within is Within.NONE and not connection.autocommit:
+            connection.rollback()
 
 
 async def arun(conn: AsyncConnection[Any] | AsyncCursor[Any], steps: Steps[T], within: Within) -> T:
@@ -54,53 +58,40 @@ async def arun(conn: AsyncConnection[Any] | AsyncCursor[Any], steps: Steps[T], w
         async with connection.pipeline() as pipeline:
             await pipeline.sync()
     _check_transaction(connection, within)
-    async with _aclosed_again(connection, within), AsyncCursor(connection, row_factory=tuple_row) as cursor:
+    cursor = AsyncCursor(connection, row_factory=tuple_row)
 
-        async def execute(statement: Statement) -> Rows:
-            await cursor.execute(*_in_binary(statement), binary=True)
-            return await cursor.fetchall() if has_rows(statement[0]) else ()
+    async def execute(statement: Statement) -> Rows:
+        query, values = statement
+        await cursor.execute(_in_binary(query), values, binary=True)
+        return await cursor.fetchall() if has_rows(query) else ()
 
-        try:
-            return await acarry(steps, execute)
-        except psycopg.Error as error:
-            reraise(error, sqlstate=error.sqlstate, text=error.diag.message_primary)
+    try:
+        return await acarry(steps, execute)
+    except psycopg.Error as error:
+        reraise(error, sqlstate=error.sqlstate, text=error.diag.message_primary)
+    finally:
+        await cursor.close()
+        if within is Within.NONE and not connection.autocommit:
+            await connection.rollback()
 
 
-def _in_binary(statement: Statement) -> Statement:
+@cache
+def _in_binary(query: LiteralString) -> LiteralString:
     """Arrays of payloads are half as dear in binary; the casts in the statement give the types."""
-    query, values = statement
-    return query.replace("%s", "%b"), values
+    return query.replace("%s", "%b")
 
 
 def _is_begin_queued(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
     """In a pipeline the BEGIN may not have been answered yet, and the status not tell the truth."""
-    info = connection.info
-    return info.transaction_status is TransactionStatus.IDLE and info.pipeline_status is not PipelineStatus.OFF
+    pgconn = connection.pgconn
+    return pgconn.pipeline_status != PipelineStatus.OFF and pgconn.transaction_status == TransactionStatus.IDLE
 
 
 def _check_transaction(connection: Connection[Any] | AsyncConnection[Any], within: Within) -> None:
-    status = connection.info.transaction_status
-    if status is TransactionStatus.INERROR:
+    status = connection.pgconn.transaction_status
+    if status == TransactionStatus.INERROR:
         refuse_failed_transaction()
-    if within is Within.NONE and status is TransactionStatus.INTRANS:
+    if within is Within.NONE and status == TransactionStatus.INTRANS:
         refuse_open_transaction()
-    if within is Within.OPEN and status is TransactionStatus.IDLE and connection.autocommit:
+    if within is Within.OPEN and status == TransactionStatus.IDLE and connection.autocommit:
         refuse_autocommit("`with conn.transaction():` (`async with` for an AsyncConnection)")
-
-
-@contextmanager
-def _closed_again(connection: Connection[Any], within: Within) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        if within is Within.NONE and not connection.autocommit:
-            connection.rollback()
-
-
-@asynccontextmanager
-async def _aclosed_again(connection: AsyncConnection[Any], within: Within) -> AsyncIterator[None]:
-    try:
-        yield
-    finally:
-        if within is Within.NONE and not connection.autocommit:
-            await connection.rollback()
