@@ -32,7 +32,9 @@ def test_tests_that_are_named_exist(page: Path) -> None:
     """A guarantee names the test that fails without it; the name must not outlive the test."""
     text = page.read_text(encoding="utf-8")
     named = set(re.findall(r"\b(test_[a-z_0-9]{12,})\b(?!\.py)", text))
-    own = set(re.findall(r"^def (test_\w+)\(", text, re.MULTILINE))  # an example of how a user would write one
+    own = set(
+        re.findall(r"^(?:async )?def (test_\w+)\(", text, re.MULTILINE)
+    )  # an example of how a user would write one
     assert sorted(named - own - _tests()) == []
 
 

@@ -127,7 +127,7 @@ class Dispatcher:
         It was not there when we asked: an answer that took its time says nothing about what has happened since.
         """
         asked_at = self._now(attempt, claimed_at)
-        found = await self._look_up(attempt)
+        found = await self.look_up(attempt)
         if isinstance(found, Found):
             return attempt, Delivered(found.reference, found.result)
         if isinstance(found, CannotTell):
@@ -135,7 +135,7 @@ class Dispatcher:
         instead = policy.after_absent(attempt, self._rules, now=asked_at)
         return (attempt, instead) if instead is not None else (replace(attempt, in_doubt_since=None, lookups=0), None)
 
-    async def _look_up(self, attempt: Attempt) -> LookupAnswer:
+    async def look_up(self, attempt: Attempt) -> LookupAnswer:
         """Whatever goes wrong with a lookup means that it could not tell."""
         assert self._lookup is not None
         with self._events.step("lookup", id=attempt.id, destination=attempt.destination):

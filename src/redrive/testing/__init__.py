@@ -2,7 +2,8 @@
 
 For an application: `assert_enqueued` and `assert_parked` look into the test's own transaction, `drain` delivers inside
 it, `inline` delivers at once, `ManualClock` lets retries come due, `ScriptedTransport` answers as it is told; the same
-as fixtures for pytest (`plugin.py`). For a system without a database: `ModelStore`, which keeps the promises of
+as fixtures for pytest (`plugin.py`); `make_attempt` calls a handler without all that. For a transport of your own:
+`TRANSPORT_CHECKS`. For a system without a database: `ModelStore`, which keeps the promises of
 `redrive.ports.Store` in memory.
 
 Each name is loaded when it is first used: pytest loads the plugin, and with it this module, in every run.
@@ -14,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from redrive.testing.attempts import make_attempt as make_attempt
     from redrive.testing.clock import ManualClock as ManualClock
     from redrive.testing.draining import Drained as Drained
     from redrive.testing.draining import adrain as adrain
@@ -33,8 +35,12 @@ if TYPE_CHECKING:
     from redrive.testing.script import ScriptedTransport as ScriptedTransport
     from redrive.testing.script import Slow as Slow
     from redrive.testing.script import rewired as rewired
+    from redrive.testing.transports import TRANSPORT_CHECKS as TRANSPORT_CHECKS
+    from redrive.testing.transports import Condition as Condition
+    from redrive.testing.transports import TransportSubject as TransportSubject
 
 _HOME = {
+    "redrive.testing.attempts": "make_attempt",
     "redrive.testing.clock": "ManualClock",
     "redrive.testing.draining": "Drained adrain drain",
     "redrive.testing.inlining": "inline",
@@ -42,6 +48,7 @@ _HOME = {
     "assert_parked enqueued parked",
     "redrive.testing.model": "ModelStore",
     "redrive.testing.script": "ScriptedTransport Slow rewired",
+    "redrive.testing.transports": "Condition TRANSPORT_CHECKS TransportSubject",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
