@@ -205,7 +205,7 @@ def through_sqlalchemy(driver: str, *, session: bool) -> Door:
             return [tuple(row) for row in result] if result.returns_rows else []
 
         options = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
-        engine = create_engine(f"postgresql+{driver}://", connect_args=_parts(dsn), poolclass=NullPool, **options)
+        engine = create_engine(f"postgresql+{driver}://", connect_args=parts_of(dsn), poolclass=NullPool, **options)
         with Session(engine) if session else engine.connect() as door:
             yield Synchronous(dsn, door, execute)
         engine.dispose()
@@ -223,7 +223,7 @@ def through_async_sqlalchemy(driver: str, *, session: bool) -> Door:
             return [tuple(row) for row in result] if result.returns_rows else []
 
         options = {"isolation_level": "AUTOCOMMIT"} if autocommit else {}
-        parts = _for_asyncpg(dsn, **_UNNAMED) if driver == "asyncpg" else _parts(dsn)
+        parts = _for_asyncpg(dsn, **_UNNAMED) if driver == "asyncpg" else parts_of(dsn)
         engine = create_async_engine(f"postgresql+{driver}://", connect_args=parts, poolclass=NullPool, **options)
         opened: AbstractAsyncContextManager[AsyncSession | AsyncConnection]
         opened = AsyncSession(engine) if session else engine.connect()
@@ -254,7 +254,7 @@ def django_connection(dsn: str) -> Any:
     return ConnectionHandler({"default": values})["default"]
 
 
-def _parts(dsn: str) -> dict[str, Any]:
+def parts_of(dsn: str) -> dict[str, Any]:
     return {name: value for name, value in conninfo_to_dict(dsn).items() if value is not None}
 
 
@@ -263,7 +263,7 @@ _UNNAMED: Final = {"prepared_statement_cache_size": 0, "prepared_statement_name_
 
 
 def _for_asyncpg(dsn: str, **more: Any) -> dict[str, Any]:
-    parts = _parts(dsn)
+    parts = parts_of(dsn)
     parts["database"] = parts.pop("dbname")
     return {**parts, "statement_cache_size": 0, **more}
 

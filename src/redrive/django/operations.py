@@ -13,7 +13,7 @@ from django.db.migrations.exceptions import IrreversibleError
 from django.db.migrations.operations.base import Operation
 
 from redrive.django import database
-from redrive.operate.installed import installed_sets
+from redrive.operate.installed import installed_sets, upgrade_installed
 from redrive.store import migrate
 
 
@@ -37,7 +37,7 @@ class Upgrade(Operation):
         if schema_editor.collect_sql:
             schema_editor.collected_sql.append(migrate.sql(sets=installed_sets()))
         else:
-            upgrade()
+            upgrade_installed(database.dsn())
 
     def database_backwards(self, app_label: str, schema_editor: Any, *_: Any) -> None:
         if _is_ours(schema_editor.connection, app_label):
@@ -49,16 +49,6 @@ class Upgrade(Operation):
 
     def describe(self) -> str:
         return f"Bring the schema redrive to version {self.version}"
-
-
-def upgrade() -> None:
-    """On a new database everything; on one in use what the old version can live with.
-
-    The rest waits for `manage.py redrive migrate --phase post`, when no old one runs any more.
-    """
-    dsn, sets = database.dsn(), installed_sets()
-    is_new = migrate.check(dsn, sets=sets).state == "absent"
-    migrate.upgrade(dsn, phase="all" if is_new else "pre", sets=sets)
 
 
 def _is_ours(connection: Any, app_label: str) -> bool:
