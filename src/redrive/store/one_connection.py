@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from psycopg import Connection, Cursor
 from psycopg.pq import Format
@@ -25,12 +25,16 @@ from redrive.store.postgres import PostgresStore
 
 T = TypeVar("T")
 
+_DJANGO: Final = {"django.utils.connection.ConnectionProxy", "django.db.backends.base.base.BaseDatabaseWrapper"}
+
 
 class StoreOnConnection(PostgresStore):
     """conn: a psycopg connection, or what has one below: Django's, or SQLAlchemy's over psycopg."""
 
     def __init__(self, conn: Any) -> None:
-        self._sessions = OneSession(psycopg_below(conn))  # type: ignore[assignment]
+        session = OneSession(psycopg_below(conn))
+        self._sessions = session  # type: ignore[assignment]
+        self.turn = session.turn
         self._timeout_seconds = 30.0
 
 
@@ -39,11 +43,11 @@ class OneSession:
 
     def __init__(self, conn: Any) -> None:
         self._conn = conn if is_async(conn) else AsyncFace(conn)
-        self._turn = asyncio.Lock()
+        self.turn = asyncio.Lock()
 
     @asynccontextmanager
     async def session(self, _statement: str) -> AsyncIterator[Any]:
-        async with self._turn, self._conn.transaction():
+        async with self.turn, self._conn.transaction():
             yield self._conn
 
     async def close(self) -> None: ...
@@ -113,7 +117,7 @@ def psycopg_below(conn: Any) -> Any:
         return conn
     if names & {"psycopg.Cursor", "psycopg.AsyncCursor"}:
         return conn.connection
-    if names & {"django.utils.connection.ConnectionProxy", "django.db.backends.base.base.BaseDatabaseWrapper"}:
+    if names & _DJANGO:
         conn.ensure_connection()
         return psycopg_below(conn.connection)
     if names & {"sqlalchemy.orm.session.Session", "sqlalchemy.orm.scoping.scoped_session"}:
@@ -134,6 +138,11 @@ async def apsycopg_below(conn: Any) -> Any:
     if "sqlalchemy.ext.asyncio.engine.AsyncConnection" in names:
         conn = (await conn.get_raw_connection()).driver_connection
     return conn._conn if isinstance(conn, AsyncFace) else psycopg_below(conn)
+
+
+def is_django(conn: Any) -> bool:
+    """Whether it is Django's, which belongs to a thread."""
+    return bool(_names(conn) & _DJANGO)
 
 
 def is_async(conn: Any) -> bool:

@@ -3,15 +3,16 @@
     drain(conn, app)                                    what is due
     drain(conn, app, clock=clock, to_the_end=True)      everything, however long its back-off says to wait
 
-The relay is the real one. It runs over the caller's connection, each of its verbs in a savepoint, and ends when it
-would have nothing to do. With a `ManualClock` every verb is told that it is later than it is, by what the clock was
-advanced.
+The relay is the real one. It runs over the caller's connection, each of its verbs in a savepoint, one handler at
+a time, and ends when it would have nothing to do. With a `ManualClock` every verb is told that it is later than it is,
+by what the clock was advanced.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -26,8 +27,9 @@ from redrive.message import MessageId, WorkerId
 from redrive.ports import RelayInfo, Store
 from redrive.relay.limits import RelayLimits
 from redrive.relay.loop import Relay
-from redrive.store.one_connection import StoreOnConnection, apsycopg_below, is_async
+from redrive.store.one_connection import StoreOnConnection, apsycopg_below, is_async, psycopg_below
 from redrive.testing.clock import ManualClock
+from redrive.testing.in_turn import in_turn, lent_to_threads
 from redrive.testing.later import Later, LaterStore
 
 DRAIN_SECONDS: Final = 30.0  # of real time, for what is due at one moment
@@ -92,16 +94,18 @@ def drain_into(
     if is_async(conn):
         raise UnsupportedConnection("This connection is asynchronous; await redrive.testing.adrain.")
     failed: list[BaseException] = []
+    below = psycopg_below(conn)  # in this thread: to another one, `django.db.connection` is another connection
 
     def run() -> None:
         try:
-            asyncio.run(adrain_into(drained, conn, app, clock, to_the_end=to_the_end))
+            asyncio.run(adrain_into(drained, below, app, clock, to_the_end=to_the_end))
         except BaseException as error:
             failed.append(error)
 
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
+    with lent_to_threads(conn, app):
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
     if failed:
         raise failed[0]
 
@@ -133,8 +137,9 @@ class _Moment:
     @classmethod
     async def set_out(cls, conn: Any, app: App, clock: ManualClock) -> _Moment:
         connection = StoreOnConnection(await apsycopg_below(conn))
+        asked_at = time.monotonic()
         at: datetime = (await connection.rows("SELECT clock_timestamp()", []))[0][0]
-        later = Later(clock, at)
+        later = Later(clock, at, asked_at=asked_at)
         return cls(connection, later, cast("Store", LaterStore(connection, later)), list(app.destinations))
 
     async def has_work(self) -> bool:
@@ -159,7 +164,7 @@ async def _deliver(moment: _Moment, app: App, drained: Drained) -> None:
     _note(events, drained)
     relay = Relay(
         moment.store,
-        app.destinations,
+        in_turn(app.destinations, moment.connection.turn),
         info=_info(app),
         limits=RelayLimits(poll_seconds=0.05),
         clock=moment.later,

@@ -18,12 +18,16 @@ from redrive.testing.clock import ManualClock
 
 
 class Later:
-    """A `redrive.ports.Clock`: real seconds and those that were advanced. set_out_at: the database's time, at first."""
+    """A `redrive.ports.Clock`: real seconds and those that were advanced.
 
-    def __init__(self, clock: ManualClock, set_out_at: datetime) -> None:
+    set_out_at: the database's time, at first. asked_at: on the monotonic clock, from before it was asked for. So it is
+    never earlier than the database's own clock, by which something may be enqueued meanwhile that is due now.
+    """
+
+    def __init__(self, clock: ManualClock, set_out_at: datetime, *, asked_at: float) -> None:
         self._clock = clock
         self._set_out_at = set_out_at
-        self._began = time.monotonic()
+        self._began = asked_at
 
     def monotonic(self) -> float:
         return time.monotonic() + self._clock.advanced_seconds
