@@ -7,13 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psycopg
 import pytest
 
+import redrive
 from redrive.operate.cli.main import cli
 from tests.cli.conftest import NOWHERE, Redrive
 from tests.support.scratch import scratch
@@ -140,7 +143,7 @@ def test_up_brings_its_own_database_and_other_commands_find_it(
         (["shopapp:app", "--lease-seconds", "4"], "lease_seconds is 4.0 (from --lease-seconds)"),
         (["shopapp:app", "--log-format", "xml"], "log_format is 'xml'"),
         (["shopapp:app", "--concurrency", "many"], "--concurrency"),
-        ([], "MODULE:APP"),
+        ([], "No app is named"),
     ],
 )
 def test_a_relay_that_cannot_be_says_why_before_it_starts(
@@ -160,3 +163,31 @@ def test_a_relay_refuses_a_database_without_the_schema(redrive: Redrive, place: 
 
 def test_a_relay_without_a_database_ends_with_seven(redrive: Redrive, place: Path) -> None:
     assert redrive("relay", "shopapp:app", dsn=NOWHERE).exit_code == 7
+
+
+@pytest.mark.full
+@pytest.mark.req("G-25")
+def test_a_relay_without_an_app_delivers_what_the_settings_file_declares(database: str, tmp_path: Path) -> None:
+    got: list[bytes] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            got.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        (tmp_path / "redrive.toml").write_text(
+            f'[destinations.crm]\ntransport = "http"\nurl = "http://127.0.0.1:{server.server_port}/"\n'
+            'egress = { allow = ["127.0.0.0/8"], schemes = ["http"] }\n'
+        )
+        with psycopg.connect(database) as connection:
+            redrive.enqueue(connection, "crm", {"order": 1})
+        with running(tmp_path, "relay", REDRIVE_DSN=database):
+            wait_until(lambda: bool(got), seconds=30, what="the request to arrive")
+        server.shutdown()
+    assert got == [b'{"order":1}']

@@ -61,7 +61,7 @@ class Desk:
             "shell": self._run_shell,
             "output": self._compare,
             "text": lambda _: None,
-            "toml": lambda _: None,
+            "toml": lambda step: self.names.update(toml=step.text),
         }
         runs[step.kind](step._replace(text=self._renamed(step.text)))
 

@@ -52,20 +52,35 @@ def from_elsewhere() -> Found:
     return Found({"dsn": _FROM_LIBPQ}, {"dsn": named[0]}) if named else Found({}, {})
 
 
-def from_file(config: Path | str | None) -> Found:
+class Read(NamedTuple):
+    """A settings file, as it stands."""
+
+    path: Path
+    values: dict[str, Any]
+
+
+def read_file(config: Path | str | None) -> Read | None:
     """The file that was named, which must be there, or `redrive.toml` of this directory if it is."""
     named = config or os.environ.get(f"{PREFIX}CONFIG")
     path = Path(named or FILE_NAME)
     if not named and not path.is_file():
-        return Found({}, {})
+        return None
     try:
-        values = tomllib.loads(path.read_text("utf-8"))
+        return Read(path, tomllib.loads(path.read_text("utf-8")))
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}.", next="name another file") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         advice = "write lines such as lease_seconds = 60"
         raise SettingsError(f"{path} is no TOML: {error}.", next=advice) from error
-    return Found(values, {name: f"{name} in {path}" for name in values})
+
+
+def from_file(config: Path | str | None) -> Found:
+    """The settings of the file; the destinations that it declares are read by `redrive.operate.declared`."""
+    read = read_file(config)
+    if read is None:
+        return Found({}, {})
+    values = {name: value for name, value in read.values.items() if name != "destinations"}
+    return Found(values, {name: f"{name} in {read.path}" for name in values})
 
 
 def from_environment(settings: type[BaseSettings]) -> Found:

@@ -1,18 +1,21 @@
-"""`redrive relay MODULE:APP`: delivers what waits, until it is stopped."""
+"""`redrive relay [MODULE:APP]`: delivers what waits, until it is stopped."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from redrive.app import App
 from redrive.events import Events
-from redrive.operate import logs
+from redrive.operate import declared, logs
 from redrive.operate.cli.context import database_of, example, load_settings
 from redrive.operate.operations import explained
 from redrive.operate.settings import Settings
@@ -23,7 +26,7 @@ from redrive.store import migrate
 from redrive.transports.functions import THREADS
 
 _OPTIONS: Final = (
-    click.argument("app_spec", metavar="MODULE:APP"),
+    click.argument("app_spec", metavar="[MODULE:APP]", required=False),
     click.option("--only", multiple=True, metavar="DESTINATION", help="Handle just this one; may be repeated."),
     click.option("--name", default="", help="Shown by `redrive status`. Default: host and process id."),
     click.option("--dsn", metavar="DSN", help="The database. Default: REDRIVE_DSN, redrive.toml."),
@@ -48,28 +51,43 @@ STUCK: list[str] = []
 
 
 @click.command(
-    "relay", epilog=example("redrive relay shop:app", "redrive relay shop:app --only erp --only mail --log-format json")
+    "relay",
+    epilog=example(
+        "redrive relay shop:app", "redrive relay", "redrive relay shop:app --only erp --only mail --log-format json"
+    ),
 )
 @relay_options
 @click.pass_context
-def command(context: click.Context, /, app_spec: str, only: tuple[str, ...], name: str, **flags: Any) -> None:
-    """Deliver the messages of the destinations that an app declares.
+def command(context: click.Context, /, app_spec: str | None, only: tuple[str, ...], name: str, **flags: Any) -> None:
+    """Deliver the messages of the destinations that an app declares, or without one redrive.toml ([destinations.NAME]).
 
     Any number of relays on any number of machines share one database. SIGTERM or Ctrl-C stops gracefully: what
     runs ends, what has not begun is handed back. Every other setting: REDRIVE_* or redrive.toml.
     """
     settings = load_settings(context, **flags)
+    app, spec = load(context, app_spec)
     dsn = database_of(settings)
     with explained(dsn):
         migrate.require_current(dsn)
-        deliver(settings, dsn, app_spec, only=only, name=name)
+        deliver(settings, dsn, app, spec, only=only, name=name)
 
 
-def deliver(settings: Settings, dsn: str, app_spec: str, *, only: Sequence[str], name: str) -> None:
+def load(context: click.Context, app_spec: str | None) -> tuple[App, str]:
+    """The app that was named, or what the settings file declares; and the name by which a child process finds it."""
+    if app_spec is not None:
+        return load_app(app_spec), app_spec
+    config = context.find_root().params.get("config")
+    app = declared.app_from_file(config)
+    if config is not None:
+        os.environ["REDRIVE_CONFIG"] = str(Path(config).absolute())
+    return app, declared.SPEC
+
+
+def deliver(settings: Settings, dsn: str, app: App, app_spec: str, *, only: Sequence[str], name: str) -> None:
     """Run the relay until it is stopped."""
     logs.configure(settings.log_format, settings.log_level)
     process = RelayProcess(
-        app=load_app(app_spec),
+        app=app,
         dsn=dsn,
         limits=limits_of(settings),
         app_spec=app_spec,

@@ -1,4 +1,4 @@
-"""`redrive up MODULE:APP`: everything in one process: database, schema, relay, duties."""
+"""`redrive up [MODULE:APP]`: everything in one process: database, schema, relay, duties."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from redrive.operate import embedded
 from redrive.operate.cli import output
 from redrive.operate.cli.context import example, load_settings
-from redrive.operate.cli.relay import deliver, relay_options
+from redrive.operate.cli.relay import deliver, load, relay_options
 from redrive.operate.installed import installed_sets
 from redrive.operate.operations import explained
 from redrive.operate.settings import Settings
@@ -22,15 +22,16 @@ from redrive.store import migrate
 @click.option("--data-dir", help="Where the embedded server keeps its data.")
 @relay_options
 @click.pass_context
-def command(context: click.Context, /, app_spec: str, only: tuple[str, ...], name: str, **flags: Any) -> None:
+def command(context: click.Context, /, app_spec: str | None, only: tuple[str, ...], name: str, **flags: Any) -> None:
     """Start all that is needed: PostgreSQL (unless a DSN is given), the schema, and a relay.
 
     While it runs, the other commands find its database by themselves if they are given the same data directory.
     """
     settings = load_settings(context, **flags)
+    app, spec = load(context, app_spec)
     with _database(settings) as dsn, explained(dsn):
         migrate.upgrade(dsn, sets=installed_sets(), progress=output.note)
-        deliver(settings, dsn, app_spec, only=only, name=name)
+        deliver(settings, dsn, app, spec, only=only, name=name)
 
 
 @contextmanager
