@@ -54,7 +54,7 @@ OPTIONS: Final = {
 }
 HTTP_OPTIONS: Final = {
     "method": "POST, PUT, PATCH or DELETE.",
-    "signer": "signs by Standard Webhooks: `Signer([secret, …])`, the newest first.",
+    "signer": "signs by Standard Webhooks: `Signer([secret, …])`, the newest first; `whsec_` (v1) or `whsk_` (v1a).",
     "cloudevents": "sends it as a CloudEvent.",
     "egress": "where requests may go; None = `Egress()`.",
     "connect_seconds": "how long to wait for a connection.",

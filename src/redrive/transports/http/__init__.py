@@ -36,10 +36,10 @@ from redrive.ports import NotBegun
 from redrive.transports.http.client import Client, Reply, Request
 from redrive.transports.http.cloudevents import CloudEvents
 from redrive.transports.http.egress import PORTS, Egress, EgressRefused
-from redrive.transports.http.signing import Signer
+from redrive.transports.http.signing import Signer, public_key
 from redrive.transports.network_errors import classify, from_status
 
-__all__ = ["CloudEvents", "Egress", "EgressRefused", "HttpTransport", "Signer"]
+__all__ = ["CloudEvents", "Egress", "EgressRefused", "HttpTransport", "Signer", "public_key"]
 
 METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 CONNECT_SECONDS: Final = 5.0
