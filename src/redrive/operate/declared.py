@@ -59,6 +59,13 @@ def app_from_file(config: Path | str | None = None) -> App:
     return app
 
 
+def names(config: Path | str | None = None) -> list[str]:
+    """Of the destinations that the settings file declares, whatever else is said of them."""
+    found = sources.read_file(config)
+    tables = found.values.get(TABLE) if found is not None else None
+    return list(tables) if isinstance(tables, dict) else []
+
+
 def __getattr__(name: str) -> Any:
     if name == "app":  # for `load_app`, in the process that runs suspects
         return app_from_file()

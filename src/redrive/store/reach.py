@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from redrive.errors import InvalidValue, NotAllowed, SchemaError, Unreachable
 from redrive.ports import TransientFailure
+from redrive.redact import HIDDEN
 from redrive.store import migrate
 from redrive.store.postgres import PostgresStore
 from redrive.store.read_models import READ_SECONDS_MAX
 
 CONNECTIONS = 4
+_SECRET_PARTS = frozenset({"password", "sslpassword", "oauth_client_secret"})
 
 
 @asynccontextmanager
@@ -63,6 +66,15 @@ def explained(dsn: str) -> Iterator[None]:
         ) from error
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         raise _unreachable(where, error) from error
+
+
+def without_secrets(dsn: str) -> str:
+    """A DSN that may be shown: key=value, what is secret hidden; nothing of one that cannot be read."""
+    try:
+        parts: dict[str, Any] = {name: value for name, value in conninfo_to_dict(dsn).items() if value is not None}
+    except psycopg.ProgrammingError:
+        return HIDDEN
+    return make_conninfo(**{name: HIDDEN if name in _SECRET_PARTS else value for name, value in parts.items()})
 
 
 def _where(dsn: str) -> str:

@@ -26,6 +26,8 @@ from redrive.system import discover
 NOUNS: Final = {
     "audit": "redrive.operate.cli.audit",
     "bench": "redrive.operate.cli.bench",
+    "completion": "redrive.operate.cli.completion",
+    "config": "redrive.operate.cli.config",
     "db": "redrive.operate.cli.db",
     "dead": "redrive.operate.cli.dead",
     "demo": "redrive.operate.cli.demo",

@@ -1,0 +1,63 @@
+"""`redrive config`: which settings are in force, and where each came from."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from redrive.operate import declared
+from redrive.operate.cli import output
+from redrive.operate.cli.context import Call, example, plain_command
+from redrive.operate.cli.output import Column
+from redrive.operate.settings import Settings
+from redrive.store.reach import without_secrets
+
+_SECRET: Final = ("dsn", "listen_dsn")
+_COLUMNS: Final = (Column("setting"), Column("value", fold=True))
+_ORIGIN: Final = Column("from", fold=True)
+
+
+@click.group()
+def command() -> None:
+    """The settings of this machine, as a command or a relay would take them."""
+
+
+@command.command("show", epilog=example("redrive config show --origin", "redrive config show --json"))
+@click.option(
+    "--origin", is_flag=True, help="Also where each value comes from: a flag, a variable, a file, the default."
+)
+@plain_command
+def show(call: Call, origin: bool) -> None:
+    """Every setting and its value. No password is shown, and no database is needed."""
+    items = _items(call.settings)
+    if call.json:
+        output.document("config", {"items": items, "destinations": _declared()})
+        return
+    columns = (*_COLUMNS, _ORIGIN) if origin else _COLUMNS
+    names = ("name", "value", "origin")[: len(columns)]
+    output.show(output.table(columns, [[_cell(item[name]) for name in names] for item in items]))
+    for name in _declared():
+        output.note(f"The settings file declares the destination {name}.")
+
+
+def _items(settings: Settings) -> list[dict[str, Any]]:
+    origins = settings.origins()
+    return [
+        {"name": name, "value": _value(name, getattr(settings, name)), "origin": origins[name]}
+        for name in type(settings).model_fields
+    ]
+
+
+def _value(name: str, value: Any) -> Any:
+    """A DSN may hold a password."""
+    return without_secrets(value) if name in _SECRET and value is not None else value
+
+
+def _cell(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def _declared() -> list[str]:
+    config = click.get_current_context().find_root().params.get("config")
+    return declared.names(config)
