@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,9 +18,11 @@ from click.testing import CliRunner, Result
 
 from redrive.answers import Retryable, Terminal, Unknown
 from redrive.message import MessageId, ParkReason
+from redrive.operate.cli import output
 from redrive.operate.cli.main import cli
 from redrive.ports import RelayInfo
 from redrive.store.postgres import PostgresStore
+from tests.support import documents
 from tests.support import messages as m
 from tests.support.databases import fresh_database
 
@@ -45,6 +47,20 @@ def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> It
     root.setLevel(level)
     for handler in [one for one in root.handlers if one.get_name() == "redrive"]:
         root.removeHandler(handler)
+
+
+@pytest.fixture(autouse=True)
+def _documents_fit_their_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a test makes a command print with `--json` is compared with the schema that it names."""
+    printed = output.document
+
+    def document(name: str, values: Mapping[str, Any], **options: Any) -> None:
+        documents.seen(
+            name, {"schema": f"redrive.{name}/v1", **{key: output.plain(one) for key, one in values.items()}}
+        )
+        printed(name, values, **options)
+
+    monkeypatch.setattr(output, "document", document)
 
 
 @pytest.fixture

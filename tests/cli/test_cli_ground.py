@@ -224,3 +224,12 @@ def test_what_comes_from_a_message_cannot_drive_the_terminal(redrive: Redrive, s
         assert "a\N{REPLACEMENT CHARACTER}[31m" in shown
     assert "[bold]x[/bold]" in redrive("messages", "list").stdout
     assert redrive.json("messages", "show", message)["message"]["view"]["key"] == evil
+
+
+@pytest.mark.req("G-21")
+def test_how_far_a_bulk_act_is_shows_on_a_terminal_and_nowhere_else(shop: Shop) -> None:
+    ids = [shop["pending"], shop["leased"]]
+    arguments = ("messages", "cancel", *ids, "--reason", "test", "--actor", "ada")
+    assert "2/2" in on_a_terminal(*arguments, dsn=shop.dsn)
+    quiet = process(*arguments, dsn=shop.dsn)
+    assert "/2" not in quiet.stderr + quiet.stdout

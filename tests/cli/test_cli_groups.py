@@ -23,6 +23,8 @@ def test_the_list_shows_what_needs_somebody_and_what_is_said_of_it(shop: Shop, r
     assert page.exit_code == 0
     for words in ("likely cause", "data", "ada", "waits for INC-7", str(shop["dead"])):
         assert words in page.stdout
+    shown = redrive.json("groups", "show", group)
+    assert (shown["group"]["owner"], shown["messages"][0]["id"]) == ("ada", str(shop["dead"]))
     assert redrive.json("groups", "resolve", group, "--reason", "erp is back")["group"]["status"] == "resolved"
     assert len(redrive.json("groups", "list")["items"]) == 2
     assert len(redrive.json("groups", "list", "--all")["items"]) == 3

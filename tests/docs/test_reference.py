@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from redrive.events import FACTS, INNER_STEPS, STEPS
-from tests.support import django_migration, reference, reference_sources
+from tests.support import django_migration, documents, reference, reference_sources
 from tests.support.reference_codes import CODES, codes_in_sources
 
 PAGES = reference.pages()
@@ -56,6 +56,24 @@ def test_every_table_of_the_schema_is_on_the_page_with_its_columns(database: str
             """
         ).fetchall()
     assert dict(found) == _columns_of_page()
+
+
+# The commands of a replay are younger than the schemas.
+WITHOUT_SCHEMA = {"replay", "replays", "replay_plan"}
+
+
+@pytest.mark.req("G-21")
+def test_every_document_of_the_command_line_has_a_schema() -> None:
+    assert documents.names() - documents.known() - WITHOUT_SCHEMA == set(), documents.__doc__
+    assert documents.known() - documents.names() == set()
+
+
+def test_a_document_that_does_not_fit_would_be_noticed() -> None:
+    good = {"schema": "redrive.db.sql/v1", "phase": "all", "sql": "SELECT 1"}
+    documents.check("db.sql", good)
+    for wrong in ({**good, "schema": "redrive.db.sql/v2"}, {**good, "sql": 5}, {**good, "more": 1}, {"phase": "all"}):
+        with pytest.raises(AssertionError, match=r"db\.sql\.v1\.json"):
+            documents.check("db.sql", wrong)
 
 
 def _headings(name: str) -> list[str]:

@@ -8,7 +8,7 @@ the others go on. No SQL here and no words about terminals.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, assert_never
@@ -136,9 +136,22 @@ _NOT_CANCELLED: Final[Mapping[CancelAnswer, tuple[str, str]]] = {
 }
 
 
-async def perform(store: PostgresStore, request: Request, ids: Sequence[MessageId]) -> list[ActResult]:
-    """Do it to each message, in the order given. Each is a transaction of its own."""
-    return [await _perform_one(store, request, judged) for judged in await preview(store, request, ids)]
+async def perform(
+    store: PostgresStore,
+    request: Request,
+    ids: Sequence[MessageId],
+    *,
+    progress: Callable[[str, int, int], None] = lambda *_: None,
+) -> list[ActResult]:
+    """Do it to each message, in the order given. Each is a transaction of its own.
+
+    progress: told the act, and how many of how many are done.
+    """
+    results = []
+    for judged in await preview(store, request, ids):
+        results.append(await _perform_one(store, request, judged))
+        progress(request.act, len(results), len(ids))
+    return results
 
 
 async def preview(store: PostgresStore, request: Request, ids: Sequence[MessageId]) -> list[ActResult]:

@@ -18,6 +18,7 @@ from redrive.errors import ActRefused, NotFound
 from redrive.message import MessageId
 from redrive.operate import operations
 from redrive.operate.cli import output
+from redrive.operate.cli.bars import bars
 from redrive.operate.cli.context import MESSAGE_ID, Call
 from redrive.operate.cli.exits import Exit
 from redrive.operate.cli.output import Column
@@ -108,7 +109,9 @@ async def carry_out(
             report(call, request, previewed, only_look=True)
             return
         _ask(request, previewed)
-    report(call, request, await operations.perform(store, request, ids))
+    with bars() as progress:
+        results = await operations.perform(store, request, ids, progress=progress)
+    report(call, request, results)
 
 
 def can_ask() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -46,7 +45,7 @@ def command(
         chart.write_text(svg(measured, caption=f"Redrive on PostgreSQL {facts['server_version']}"), encoding="utf-8")
     if as_json:
         results = [one.as_json() for one in measured]
-        click.echo(json.dumps({"schema": "redrive.bench/v1", "server": facts, "repeat": repeat, "results": results}))
+        output.document("bench", {"server": facts, "repeat": repeat, "results": results})
     else:
         output.stdout().print(_table(measured, facts["server_version"]))
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import secrets
 import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
 import click
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from redrive.operate.cli import output
+from redrive.operate.cli.bars import bars
 from redrive.operate.cli.context import example
 from redrive.operate.cli.exits import Exit
 
@@ -45,7 +43,7 @@ def engine(seed: int | None, scale: float, dsn: str | None, as_json: bool) -> No
 
     chosen = secrets.randbelow(SEEDS) if seed is None else seed
     output.note(f"Seed {chosen}. Ctrl-C ends it and takes everything away again.")
-    with _ended_by_sigterm(), _progress() as progress:
+    with _ended_by_sigterm(), bars() as progress:
         report = prove(seed=chosen, scale=scale, dsn=dsn, progress=progress)
     if as_json:
         output.document("prove", report.document())
@@ -68,22 +66,3 @@ def _ended_by_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Bars on a terminal, nothing elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda _kind, _done, _total: None
-        return
-    bars: dict[str, TaskID] = {}
-    making = threading.Lock()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=output.stderr(), transient=True) as shown:
-
-        def update(kind: str, done: int, total: int) -> None:
-            with making:
-                bar = bars.setdefault(kind, bars.get(kind) or shown.add_task(kind, total=total))
-            shown.update(bar, completed=done)
-
-        yield update
