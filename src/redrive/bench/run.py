@@ -36,14 +36,16 @@ class Measured:
 
 
 def measure(
-    server_dsn: str, workloads: Sequence[Workload], *, repeat: int, scale: float, tell: Callable[[str], None]
+    server_dsn: str, workloads: Sequence[Workload], *, repeat: int, scale: float, tell: Callable[[str, int, int], None]
 ) -> list[Measured]:
+    """tell: what is measured, how many runs are done, of how many."""
     measured = []
     for workload in workloads:
         runs = []
         for turn in range(repeat):
-            tell(f"{workload.name} {workload.title}: run {turn + 1} of {repeat}")
+            tell(f"{workload.name} {workload.title}", turn, repeat)
             runs.append(workload.measure(server_dsn, scale))
+        tell(f"{workload.name} {workload.title}", repeat, repeat)
         measured.append(_summed_up(workload, runs))
     return measured
 

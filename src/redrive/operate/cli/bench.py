@@ -16,6 +16,7 @@ from redrive.bench.run import Measured, measure, server_facts
 from redrive.bench.workloads import WORKLOADS
 from redrive.operate import embedded
 from redrive.operate.cli import output
+from redrive.operate.cli.bars import bars
 from redrive.operate.cli.context import example
 
 NAMES: Final = [workload.name for workload in WORKLOADS]
@@ -40,7 +41,8 @@ def command(
     with ExitStack() as stack:
         server = dsn or stack.enter_context(_server(stack)).dsn
         facts = server_facts(server)
-        measured = measure(server, wanted, repeat=repeat, scale=scale, tell=output.stderr().print)
+        with bars() as tell:
+            measured = measure(server, wanted, repeat=repeat, scale=scale, tell=tell)
     if chart is not None:
         chart.write_text(svg(measured, caption=f"Redrive on PostgreSQL {facts['server_version']}"), encoding="utf-8")
     if as_json:
