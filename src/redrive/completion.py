@@ -46,9 +46,11 @@ def _statement(attempt: Attempt, answer: Answer | None) -> tuple[Any, list[Any]]
         attempt, answer or Delivered(), completion.rules, now=attempt.claimed_at, random=SystemRandom()
     )
     outcome = Outcome(attempt=attempt, settlement=settlement, policy_version=completion.rules.version)
+    completion.outcome = outcome
     return settle_call(completion.worker, "complete", [outcome])
 
 
 def _check(attempt: Attempt, lost: list[Any]) -> None:
     if lost:
+        attempt.completion.outcome = None
         raise ClaimLost(f"Attempt {attempt.number} of message {attempt.id} is no longer ours; nothing was settled.")

@@ -201,11 +201,15 @@ class HistoryEntry:
 
 @dataclass(slots=True)
 class Completion:
-    """What `redrive.complete` needs, and whether it was called: then the relay does not settle (ruling 16)."""
+    """What `redrive.complete` needs, and whether it was called: then the relay does not settle (ruling 16).
+
+    outcome: what it settled, unless the claim was found lost.
+    """
 
     attempted: bool = False
     worker: WorkerId | None = None
     rules: Any = None
+    outcome: Any = None
 
 
 class Reader(Protocol):

@@ -99,6 +99,18 @@ class Settings(BaseSettings):
     )
     log_level: LogLevel = Field(default="info", description="Lines below this level are left out.")
 
+    metrics_listen: str | None = Field(
+        default=None,
+        description="Where a relay shows /metrics, /livez, /readyz and /health: a port of this machine (9464), or"
+        " HOST:PORT; 0 chooses a port. There is no authentication. None: nowhere. Needs the extra `metrics`.",
+    )
+    metrics_every_seconds: float = _number(
+        15.0, 1, 300, "s", "How often the one relay that reads the values of the database for /metrics does so."
+    )
+    stalled_seconds: float = _number(
+        90.0, 5, 3600, "s", "A relay whose loop has not gone round for so long is not live (/livez)."
+    )
+
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def __init__(self, **values: Any) -> None:

@@ -15,6 +15,7 @@ from redrive.events import Events
 from redrive.relay.limits import RelayLimits
 from redrive.relay.load import load_app
 from redrive.relay.run import RelayProcess, run_suspects, run_to_exit, worker_from
+from redrive.relay.telling import tell
 
 
 def main(events: Events | None = None) -> None:
@@ -30,6 +31,8 @@ def main(events: Events | None = None) -> None:
         only=settings["only"],
         name="suspects",
     )
+    events = events or Events()
+    tell(events, settings["tell"])
     run_to_exit(run_suspects(process, worker_from(settings["worker"]), events=events))
 
 

@@ -191,6 +191,7 @@ class Relay:
     async def _claiming(self) -> None:
         while not self._stopping.is_set():
             asked = self._ask()
+            self._events.emit("relay.looked", worker=self._worker)
             if not asked:
                 await self._until_changed(self._rest_seconds())
                 continue
@@ -213,6 +214,7 @@ class Relay:
             self._hands[name].wake.call(self._clock.monotonic())
 
     def _rung(self) -> None:
+        self._events.emit("relay.rung", worker=self._worker)
         if any(hand.paused for hand in self._hands.values()):
             self._beat_asked.set()  # one may have been resumed
         self._look_now()
@@ -261,7 +263,7 @@ class Relay:
                 claimed = await self._store.claim(
                     self._worker, self._low_water.marked(asked), lease_seconds=lease_seconds
                 )
-                added["count"] = len(claimed.attempts)
+                added.update(count=len(claimed.attempts), expired=claimed.expired)
         return claimed
 
     def _take_in_hand(self, claimed: Claimed, asked: Sequence[Room], sent_at: float) -> None:
@@ -438,6 +440,8 @@ class Relay:
             self._finished(hand, self._unknown(hand, slot, claim, "COMPLETE_ROLLED_BACK"))
             return
         self._leases.let_go([claim.fence])
+        if claim.attempt.completion.outcome is not None:
+            self._settler.tell(claim.attempt.completion.outcome)
         if claim.attempt.sequence is not None:
             self._look_now()  # its lane goes on
         if isinstance(outcome.settlement.answer, Delivered):

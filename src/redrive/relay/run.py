@@ -35,6 +35,7 @@ from redrive.relay.loop import Relay, new_worker
 from redrive.relay.patience import UNREACHABLE_SECONDS
 from redrive.relay.suspects import Suspects
 from redrive.relay.tasks import end
+from redrive.relay.telling import HEARD_SECONDS, hear
 from redrive.store import line
 from redrive.store.migration_files import MigrationSet
 from redrive.store.postgres import PostgresStore
@@ -94,7 +95,9 @@ async def run_relay(process: RelayProcess, *, events: Events | None = None, sign
     async with _store(process, f"redrive relay {process.name}".strip()) as store:
         await _require_schema(process, store, events=events)
         relay = _relay(process, store, destinations, worker, random=random, events=events)
-        run_alone = child(process) if process.app_spec else in_this_process(process, store, destinations, events=events)
+        run_alone = (
+            child(process, events) if process.app_spec else in_this_process(process, store, destinations, events=events)
+        )
         suspects = Suspects(store, list(destinations), run_alone, clock=clock, random=random, events=events)
         duties = [*_engine_duties(process, events), *process.app.duties.values()]
         alone = asyncio.create_task(suspects.run())
@@ -152,15 +155,18 @@ def run_to_exit(main: Coroutine[Any, Any, None]) -> NoReturn:
     os._exit(code)
 
 
-def child(process: RelayProcess) -> RunAlone:
-    """Suspects in a process of their own (`python -m redrive.relay.alone`)."""
+def child(process: RelayProcess, events: Events | None = None) -> RunAlone:
+    """Suspects in a process of their own (`python -m redrive.relay.alone`), whose facts are told on as ours."""
+    events = events or Events()
 
     async def run_alone(worker: WorkerId) -> int:
+        heard, told = os.pipe()
         settings = {
             "app": process.app_spec,
             "only": list(process.only),
             "limits": asdict(process.limits),
             "worker": str(worker),
+            "tell": told,
         }
         try:
             started = await asyncio.create_subprocess_exec(
@@ -169,15 +175,22 @@ def child(process: RelayProcess) -> RunAlone:
                 process.alone_module,
                 stdin=asyncio.subprocess.PIPE,
                 env=_child_environment(process.dsn),
+                pass_fds=[told],
             )
         except OSError:  # no memory, no process left: later
+            os.close(heard)
             return CHILD_NOT_STARTED
+        finally:
+            os.close(told)
+        hearing = asyncio.create_task(hear(heard, events))
         try:
             await started.communicate(json_bytes(settings))
             return started.returncode or 0
         finally:
             if started.returncode is None:
                 await _end_child(started, seconds=process.limits.stop_seconds + CHILD_END_SECONDS)
+            await asyncio.wait([hearing], timeout=HEARD_SECONDS)
+            await end([hearing])
 
     return run_alone
 

@@ -223,11 +223,12 @@ class Settler:
         if any(map(self._events.wants, _FACTS)):
             refused = set(settled.refused)
             for outcome, fence in zip(batch, fences, strict=True):
-                self._tell(outcome, refused=fence in refused)
+                self.tell(outcome, refused=fence in refused)
         self._on_settled(fences)
         self._lanes.over(batch, settled.handed_over)
 
-    def _tell(self, outcome: Outcome, *, refused: bool) -> None:
+    def tell(self, outcome: Outcome, *, refused: bool = False) -> None:
+        """What became of it, as a fact; also of one that the handler has settled itself."""
         name = "message.refused" if refused else _FACT[outcome.settlement.kind]
         if name == "message.closed" and outcome.settlement.closed == "delivered":
             name = "message.delivered"
@@ -243,6 +244,7 @@ class Settler:
                 in_doubt=settlement.in_doubt,
                 reason=settlement.park_reason and settlement.park_reason.value,
                 latency_ms=outcome.latency_ms,
+                age_seconds=_age_seconds(outcome),
             )
 
 
@@ -295,6 +297,12 @@ _FACT = {
     SettlementKind.PARK: "message.parked",
     SettlementKind.HAND_BACK: "message.handed_back",
 }
+
+
+def _age_seconds(outcome: Outcome) -> float:
+    """From its enqueue to now: by the database's clock up to the claim, and by ours what the attempt took."""
+    attempt = outcome.attempt
+    return max(0.0, (attempt.claimed_at - attempt.created_at).total_seconds() + (outcome.latency_ms or 0) / 1000)
 
 
 def _unrecorded(outcome: Outcome, code: str, cause: BaseException | None) -> Outcome:

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +35,9 @@ _OPTIONS: Final = (
     click.option("--lease-seconds", type=float, help="How long a claim lasts without renewal."),
     click.option("--poll-seconds", type=float, help="Longest pause between two looks for work."),
     click.option("--stop-seconds", type=float, help="How long a stop waits for what runs."),
+    click.option(
+        "--metrics-port", type=click.IntRange(0, 65_535), help="Show /metrics and /health on this port of this machine."
+    ),
     click.option("--log-format", help="auto, console, json or logfmt."),
     click.option("--log-level", help="debug, info, warning, error or critical."),
 )
@@ -114,7 +118,28 @@ async def _run(process: RelayProcess, settings: Settings) -> None:
     logs.subscribe(events)
     for advice in settings.advice():
         logging.getLogger("redrive").warning(advice)
-    await run_relay(process, events=events)
+    async with _observed(events, process.dsn, settings):
+        await run_relay(process, events=events)
+
+
+@asynccontextmanager
+async def _observed(events: Events, dsn: str, settings: Settings) -> AsyncIterator[None]:
+    """With metrics and health, if the settings say where; the library that they need is imported only then."""
+    if settings.metrics_listen is None:
+        yield
+        return
+    from redrive.operate.observe.observing import observing
+    from redrive.operate.observe.server import Address
+
+    async with observing(
+        events,
+        dsn,
+        Address.parsed(settings.metrics_listen),
+        every_seconds=settings.metrics_every_seconds,
+        stalled_seconds=settings.stalled_seconds,
+    ) as address:
+        logging.getLogger("redrive").info("metrics and health on http://%s:%d", *address)
+        yield
 
 
 def limits_of(settings: Settings) -> RelayLimits:

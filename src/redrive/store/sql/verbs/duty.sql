@@ -28,3 +28,21 @@ BEGIN
      WHERE d.name = p_name AND d.holder = p_worker;
 END
 $body$;
+
+-- hold_duty: true while a duty is this worker's: one that is not over after a run but kept, such as reading gauges. Whoever holds it
+-- says so again and again; one that was not heard of for p_hold_seconds is replaced, one that ends lets go (end_duty).
+CREATE OR REPLACE FUNCTION redrive.hold_duty_1(
+    p_name text, p_worker uuid, p_every_seconds float8, p_hold_seconds float8, p_now timestamptz DEFAULT NULL
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_now timestamptz := coalesce(p_now, clock_timestamp());
+BEGIN
+    INSERT INTO duty (name, every_seconds) VALUES (p_name, p_every_seconds) ON CONFLICT DO NOTHING;
+    UPDATE duty d
+       SET holder = p_worker, holder_until = v_now + make_interval(secs => p_hold_seconds), started_at = v_now,
+           finished_at = v_now, every_seconds = p_every_seconds, result = 'held'
+     WHERE d.name = p_name AND (d.holder IS NULL OR d.holder = p_worker OR d.holder_until < v_now);
+    RETURN FOUND;
+END
+$body$;

@@ -1,0 +1,280 @@
+"""Every metric there is: name, kind, labels, meaning, and what feeds it. Declared here and nowhere else; pure.
+
+The exposition, `docs/reference/metrics.md`, the dashboards and the tests of the alert rules are made from this list.
+A label is a destination, a duty, a table or a word of a closed list: never an id, a tenant, a key or a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+PREFIX: Final = "redrive_"
+
+
+class Kind(StrEnum):
+    """As Prometheus calls them."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """How one event moves a metric.
+
+    amount: which of the event's values is added (or observed); None = 1. scale: what it is multiplied by.
+    words: labels that the event's name decides; all others are values of the event. sets: what a gauge becomes;
+    None = the time of day.
+    """
+
+    amount: str | None = None
+    scale: float = 1.0
+    words: Mapping[str, str] = field(default_factory=dict)
+    sets: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric.
+
+    events: of the relay that is asked, by name. gauge: else the name of the value that the elected reader reads from
+    the database. seeds: what the source documents call it.
+    """
+
+    name: str
+    kind: Kind
+    meaning: str
+    labels: tuple[str, ...] = ()
+    events: Mapping[str, Feed] = field(default_factory=dict)
+    gauge: str | None = None
+    buckets: tuple[float, ...] = ()
+    seeds: tuple[str, ...] = ()
+
+
+DURATION_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+LATENCY_BUCKETS: Final = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
+OUTCOMES: Final = ("delivered", "closed", "advanced", "retried", "parked", "handed_back")
+REASONS: Final = ("dead", "held", "unrecorded")
+# Labels whose words are known beforehand: their series begin at 0, so that an alert sees the first increase.
+WORDS: Final[Mapping[str, tuple[str, ...]]] = {"outcome": OUTCOMES, "reason": REASONS}
+
+_COUNT: Final = Feed()
+
+
+def _counter(name: str, meaning: str, *labels: str, events: Mapping[str, Feed], seeds: tuple[str, ...] = ()) -> Metric:
+    return Metric(name=f"{PREFIX}{name}", kind=Kind.COUNTER, meaning=meaning, labels=labels, events=events, seeds=seeds)
+
+
+def _set(name: str, meaning: str, *, events: Mapping[str, Feed]) -> Metric:
+    return Metric(name=f"{PREFIX}{name}", kind=Kind.GAUGE, meaning=meaning, events=events)
+
+
+def _read(gauge: str, meaning: str, *labels: str, seeds: tuple[str, ...] = ()) -> Metric:
+    return Metric(name=f"{PREFIX}{gauge}", kind=Kind.GAUGE, meaning=meaning, labels=labels, gauge=gauge, seeds=seeds)
+
+
+# Of one relay process, since it started.
+RELAY: Final = (
+    _counter(
+        "delivery_attempts_total",
+        "Attempts that were settled, by what became of them.",
+        "destination",
+        "outcome",
+        seeds=("attempts_total{state}", "Throughput", "FailureRatio", "retry_job_documents_requeued_total"),
+        events={f"message.{outcome}": Feed(words={"outcome": outcome}) for outcome in OUTCOMES},
+    ),
+    _counter(
+        "parked_total",
+        "Messages that began to wait for a person, by the reason.",
+        "destination",
+        "reason",
+        seeds=("retry_job_documents_max_retries_exceeded_total", "evidence.permanent_failures.count"),
+        events={"message.parked": _COUNT},
+    ),
+    Metric(
+        name=f"{PREFIX}delivery_duration_seconds",
+        kind=Kind.HISTOGRAM,
+        meaning="From the beginning of an attempt to its answer.",
+        labels=("destination",),
+        events={f"message.{outcome}": Feed(amount="latency_ms", scale=0.001) for outcome in OUTCOMES[:5]},
+        buckets=DURATION_BUCKETS,
+        seeds=("dispatch_latency_ms",),
+    ),
+    Metric(
+        name=f"{PREFIX}end_to_end_seconds",
+        kind=Kind.HISTOGRAM,
+        meaning="From enqueue to delivery, by the database's clock.",
+        labels=("destination",),
+        events={"message.delivered": Feed(amount="age_seconds")},
+        buckets=LATENCY_BUCKETS,
+    ),
+    _counter(
+        "claims_total",
+        "Looks into the database for due messages.",
+        seeds=("claim_batches_total",),
+        events={"claim.stop": _COUNT},
+    ),
+    _counter(
+        "claimed_messages_total", "Messages that these looks brought.", events={"claim.stop": Feed(amount="count")}
+    ),
+    _counter(
+        "expired_total",
+        "Messages closed because their time was over before they were sent.",
+        events={"claim.stop": Feed(amount="expired"), "expire.stop": Feed(amount="count")},
+    ),
+    _counter(
+        "leases_expired_total",
+        "Claims that nobody settled or renewed, taken back by this relay's reaper.",
+        seeds=("reaper_requeues_total",),
+        events={"reap.stop": Feed(amount="requeued")},
+    ),
+    _counter(
+        "leases_lost_total",
+        "Claims of this relay that another took back.",
+        "destination",
+        events={"message.lease_lost": _COUNT},
+    ),
+    _counter(
+        "fenced_writes_total",
+        "Outcomes of this relay that were refused because their claim was lost.",
+        "destination",
+        events={"message.refused": _COUNT},
+    ),
+    _counter(
+        "wakeups_total",
+        "Times that the doorbell woke this relay.",
+        seeds=("notify_wakeups_total",),
+        events={"relay.rung": _COUNT},
+    ),
+    _counter(
+        "notify_reconnects_total",
+        "Times that the connection was lost on which it listens.",
+        events={"listener.reconnecting": _COUNT},
+    ),
+    _counter(
+        "unreachable_total",
+        "Times that the database did not answer, by what was asked.",
+        "during",
+        events={"relay.unreachable": _COUNT},
+    ),
+    _counter(
+        "duty_runs_total",
+        "Runs of periodic work by this relay.",
+        "duty",
+        seeds=("retry_job_runs_total",),
+        events={"duty.stop": _COUNT},
+    ),
+    _counter(
+        "duty_failures_total",
+        "Runs of periodic work that raised.",
+        "duty",
+        seeds=("retry_job_errors_total",),
+        events={"duty.failed": _COUNT},
+    ),
+    _counter(
+        "breaker_opened_total",
+        "Times that this relay found a destination down.",
+        "destination",
+        seeds=("scheduler.circuit_breaker.open.count",),
+        events={"breaker.opened": _COUNT},
+    ),
+    _counter(
+        "suspect_processes_total",
+        "Processes started to run messages that came back from a crash.",
+        events={"suspects.spawned": _COUNT},
+    ),
+    _set(
+        "relay_listening",
+        "1 while this relay hears the doorbell; else it only polls.",
+        events={
+            "listener.listening": Feed(sets=1),
+            "listener.reconnecting": Feed(sets=0),
+            "listener.deaf": Feed(sets=0),
+        },
+    ),
+    _set(
+        "relay_last_look_timestamp_seconds",
+        "When the loop of this relay last went round: it stands still when this does.",
+        events={"relay.looked": Feed()},
+    ),
+    _set(
+        "relay_last_claim_timestamp_seconds", "When the database last answered a claim.", events={"claim.stop": Feed()}
+    ),
+)
+
+# Of the database, from whichever relay is the reader at present.
+DATABASE: Final = (
+    _read(
+        "messages_pending",
+        "Messages that wait for an attempt.",
+        "destination",
+        seeds=("outbox_pending_depth", "BacklogSize", "evidence.retry.queue.depth"),
+    ),
+    _read("messages_due", "Those of them that are due.", "destination"),
+    _read(
+        "retries_scheduled",
+        "Those of them that have failed before.",
+        "destination",
+        seeds=("FailedPending", "retry_job_documents_skipped_backoff_total"),
+    ),
+    _read("suspects", "Those of them that came back from a crash, and are run alone.", "destination"),
+    _read(
+        "oldest_pending_age_seconds",
+        "How long the oldest message has been due that needs nothing but a relay.",
+        "destination",
+        seeds=("oldest_pending_age_seconds", "OldestAgeSeconds"),
+    ),
+    _read("messages_leased", "Messages that a relay has in hand.", "destination"),
+    _read(
+        "leases_overdue",
+        "Those of them whose claim has run out and was not taken back yet.",
+        "destination",
+        seeds=("stuck_dispatching_count", "retry_job_stuck_documents"),
+    ),
+    _read(
+        "parked",
+        "Messages that wait for a person, by the reason.",
+        "destination",
+        "reason",
+        seeds=("dlq_depth", "retry_job_failed_documents"),
+    ),
+    _read("parked_oldest_age_seconds", "How long the oldest of them has waited.", "destination", "reason"),
+    _read("destination_paused", "1 while nothing is claimed for it because somebody said so.", "destination"),
+    _read("destination_handled", "1 while a live relay handles it.", "destination"),
+    _read("breaker_open", "1 while a destination counts as down.", "destination"),
+    _read("duty_overdue", "1 for periodic work that has not ended for three times its period.", "duty"),
+    _read("duty_failing", "1 for periodic work whose last run raised.", "duty"),
+    _read("relays_live", "Relays that were seen in the last 30 seconds."),
+    _read("relay_versions", "How many versions of Redrive these are of."),
+    _read("relays_not_listening", "Those of them that should hear the doorbell and do not."),
+    _read("replays_running", "Replays that have not ended."),
+    _read(
+        "lane_violations", "Ordering keys ever found that nobody would have looked at again. Each was a bug of ours."
+    ),
+    _read("oldest_snapshot_age_transactions", "Transactions since the oldest snapshot that keeps dead rows alive."),
+    _read("table_dead_rows", "Dead rows in the tables that every message passes.", "table"),
+    _read("partitions_ahead_seconds", "For how long from now messages have a partition of their own."),
+    _read("capped", "1 when more messages wait, are in hand or parked than are counted: counts are then lower bounds."),
+)
+
+# Of the exposition itself.
+READER: Final = Metric(
+    name=f"{PREFIX}gauges_reader",
+    kind=Kind.GAUGE,
+    meaning="1 on the relay that reads the values of the database; one relay does.",
+)
+READ_AT: Final = Metric(
+    name=f"{PREFIX}gauges_read_timestamp_seconds",
+    kind=Kind.GAUGE,
+    meaning="When this relay last read the values of the database.",
+)
+INFO: Final = Metric(
+    name=f"{PREFIX}build_info", kind=Kind.GAUGE, meaning="Always 1; which version this is.", labels=("version",)
+)
+
+METRICS: Final = (*RELAY, *DATABASE, READER, READ_AT, INFO)
+BY_GAUGE: Final[Mapping[str, Metric]] = {metric.gauge: metric for metric in DATABASE if metric.gauge}

@@ -1,0 +1,197 @@
+"""The metrics of one relay process: fed by its events, shown in Prometheus' text format (G-20).
+
+Which there are is said in `catalogue`. Values of the database come from `reader`, where this relay is the one that
+reads them; where it is not, it shows none, so that no value is scraped twice. Needs the extra `metrics`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import redrive
+from redrive.errors import SettingsError
+from redrive.events import Events
+from redrive.operate.observe import catalogue
+from redrive.operate.observe.catalogue import Feed, Kind, Metric
+from redrive.store.gauges import Gauge
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric as Family
+
+Read = Callable[[], "Reading"]
+
+
+class Reading:
+    """What was read of the database, and when; gauges: empty where another relay reads."""
+
+    __slots__ = ("at", "gauges", "is_reader")
+
+    def __init__(self, gauges: Sequence[Gauge] = (), *, at: float = 0.0, is_reader: bool = False) -> None:
+        self.gauges = gauges
+        self.at = at
+        self.is_reader = is_reader
+
+
+class RelayMetrics:
+    """One registry, its metrics made from the catalogue. read: what the reader has at the moment of a scrape."""
+
+    def __init__(self, read: Read = Reading, *, now: Callable[[], float] = time.time) -> None:
+        self.registry = new_registry()
+        self._now = now
+        self._series = {metric.name: _collector(metric, self.registry) for metric in catalogue.RELAY}
+        self._children: dict[tuple[str, ...], Any] = {}
+        self._series_of_info()
+        self.registry.register(_Database(read))
+
+    def subscribe(self, events: Events) -> Callable[[], None]:
+        """Count from now on. Returns the function that ends it."""
+        moves = [(event, metric, feed) for metric in catalogue.RELAY for event, feed in metric.events.items()]
+        ends = [events.subscribe(self._mover(metric, feed), event) for event, metric, feed in moves]
+        ends.append(events.subscribe(self._begin, "relay.started"))
+
+        def stop() -> None:
+            for end in ends:
+                end()
+
+        return stop
+
+    def _begin(self, _: str, values: Mapping[str, Any]) -> None:
+        """Every series of a destination is there, at 0, before its first message."""
+        known = {**catalogue.WORDS, "destination": tuple(values["destinations"])}
+        for metric in catalogue.RELAY:
+            if metric.labels and set(metric.labels) <= set(known):
+                for labels in product(*(known[label] for label in metric.labels)):
+                    self._labelled(metric, labels)
+
+    def _mover(self, metric: Metric, feed: Feed) -> Callable[[str, Mapping[str, Any]], None]:
+        move = _MOVES[metric.kind]
+
+        def moved(_: str, values: Mapping[str, Any]) -> None:
+            amount = 1.0 if feed.amount is None else values.get(feed.amount)
+            if amount is not None:  # an attempt that was never begun took no time
+                move(self._child(metric, feed, values), self._amount(metric, feed, amount))
+
+        return moved
+
+    def _amount(self, metric: Metric, feed: Feed, amount: float) -> float:
+        if metric.kind is Kind.GAUGE:
+            return self._now() if feed.sets is None else feed.sets
+        return amount * feed.scale
+
+    def _child(self, metric: Metric, feed: Feed, values: Mapping[str, Any]) -> Any:
+        if not metric.labels:
+            return self._series[metric.name]
+        return self._labelled(
+            metric, tuple(str(feed.words.get(label) or values.get(label) or "") for label in metric.labels)
+        )
+
+    def _labelled(self, metric: Metric, labels: tuple[str, ...]) -> Any:
+        child = self._children.get((metric.name, *labels))
+        if child is None:
+            child = self._children[(metric.name, *labels)] = self._series[metric.name].labels(*labels)
+        return child
+
+    def _series_of_info(self) -> None:
+        info = _collector(catalogue.INFO, self.registry)
+        info.labels(redrive.__version__).set(1)
+
+
+class _Database:
+    """The values that were read of the database, as families of gauges; made anew for each scrape."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Family]:
+        reading = self._read()
+        yield _family(catalogue.READER, [((), float(reading.is_reader))])
+        yield _family(catalogue.READ_AT, [((), reading.at)])
+        yield from families(reading.gauges)
+
+    def describe(self) -> Iterator[Family]:
+        """Nothing of it is known before it is read; it collides with no name of ours."""
+        return iter(())
+
+
+def families(gauges: Sequence[Gauge]) -> Iterator[Family]:
+    """One for each metric of the catalogue that has a value; a value that nobody declared is left out."""
+    values: dict[str, list[tuple[tuple[str, ...], float]]] = {}
+    for gauge in gauges:
+        values.setdefault(gauge.name, []).append((_labels(gauge), gauge.value))
+    for name, metric in catalogue.BY_GAUGE.items():
+        if name in values:
+            yield _family(metric, values[name])
+
+
+def _labels(gauge: Gauge) -> tuple[str, ...]:
+    return tuple(label for label in (gauge.subject, gauge.reason) if label)
+
+
+def _family(metric: Metric, values: Sequence[tuple[tuple[str, ...], float]]) -> Family:
+    from prometheus_client.core import GaugeMetricFamily
+
+    family = GaugeMetricFamily(metric.name, metric.meaning, labels=list(metric.labels))
+    for labels, value in values:
+        family.add_metric(list(labels), value)
+    return family
+
+
+def _collector(metric: Metric, registry: CollectorRegistry) -> Any:
+    import prometheus_client as prometheus
+
+    named = (metric.name, metric.meaning, metric.labels)
+    match metric.kind:
+        case Kind.COUNTER:
+            return prometheus.Counter(*named, registry=registry)
+        case Kind.GAUGE:
+            return prometheus.Gauge(*named, registry=registry)
+        case Kind.HISTOGRAM:
+            return prometheus.Histogram(*named, registry=registry, buckets=metric.buckets)
+
+
+_MOVES: Mapping[Kind, Callable[[Any, float], None]] = {
+    Kind.COUNTER: lambda series, amount: series.inc(amount),
+    Kind.GAUGE: lambda series, amount: series.set(amount),
+    Kind.HISTOGRAM: lambda series, amount: series.observe(amount),
+}
+
+
+def new_registry() -> CollectorRegistry:
+    """Of our own: nothing that the user's program counts for itself is shown here."""
+    try:
+        import prometheus_client as prometheus
+    except ImportError:
+        raise SettingsError(
+            "Metrics need the library prometheus-client, which is not installed.", next='pip install "redrive[metrics]"'
+        ) from None
+    prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
+    return prometheus.CollectorRegistry()
+
+
+def database_exposition(gauges: Sequence[Gauge]) -> bytes:
+    """Values of the database alone."""
+    registry = new_registry()
+    registry.register(_Families(gauges))
+    return exposition(registry)[0]
+
+
+class _Families:
+    """As prometheus-client wants to be given them."""
+
+    def __init__(self, gauges: Sequence[Gauge]) -> None:
+        self._gauges = gauges
+
+    def collect(self) -> Iterator[Family]:
+        return families(self._gauges)
+
+
+def exposition(registry: CollectorRegistry, accept: str = "") -> tuple[bytes, str]:
+    """All of it as text, with its content type."""
+    from prometheus_client.exposition import choose_encoder
+
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type

@@ -1,0 +1,81 @@
+"""Reading the values of the database: by one relay at a time, for as long as it lives (G-17, G-20).
+
+Every relay that shows metrics asks to hold the duty `gauges`; one has it. It keeps it until it stops, and loses it when
+it was not heard of for some periods. What it read is shown for as long as it could hold the duty and no longer, so that
+two relays never show the same value. On a connection of its own: a database that is away is no reason to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from redrive import redact
+from redrive.events import Events
+from redrive.message import WorkerId
+from redrive.operate.observe.metrics import Reading
+from redrive.ports import TransientFailure, duty_hold_seconds
+from redrive.store.gauges import DUTY, hold_duty, read_gauges
+from redrive.store.postgres import PostgresStore
+
+EVERY_SECONDS: Final = 15.0
+LET_GO_SECONDS: Final = 2.0
+
+
+class Reader:
+    """Holds the duty if nobody else does, and reads while it has it."""
+
+    def __init__(
+        self,
+        store: PostgresStore,
+        worker: WorkerId,
+        *,
+        events: Events,
+        every_seconds: float = EVERY_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._worker = worker
+        self._events = events
+        self._every_seconds = every_seconds
+        self._monotonic = monotonic
+        self._shown = Reading()
+        self._shown_until = 0.0
+
+    def reading(self) -> Reading:
+        """What may be shown now."""
+        return self._shown if self._monotonic() < self._shown_until else Reading()
+
+    async def run(self) -> None:
+        """Until cancelled; then the duty is free for the next one."""
+        try:
+            while True:
+                await self._tried()
+                await asyncio.sleep(self._every_seconds)
+        finally:
+            self._shown_until = 0.0
+            with suppress(TransientFailure, TimeoutError):
+                async with asyncio.timeout(LET_GO_SECONDS):
+                    await self._store.end_duty(DUTY, self._worker, result="let go")
+
+    async def _tried(self) -> None:
+        """A login that may not read is no reason to stop the relay; it is said each time."""
+        try:
+            await self.read_once()
+        except TransientFailure:
+            pass
+        except Exception as error:
+            self._events.emit("duty.failed", duty=DUTY, error=redact.error_type(error))
+
+    async def read_once(self) -> bool:
+        """Whether the duty is ours, and what it is about was read."""
+        asked_at = self._monotonic()
+        if not await hold_duty(self._store, DUTY, self._worker, every_seconds=self._every_seconds):
+            self._shown_until = 0.0
+            return False
+        self._shown = Reading(await read_gauges(self._store), at=time.time(), is_reader=True)
+        self._shown_until = asked_at + duty_hold_seconds(self._every_seconds)
+        return True

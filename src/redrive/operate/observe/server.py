@@ -1,0 +1,135 @@
+"""A small HTTP server for machines: /metrics, /livez, /readyz, /health.
+
+On the relay's own event loop: a loop that is stuck does not answer, which is what a probe is to find out. It reads one
+GET of a few lines and answers it; no authentication, so it listens on this machine only unless it is told otherwise.
+Nothing that is asked is logged. Used by `observing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from redrive.errors import SettingsError
+from redrive.operate.observe.health import Check, Health, Verdict
+
+LOOPBACK: Final = "127.0.0.1"
+REQUEST_BYTES_MAX: Final = 8192
+REQUEST_SECONDS: Final = 5.0
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    503: "Service Unavailable",
+}
+_TEXT: Final = "text/plain; charset=utf-8"
+
+Expose = Callable[[str], tuple[bytes, str]]
+
+
+class Address(NamedTuple):
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parsed(cls, text: str) -> Address:
+        """`9464` is this machine only; `0.0.0.0:9464` and `[::]:9464` are everybody's."""
+        host, _, port = text.strip().rpartition(":")
+        if not port.isdigit() or not 0 <= int(port) <= 65_535:
+            raise SettingsError(
+                f"metrics_listen is {text!r}; it must be a port from 0 to 65535, or HOST:PORT.",
+                next="metrics_listen = 9464",
+            )
+        return cls(host.strip("[]") or LOOPBACK, int(port))
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    content_type: str = _TEXT
+
+
+async def serve(address: Address, *, expose: Expose, health: Health) -> asyncio.Server:
+    """Started; whoever called it closes it. SettingsError where the address cannot be had."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(REQUEST_SECONDS):
+                request = await reader.readuntil(b"\r\n\r\n")
+                writer.write(_encoded(answer_to(request, expose=expose, health=health)))
+                await writer.drain()
+        writer.close()
+
+    try:
+        return await asyncio.start_server(answer, address.host, address.port, limit=REQUEST_BYTES_MAX)
+    except OSError as error:
+        raise SettingsError(
+            f"Nothing can listen on {address.host}:{address.port}: {error.strerror or type(error).__name__}.",
+            next="give metrics_listen (--metrics-port) another port",
+        ) from error
+
+
+def answer_to(request: bytes, *, expose: Expose, health: Health) -> Answer:
+    """Pure but for what is shown. `?verbose` lists every check."""
+    head, *lines = request.decode("latin-1").split("\r\n")
+    method, _, rest = head.partition(" ")
+    path, _, query = rest.rpartition(" ")[0].partition("?")
+    if method not in ("GET", "HEAD"):
+        return Answer(405, b"GET only\n")
+    match path:
+        case "/metrics":
+            return Answer(200, *expose(_header(lines, "accept")))
+        case "/livez" | "/healthz":
+            return _probe(health.is_live(), [c for c in health.checks() if c.name == "loop"], query)
+        case "/readyz":
+            return _probe(health.is_ready(), health.checks(), query)
+        case "/health":
+            return _report(health)
+        case _:
+            return Answer(404, b"/metrics /livez /readyz /health\n")
+
+
+def _header(lines: list[str], name: str) -> str:
+    found = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in found if key.lower() == name), "")
+
+
+def _probe(is_well: bool, checks: list[Check], query: str) -> Answer:
+    """As Kubernetes' own: the status is for machines, the list for people."""
+    failed = [check for check in checks if check.verdict is Verdict.UNHEALTHY]
+    listed = checks if "verbose" in query else failed
+    lines = [_line(check) for check in listed] or ["ok"]
+    return Answer(200 if is_well else 503, ("\n".join(lines) + "\n").encode())
+
+
+def _line(check: Check) -> str:
+    if check.verdict is Verdict.UNHEALTHY:
+        return f"[-]{check.name} failed: {check.reason}"
+    return f"[+]{check.name} ok" + (f" ({check.reason})" if check.reason else "")
+
+
+def _report(health: Health) -> Answer:
+    checks = health.checks()
+    status = health.verdict()
+    said: Mapping[str, object] = {
+        "schema": "redrive.health/v1",
+        "status": status,
+        "reasons": [check.reason for check in checks if check.reason],
+        "checks": {check.name: check.verdict for check in checks},
+    }
+    code = 503 if status is Verdict.UNHEALTHY else 200
+    return Answer(code, json.dumps(said).encode() + b"\n", "application/json")
+
+
+def _encoded(answer: Answer) -> bytes:
+    head = (
+        f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\nContent-Type: {answer.content_type}\r\n"
+        f"Content-Length: {len(answer.body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + answer.body

@@ -1,0 +1,56 @@
+"""What a process for suspects says of its messages, through a pipe to the relay that started it.
+
+The relay tells it on as events of its own, so that log lines and metrics miss nothing of what was settled in the child,
+however that ends: a fact is in the pipe before the next message begins. Used by `run.child` and by `alone`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from redrive.events import FACTS, Events
+
+TOLD: Final = tuple(name for name in FACTS if name.startswith("message."))
+HEARD_SECONDS: Final = 1.0  # what a child said is in the pipe when it has ended; somebody else may hold the other end
+
+
+def tell(events: Events, pipe: int) -> Callable[[], None]:
+    """Write each fact about a message into the pipe, a line each; a pipe that is full or gone is nobody's trouble."""
+    os.set_inheritable(pipe, False)
+    os.set_blocking(pipe, False)
+
+    def write(name: str, values: Mapping[str, Any]) -> None:
+        line = json.dumps({"name": name, "values": dict(values)}, default=str)
+        with suppress(OSError):
+            os.write(pipe, line.encode() + b"\n")  # shorter than PIPE_BUF: whole or not at all
+
+    return events.subscribe(write, *TOLD)
+
+
+async def hear(pipe: int, events: Events) -> None:
+    """Until the other end is closed."""
+    reader = asyncio.StreamReader()
+    file = os.fdopen(pipe, "rb")
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), file
+    )
+    try:
+        while line := await reader.readline():
+            _tell_on(line, events)
+    finally:
+        transport.close()
+
+
+def _tell_on(line: bytes, events: Events) -> None:
+    try:
+        said = json.loads(line)
+        name, values = said["name"], dict(said["values"])
+    except (ValueError, TypeError, KeyError):
+        return  # half a line of a process that died
+    if name in TOLD:
+        events.emit(name, **values)

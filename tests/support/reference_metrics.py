@@ -1,0 +1,47 @@
+"""The reference page of the metrics, made from their catalogue. Used by `tests.support.reference`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from redrive.operate.observe import catalogue
+from redrive.operate.observe.catalogue import Metric
+from tests.support.reference_text import paragraph, table, words
+
+
+def metrics_page() -> Iterator[str]:
+    yield "# Metrics"
+    yield from paragraph(
+        """A relay shows them at `/metrics` of `--metrics-port` ([how to](../how-to/monitor.md)). A label is a
+        destination, a duty, a table or a word of a closed list; none carries an id, a key, a tenant or a text.
+        A destination's series begin at 0 when the relay starts."""
+    )
+    yield from ("", "## Of one relay")
+    yield from paragraph("Since its process started; add them up over all relays.")
+    yield ""
+    rows = [(*_row(metric), words(list(metric.events))) for metric in catalogue.RELAY]
+    yield from table(("metric", "kind", "labels", "meaning", "moved by"), rows)
+    yield from ("", "## Of the database")
+    yield from paragraph(
+        """Shown by one relay at a time, which the relays elect among themselves (the duty `gauges`); another takes over
+        when it ends. At most 200,000 rows each of what waits, is in hand and is parked are counted; ages are exact
+        whatever the depth."""
+    )
+    yield ""
+    yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in catalogue.DATABASE])
+    yield from ("", "## Of the exposition", "")
+    own = (catalogue.READER, catalogue.READ_AT, catalogue.INFO)
+    yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in own])
+    yield from ("", "## Names of the source documents")
+    yield from paragraph(
+        """What the documents that Redrive was made from call it, and where it is found here. A ratio or a throughput is
+        a query: `rate` of the counter, over whatever window is wanted. Metrics of one system (batches, documents,
+        notifications) are that system's."""
+    )
+    yield ""
+    seeds = [(f"`{seed}`", f"`{metric.name}`") for metric in catalogue.METRICS for seed in metric.seeds]
+    yield from table(("there", "here"), sorted(seeds, key=lambda row: row[0].lower()))
+
+
+def _row(metric: Metric) -> tuple[str, ...]:
+    return f"`{metric.name}`", metric.kind.value, words(list(metric.labels)), metric.meaning
