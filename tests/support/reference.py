@@ -22,7 +22,7 @@ from redrive.operate.cli.main import NOUNS, Commands, cli
 from redrive.operate.embedded import EmbeddedError
 from redrive.operate.settings import Settings
 from redrive.operate.settings_sources import PREFIX
-from tests.support import django_migration, documents, reference_api, reference_sources
+from tests.support import django_migration, documents, reference_api, reference_metrics, reference_sources
 from tests.support.reference_text import paragraph, table
 
 ROOT: Final = Path(__file__).parents[2]
@@ -44,6 +44,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page,
         "events.md": reference_sources.events_page,
         "json.md": documents.page,
+        "metrics.md": reference_metrics.metrics_page,
         "settings.md": settings_page,
         "sql.md": reference_sources.sql_page,
         "tables.md": reference_sources.tables_page,

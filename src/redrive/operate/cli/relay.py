@@ -68,12 +68,18 @@ def command(context: click.Context, /, app_spec: str | None, only: tuple[str, ..
     Any number of relays on any number of machines share one database. SIGTERM or Ctrl-C stops gracefully: what
     runs ends, what has not begun is handed back. Every other setting: REDRIVE_* or redrive.toml.
     """
-    settings = load_settings(context, **flags)
+    settings = relay_settings(context, **flags)
     app, spec = load(context, app_spec)
     dsn = database_of(settings)
     with explained(dsn):
         migrate.require_current(dsn)
         deliver(settings, dsn, app, spec, only=only, name=name)
+
+
+def relay_settings(context: click.Context, *, metrics_port: int | None, **flags: Any) -> Settings:
+    """A port alone is one of this machine."""
+    listen = None if metrics_port is None else str(metrics_port)
+    return load_settings(context, metrics_listen=listen, **flags)
 
 
 def load(context: click.Context, app_spec: str | None) -> tuple[App, str]:

@@ -10,8 +10,8 @@ import click
 
 from redrive.operate import embedded
 from redrive.operate.cli import output
-from redrive.operate.cli.context import example, load_settings
-from redrive.operate.cli.relay import deliver, load, relay_options
+from redrive.operate.cli.context import example
+from redrive.operate.cli.relay import deliver, load, relay_options, relay_settings
 from redrive.operate.installed import installed_sets
 from redrive.operate.operations import explained
 from redrive.operate.settings import Settings
@@ -27,7 +27,7 @@ def command(context: click.Context, /, app_spec: str | None, only: tuple[str, ..
 
     While it runs, the other commands find its database by themselves if they are given the same data directory.
     """
-    settings = load_settings(context, **flags)
+    settings = relay_settings(context, **flags)
     app, spec = load(context, app_spec)
     with _database(settings) as dsn, explained(dsn):
         migrate.upgrade(dsn, sets=installed_sets(), progress=output.note)

@@ -118,7 +118,6 @@ def _report(health: Health) -> Answer:
     checks = health.checks()
     status = health.verdict()
     said: Mapping[str, object] = {
-        "schema": "redrive.health/v1",
         "status": status,
         "reasons": [check.reason for check in checks if check.reason],
         "checks": {check.name: check.verdict for check in checks},
