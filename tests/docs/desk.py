@@ -7,6 +7,7 @@ in this process; `$NAME` in a command is a variable of the page.
 from __future__ import annotations
 
 import asyncio
+import io
 import secrets
 import shlex
 import threading
@@ -138,9 +139,19 @@ class Desk:
     def _run_shell(self, step: Step) -> None:
         for line in step.text.replace("\\\n", " ").splitlines():
             words = shlex.split(Template(line).safe_substitute(self.names), comments=True)
-            if words:
+            if words[:2] == ["python", "manage.py"]:
+                self._manage(words[2:])
+            elif words:
                 assert words[0] == "redrive", f"{step.place}: only `redrive` is run here; tag the block no-run."
                 self._command(words[1:], step)
+
+    def _manage(self, words: list[str]) -> None:
+        """In the project that the page has set up."""
+        from django.core.management import call_command
+
+        printed = io.StringIO()
+        call_command(*words, stdout=printed, stderr=printed)
+        self.said = self.names["said"] = printed.getvalue()
 
     def _command(self, words: list[str], step: Step) -> None:
         result = CliRunner().invoke(cli, ["--dsn", self.dsn, *words])

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").rglob("*.md")])
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "bench").rglob("*.md"),
+        *(ROOT / "examples").rglob("*.md"),
+    ]
+)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -23,7 +30,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_files_that_are_named_exist(page: Path) -> None:
     """`relay/loop.py` in a page is a file of the package, of its SQL, or of the repository."""
     named = re.findall(r"`([a-z_/]+/[a-z_0-9]+\.(?:py|sql))`", page.read_text(encoding="utf-8"))
-    homes = [ROOT, ROOT / "src" / "redrive", ROOT / "src" / "redrive" / "store" / "sql"]
+    homes = [page.parent, ROOT, ROOT / "src" / "redrive", ROOT / "src" / "redrive" / "store" / "sql"]
     assert [name for name in named if not any((home / name).exists() for home in homes)] == []
 
 
