@@ -168,6 +168,14 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What a person wants to know of a parked message. attempt: the message as a handler would see it."""
+
+    id: int
+    attempt: Attempt
+
+
+@dataclass(frozen=True, slots=True)
 class Reaped:
     """requeued: claims that ran out and are pending again, in doubt, each a suspect."""
 
@@ -181,7 +189,8 @@ class Reaped:
 class RelayInfo:
     """How a relay presents itself: shown by `status`, and used to see which destinations nobody handles (G-29).
 
-    records: those of its destinations that have a `record`. policies: destination to the version of its rules.
+    records: those of its destinations that have a `record`. money: those that move money.
+    policies: destination to the version of its rules.
     rates: messages per second, concurrency_limits: messages in flight, of those that have such a limit over all relays.
     """
 
@@ -192,6 +201,7 @@ class RelayInfo:
     version: str
     destinations: Sequence[str]
     records: Sequence[str] = ()
+    money: Sequence[str] = ()
     policies: Mapping[str, str] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     concurrency_limits: Mapping[str, int] = field(default_factory=dict)
@@ -227,7 +237,12 @@ class Opened(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkedRecord:
-    """A message that waits for a person (G-15, G-27)."""
+    """A message that waits for a person (G-15, G-27).
+
+    workflow: how far a person has got with a dead one: open, triaged, remediated, validated or ignored. note: the last
+    reason. edited: its payload was changed. escalated: a replay ended in the same error class. failure_group: in
+    hexadecimal.
+    """
 
     id: MessageId
     reason: ParkReason
@@ -249,6 +264,17 @@ class ParkedRecord:
     stack: str | None
     context: Mapping[str, Any]
     kept_answer: Mapping[str, Any] | None
+    version: int
+    workflow: str
+    cause: str | None
+    ticket: str | None
+    evidence: str | None
+    owner: str | None
+    note: str | None
+    edited: bool
+    escalated: bool
+    failure_group: str | None
+    row_version: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,6 +488,28 @@ class Store(Protocol):
 
     async def fold_failures(self, *, limit: int, now: datetime | None = None) -> int:
         """Count failures that were parked since the last time into their groups; returns how many there were."""
+        ...
+
+    async def run_replay(self, *, every_seconds: float, limit: int, now: datetime | None = None) -> int | None:
+        """One step of the replay that waits longest for one: how many messages it sent or judged. None: none is due."""
+        ...
+
+    async def take_requests(
+        self,
+        worker: WorkerId,
+        destinations: Sequence[str],
+        *,
+        limit: int,
+        hold_seconds: float,
+        now: datetime | None = None,
+    ) -> Sequence[Asked]:
+        """What people want to know of these destinations; another relay is asked after so many seconds."""
+        ...
+
+    async def answer_request(
+        self, worker: WorkerId, id: int, answer: Mapping[str, Any], *, now: datetime | None = None
+    ) -> bool:
+        """False where the answer came too late."""
         ...
 
     async def mend_lanes(self, *, limit: int, now: datetime | None = None) -> int:

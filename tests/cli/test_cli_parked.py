@@ -36,6 +36,8 @@ def test_the_document_of_a_worklist_keeps_its_keys(look: Redrive, stock: Shop) -
         "id", "reason", "tenant", "destination", "kind", "key", "error_class", "stage", "attempt", "spent", "crashes",
         "exhausted", "in_doubt_since", "first_failed_at", "last_failed_at", "parked_at", "text", "stack", "context",
         "kept_answer",
+        "version", "workflow", "cause", "ticket", "evidence", "owner", "note", "edited", "escalated", "failure_group",
+        "row_version",
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""One database for the tests of a module, emptied after each; and dead letters by the handful."""
+"""One database for the tests of a module, emptied after each."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ import pytest
 from redrive.store.postgres import PostgresStore
 from tests.lifecycle.conftest import EMPTY_ALL
 from tests.support import databases
-
-EMPTY_DESK = """
-    DELETE FROM redrive.failure_group; DELETE FROM redrive.failure_tally;
-"""
 
 
 @pytest.fixture(scope="module")
@@ -26,4 +22,4 @@ async def store(desk_dsn: str) -> AsyncIterator[PostgresStore]:
     async with PostgresStore(desk_dsn, connections=4) as opened:
         yield opened
         async with opened.connection() as conn:
-            await conn.execute(EMPTY_ALL.encode() + EMPTY_DESK.encode())
+            await conn.execute(EMPTY_ALL.encode())

@@ -120,6 +120,7 @@ async def test_a_process_runs_the_engines_duties_and_the_apps_and_says_what_they
             "mend_lanes",
             "vacuum",
             "fold_failures",
+            "replay",
             "partitions",
             "forget_relays",
             "greet",

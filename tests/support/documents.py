@@ -43,6 +43,8 @@ OPEN: Final = frozenset(
         "settings",
         "server",
         "values",
+        "filter",
+        "skipped",
     }
 )
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z\Z")

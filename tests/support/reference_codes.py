@@ -24,6 +24,7 @@ CODES: Final = {
     "COMPLETE_ROLLED_BACK": "The handler called `complete` and its transaction did not commit: nobody can tell.",
     "CRASHED": "It took down its process while it ran alone, as often as `Policy.crashes` allows.",
     "CUT_OFF": "It still ran when a stop had waited for `stop_seconds`: cut off, nobody can tell.",
+    "FOUND": "Of a validation only: the lookup found it at the destination, so it must not be sent again.",
     "INTERRUPTED": "The relay itself failed around the send: nobody can tell.",
     "IN_DOUBT": 'It is in doubt and its destination has `in_doubt="hold"`: held before anything was sent.',
     "DISPATCHING": "In the view `history` only: the claim that is under way.",

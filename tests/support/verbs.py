@@ -15,6 +15,7 @@ from redrive.errors import ActRefused, NotFound
 from redrive.message import Attempt, Closed, ParkReason, WorkerId
 from redrive.policy import Settlement
 from redrive.ports import Settled
+from redrive.store import desk
 from redrive.store.postgres import PostgresStore
 from redrive.store.wire import settle_call
 from tests.support import messages as m
@@ -131,6 +132,26 @@ async def skip(store: PostgresStore, s: Situation) -> str | None:
     return None if rows[0][0] == "done" else str(rows[0][0])
 
 
+async def edit(store: PostgresStore, s: Situation) -> str | None:
+    """A new payload, by somebody who saw the record as it is."""
+    rows = await store.rows("SELECT row_version FROM redrive.parked WHERE id = %s", [s.id])
+    seen = {"row_version": rows[0][0] if rows else 1, "content_type": "application/json", "paths": [], **ACT}
+    word = await desk.edit(store, s.id, body=b"2", now=s.now, **seen)
+    return None if word == "done" else "closed" if word in set(Closed) else word
+
+
+async def edit_triaged(store: PostgresStore, s: Situation) -> str | None:
+    await desk.triage(store, [s.id], "data", **ACT, now=s.now)
+    return await edit(store, s)
+
+
+async def replay(store: PostgresStore, s: Situation) -> str | None:
+    wanted = desk.NewReplay(name="x", filter={"ids": [str(s.id)]}, override=True, **ACT)
+    await desk.create_replay(store, wanted, now=s.now)
+    await store.run_replay(every_seconds=0.9, limit=10, now=s.now)
+    return None
+
+
 def _refusal(text: str) -> str:
     found = re.search(r" is (\w+);", text)
     assert found, text
@@ -180,4 +201,7 @@ VERBS: Mapping[str, Verb] = {
     "discard": act("discard"),
     "retire": retire,
     "skip": skip,
+    "edit": edit,
+    "edit (triaged)": edit_triaged,
+    "replay": replay,
 }

@@ -255,7 +255,8 @@ async def _perform_one(store: PostgresStore, request: Request, judged: ActResult
     try:
         detail = await _call(store, request, judged)
     except ActRefused as refused:  # it moved on since it was looked at
-        return replace(judged, outcome=Outcome.REFUSED, detail=refused.message, next=refused.next)
+        detail = refused.message.removeprefix(f"Message {judged.id}: ").rstrip(".")
+        return replace(judged, outcome=Outcome.REFUSED, detail=detail, next=refused.next)
     except NotFound:
         return replace(judged, outcome=Outcome.NOT_FOUND, detail="there is no such message")
     return replace(judged, outcome=Outcome.DONE, detail=detail)

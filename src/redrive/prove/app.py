@@ -2,7 +2,7 @@
 
 Every handler talks to the observer and keeps nothing. `bug` destinations raise on everything while `REDRIVE_PROVE_BUG`
 is set: a bad deploy, which the next one without it mends. To a process that has just started, `down` destinations are
-down, and `rest` destinations ask it to come back later.
+down, and `rest` destinations ask it to come back later. `refused` destinations refuse everything.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 
 from redrive import completion
-from redrive.answers import Answer, Retryable
+from redrive.answers import Answer, Retryable, Terminal
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Breaker, Policy, Settlement
@@ -73,6 +73,10 @@ async def _raise_while_badly_deployed(message: Attempt) -> Answer:
     return await client.send(message)
 
 
+async def _refuse(_: Attempt) -> Answer:
+    return Terminal("REFUSED")
+
+
 _BREAKER = Breaker(failures=2, cool_off_seconds=0.2, cool_off_max_seconds=0.4)
 _tried: Counter[str] = Counter()
 
@@ -101,6 +105,8 @@ for name in (terms.RESEND, *terms.struck("resend")):
     app.destination(name, in_doubt="resend", **_DECLARED)(client.send)
 for name in terms.struck("bug"):
     app.destination(name, in_doubt="resend", **_DECLARED)(_raise_while_badly_deployed)
+for name in terms.struck("refused"):
+    app.destination(name, in_doubt="resend", **_DECLARED)(_refuse)
 for name in terms.struck("down"):
     app.destination(name, in_doubt="resend", breaker=_BREAKER, **_DECLARED)(_down_at_first)
 for name in terms.struck("rest"):

@@ -50,7 +50,7 @@ class Database:
 def prove(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> Report:
     """Run it; the report says what was found."""
     began = time.monotonic()
-    with _place() as place, _database(place, dsn) as database, _wire(place, database.dsn, seed) as wire:
+    with open_place() as place, open_database(place, dsn) as database, _wire(place, database.dsn, seed) as wire:
         with Stage(place, database.dsn, wire=wire.dsn) as stage:
             stage.prepare()
             plan = Plan.of(seed=seed, scale=scale, own_server=database.restart is not None)
@@ -84,7 +84,7 @@ def _judged(stage: Stage, campaign: Campaign, database: Database, *, seed: int, 
 
 
 @contextmanager
-def _place() -> Iterator[Path]:
+def open_place() -> Iterator[Path]:
     """A directory with a short path that the server's user can pass, whoever that is."""
     place = Path(tempfile.mkdtemp(prefix="redrive-prove-"))
     place.chmod(0o711)
@@ -95,7 +95,8 @@ def _place() -> Iterator[Path]:
 
 
 @contextmanager
-def _database(place: Path, dsn: str | None) -> Iterator[Database]:
+def open_database(place: Path, dsn: str | None) -> Iterator[Database]:
+    """A migrated database: on a server of its own, or with a DSN on that server. Taken away at the end."""
     if dsn is None:
         with _own_server(place / "data") as server:
             name = f"PostgreSQL {server.running.major}, embedded"

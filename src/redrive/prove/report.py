@@ -52,9 +52,9 @@ class Report:
         commit = f", commit {self.commit}" if self.commit else ""
         yield f"redrive prove engine --seed {self.seed} --scale {self.scale:g}{commit}"
         yield f"{self.server}, {self.seconds:.0f} s"
-        yield from _table("Messages and requests", self.counts)
-        yield from _table("Faults injected", self.faults)
-        yield from _table("Faults of the destination", self.destination_faults)
+        yield from table("Messages and requests", self.counts)
+        yield from table("Faults injected", self.faults)
+        yield from table("Faults of the destination", self.destination_faults)
         yield from self._points()
         yield from self._settings()
         yield ""
@@ -99,7 +99,8 @@ _BUDGETS = (
 )
 
 
-def _table(title: str, values: Mapping[str, int]) -> Iterator[str]:
+def table(title: str, values: Mapping[str, int]) -> Iterator[str]:
+    """Counts under a title."""
     yield ""
     yield title
     width = max((len(f"{value:,}") for value in values.values()), default=1)

@@ -34,8 +34,8 @@ DUE_SECONDS = 0.2
 class Recipe:
     """kind: of the destination that the struck relay handles. messages: enqueued for it. stops: SIGTERM leads there.
 
-    suspects: a relay is killed before, so that there are some. duty: all duties stay due until it has begun. nth: which
-    time. tries: until it is met, each of so many seconds at most.
+    suspects: a relay is killed before, so that there are some. asks: a person asks about what was parked. duty: all
+    duties stay due until it has begun. nth: which time. tries: until it is met, each of so many seconds at most.
     """
 
     kind: str = "lookup"
@@ -44,6 +44,7 @@ class Recipe:
     stops: bool = False
     suspects: bool = False
     duty: bool = False
+    asks: bool = False
     tries: int = 3
     seconds: float = 15.0
     limits: Mapping[str, Any] = field(default_factory=dict)
@@ -71,6 +72,8 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "forget_relays": _SELDOM,
     "mend_lanes": _SELDOM,
     "fold_failures": _SELDOM,
+    "run_replay": _SELDOM,
+    "answer_request": Recipe(kind="refused", messages=1, asks=True),
     "vacuum": _SELDOM,
     "retire": _SELDOM,
     "hand_back": Recipe(messages=40, stops=True, limits=_ONE_SLOT, tries=8),
@@ -125,6 +128,8 @@ class Strikes:
         if recipe.stops:
             self._stage.wait(lambda: relay.code is not None or self._works(name, event), seconds=recipe.seconds)
             relay.signal(signal.SIGTERM)
+        if recipe.asks:
+            self._ask(relay, destination, seconds=recipe.seconds)
         if recipe.duty:
             self._keep_duties_due(name, relay)
         met = (
@@ -151,6 +156,17 @@ class Strikes:
             self._stage.enqueue(order)
         if recipe.suspects:
             self._make_suspects(name, destination)
+
+    def _ask(self, relay: Process, destination: str, *, seconds: float) -> None:
+        """Whether what has died could be sent; asked as soon as something has."""
+        parked = "SELECT count(*) FROM redrive.parked WHERE destination = %s"
+        self._stage.wait(lambda: relay.code is not None or self._stage.value(parked, destination), seconds=seconds)
+        self._stage.value(
+            "INSERT INTO redrive.request (destination, kind, message_id, row_version, asked_at, asked_by)"
+            " SELECT k.destination, 'validate', k.id, k.row_version, clock_timestamp(), 'proof' FROM redrive.parked k"
+            " WHERE k.destination = %s RETURNING 1",
+            destination,
+        )
 
     def _keep_duties_due(self, name: str, relay: Process) -> None:
         """Due and nobody's until this relay has begun, so that it does them; only the reaper keeps its own time."""

@@ -19,6 +19,7 @@ from redrive.recover.expire import expire
 from redrive.recover.fold_failures import fold_failures
 from redrive.recover.mend_lanes import mend_lanes
 from redrive.recover.reap import reap
+from redrive.recover.replay import replay
 from redrive.recover.retire import make_partitions, retire
 from redrive.recover.vacuum import vacuum
 
@@ -26,6 +27,7 @@ EXPIRE_EVERY_SECONDS = 5.0
 MEND_LANES_EVERY_SECONDS = 60.0
 VACUUM_EVERY_SECONDS = 5.0
 FOLD_FAILURES_EVERY_SECONDS = 5.0
+REPLAY_EVERY_SECONDS = 1.0
 HOUR_SECONDS = 3600.0
 FORGET_RELAYS_AFTER_SECONDS = 86_400.0
 UNREACHABLE_SECONDS_MAX = 5.0  # a database that was away is asked again soon, however rare the duty
@@ -49,6 +51,7 @@ def engine_duties(
         Duty(name="expire", every_seconds=EXPIRE_EVERY_SECONDS, run_once=partial(expire, events=events)),
         Duty(name="mend_lanes", every_seconds=MEND_LANES_EVERY_SECONDS, run_once=partial(mend_lanes, events=events)),
         Duty(name="fold_failures", every_seconds=FOLD_FAILURES_EVERY_SECONDS, run_once=folding),
+        Duty(name="replay", every_seconds=REPLAY_EVERY_SECONDS, run_once=partial(replay, events=events)),
         Duty(name="vacuum", every_seconds=VACUUM_EVERY_SECONDS, run_once=partial(vacuum, events=events)),
         Duty(name="partitions", every_seconds=HOUR_SECONDS, run_once=making),
         Duty(name="forget_relays", every_seconds=HOUR_SECONDS, run_once=forgetting),

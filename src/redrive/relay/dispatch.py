@@ -97,6 +97,23 @@ class Dispatcher:
             return self._outcome(attempt, answer, began, None)
         return self._decide(attempt, answer, failure, began, claimed_at)
 
+    async def examine(self, attempt: Attempt) -> dict[str, Any]:
+        """Whether it could be sent, without sending it: by schema and `validate`, and by `lookup` where in doubt."""
+        if self._schema is not None:
+            attempt.read_by(self._schema)
+        refused = await self._refused(attempt) if self._validate is not None or self._schema is not None else None
+        if refused is not None:
+            answer, failure = refused
+            return {"valid": False, "code": getattr(answer, "code", UNCLASSIFIED), "text": _text(answer, failure)}
+        if self._lookup is None or not attempt.in_doubt:
+            return {"valid": True}
+        found = await self.look_up(attempt)
+        if isinstance(found, Found):
+            return {"valid": False, "code": "FOUND", "lookup": "found"}
+        if isinstance(found, CannotTell):
+            return {"valid": False, "code": found.code, "lookup": "cannot_tell"}
+        return {"valid": True, "lookup": "absent"}
+
     def _decide(
         self, attempt: Attempt, answer: Answer, failure: Failure | None, began: float, claimed_at: float
     ) -> Outcome:

@@ -33,6 +33,7 @@ from redrive.relay.limits import RelayLimits
 from redrive.relay.listening import OpenLine
 from redrive.relay.loop import Relay, new_worker
 from redrive.relay.patience import UNREACHABLE_SECONDS
+from redrive.relay.requests import Requests
 from redrive.relay.suspects import Suspects
 from redrive.relay.tasks import end
 from redrive.relay.telling import HEARD_SECONDS, hear
@@ -101,6 +102,8 @@ async def run_relay(process: RelayProcess, *, events: Events | None = None, sign
         suspects = Suspects(store, list(destinations), run_alone, clock=clock, random=random, events=events)
         duties = [*_engine_duties(process, events), *process.app.duties.values()]
         alone = asyncio.create_task(suspects.run())
+        requests = Requests(store, destinations, worker, clock=clock, random=random, events=events)
+        asked = asyncio.create_task(requests.run())
         upkeep = asyncio.create_task(run_duties(store, duties, worker=worker, clock=clock, events=events))
         running = asyncio.create_task(relay.run())
 
@@ -112,10 +115,10 @@ async def run_relay(process: RelayProcess, *, events: Events | None = None, sign
         if signals:
             _stop_on_signals(stop, [running, alone])
         try:
-            await _until_ended(stop, running, [alone, upkeep])
+            await _until_ended(stop, running, [alone, upkeep, asked])
         finally:
             stop()
-            await end([upkeep])
+            await end([upkeep, asked])
             await asyncio.gather(alone, return_exceptions=True)
             await _close(destinations)
 
@@ -266,6 +269,7 @@ def declared(destinations: Mapping[str, Destination]) -> dict[str, Any]:
     return {
         "destinations": sorted(destinations),
         "records": [name for name, d in destinations.items() if d.record is not None],
+        "money": [name for name, d in destinations.items() if d.rules.money],
         "policies": {name: d.rules.version for name, d in destinations.items()},
         "rates": {name: d.rate for name, d in destinations.items() if d.rate is not None},
         "concurrency_limits": {

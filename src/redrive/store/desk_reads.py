@@ -1,18 +1,31 @@
-"""What the desk reads: failure groups, and the chain of operators' acts. The SQL of a read is `sql/reads/<name>.sql`.
+"""What the desk reads: failure groups, requests, replays, and the chain of operators' acts.
 
-Every call is one snapshot (`snapshots`). Called by `redrive.operate.desk`; writes nothing.
+The SQL of a read is `sql/reads/<name>.sql`. Every call is one snapshot (`snapshots`). Called by `redrive.operate.desk`;
+writes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from typing import Final
+from uuid import UUID
 
+from redrive.message import MessageId
 from redrive.store import read_models as models
 from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import ChainLink, GroupFilter, GroupPosition, GroupStatus, GroupView, Page
-from redrive.store.reads import END_OF_TIME
+from redrive.store.read_models import (
+    ChainLink,
+    GroupFilter,
+    GroupPosition,
+    GroupStatus,
+    GroupView,
+    Page,
+    ReplayItem,
+    ReplayView,
+    RequestView,
+)
+from redrive.store.reads import END_OF_IDS, END_OF_TIME
 from redrive.store.snapshots import check_limit, moment_of, snapshot
 
 CHAIN_WINDOW: Final = 5000  # links that are read at once
@@ -51,3 +64,40 @@ async def audit_chain(store: PostgresStore) -> AsyncGenerator[ChainLink, None]:
             for row in rows:
                 yield ChainLink(**row)
             after = rows[-1]["id"]
+
+
+async def latest_requests(store: PostgresStore, ids: Sequence[MessageId]) -> dict[MessageId, RequestView]:
+    """Of each message that was asked about the latest request, by message."""
+    async with snapshot(store) as ask:
+        rows = await ask("requests", ids=list(ids))
+    return {row["message_id"]: RequestView(**row) for row in rows}
+
+
+async def list_replays(
+    store: PostgresStore,
+    *,
+    id: UUID | None = None,
+    name: str | None = None,
+    finished: bool = True,
+    before: UUID | None = None,
+    limit: int = 20,
+) -> Page[ReplayView, UUID]:
+    """Replays, latest first. finished: also those with nothing left to do."""
+    check_limit(limit)
+    async with snapshot(store) as ask:
+        at = await moment_of(ask)
+        rows = await ask("replays", id=id, name=name, finished=finished, before=before or END_OF_IDS, limit=limit)
+    replays = [ReplayView(**{key: row[key] for key in row if key != "replay_id"}) for row in rows]
+    return Page(replays, at, next=replays[-1].id if len(replays) == limit else None)
+
+
+async def list_items(
+    store: PostgresStore, replay: UUID, *, outcome: str | None = None, after: int = 0, limit: int = 50
+) -> Page[ReplayItem, int]:
+    """The messages of a replay, in the order in which they go."""
+    check_limit(limit)
+    async with snapshot(store) as ask:
+        at = await moment_of(ask)
+        rows = await ask("replay_items", replay=replay, outcome=outcome, after=after, limit=limit)
+    items = [ReplayItem(**row) for row in rows]
+    return Page(items, at, next=items[-1].position if len(items) == limit else None)

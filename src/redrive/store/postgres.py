@@ -22,6 +22,7 @@ from redrive import redact
 from redrive.errors import ActRefused, InvalidValue, NotFound
 from redrive.message import CancelAnswer, Fence, HistoryEntry, MessageId, WorkerId
 from redrive.ports import (
+    Asked,
     Claimed,
     DestinationState,
     HandOver,
@@ -190,6 +191,29 @@ class PostgresStore:
     async def fold_failures(self, *, limit: int, now: datetime | None = None) -> int:
         return int(await self._value("SELECT redrive.fold_failures_1(%s, %s)", [limit, now]))
 
+    async def run_replay(self, *, every_seconds: float, limit: int, now: datetime | None = None) -> int | None:
+        count: int | None = await self._value("SELECT redrive.run_replay_1(%s, %s, %s)", [every_seconds, limit, now])
+        return count
+
+    async def take_requests(
+        self,
+        worker: WorkerId,
+        destinations: Sequence[str],
+        *,
+        limit: int,
+        hold_seconds: float,
+        now: datetime | None = None,
+    ) -> Sequence[Asked]:
+        values = [worker, list(destinations), limit, hold_seconds, now]
+        rows = await self.rows("SELECT * FROM redrive.take_requests_1(%s, %s::text[], %s, %s, %s)", values)
+        return [Asked(row[0], wire.attempt(row[1:], hold_seconds, alone=False)) for row in rows]
+
+    async def answer_request(
+        self, worker: WorkerId, id: int, answer: Mapping[str, Any], *, now: datetime | None = None
+    ) -> bool:
+        values = [id, worker, json.dumps(dict(answer)), now]
+        return bool(await self._value("SELECT redrive.answer_request_1(%s, %s, %s::json, %s)", values))
+
     # what people do
 
     async def cancel(
@@ -263,6 +287,7 @@ class PostgresStore:
 
     async def _act(self, query: LiteralString, verb: str, id: MessageId, values: Sequence[Any]) -> None:
         require_actor_and_reason(values[0], values[1])
+        actor = values[0]
         answer = await self._value(query, [id, *values])
         if answer == "not_found":
             raise _no_such_message(id)
@@ -270,6 +295,11 @@ class PostgresStore:
             raise ActRefused(
                 f"Message {id}: later messages of its ordering key went out without it.",
                 next="the same with --out-of-order, if it may go before all that still wait",
+            )
+        if answer == "second_person":
+            raise ActRefused(
+                f"Message {id}: its destination moves money; {verb} is noted, and a second person has to ask too.",
+                next=f"the same command by another --actor, within a day ({actor} has asked)",
             )
         if answer != "done":
             raise ActRefused(f"Message {id} is {answer}; {verb} does not apply.", next=_WHAT_APPLIES.get(answer, ""))
@@ -319,8 +349,8 @@ class PostgresStore:
 
     async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None:
         await self.rows(
-            "SELECT redrive.register_1(%s, %s, %s, %s, %s, %s::text[], %s::boolean[], %s::float8[], %s::integer[],"
-            " %s::json, %s, %s)",
+            "SELECT redrive.register_1(%s, %s, %s, %s, %s, %s::text[], %s::boolean[], %s::boolean[], %s::float8[],"
+            " %s::integer[], %s::json, %s, %s)",
             [
                 relay.worker,
                 relay.name,
@@ -329,6 +359,7 @@ class PostgresStore:
                 relay.version,
                 list(relay.destinations),
                 [name in relay.records for name in relay.destinations],
+                [name in relay.money for name in relay.destinations],
                 [relay.rates.get(name) for name in relay.destinations],
                 [relay.concurrency_limits.get(name) for name in relay.destinations],
                 json.dumps(dict(relay.policies)),

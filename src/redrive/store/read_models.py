@@ -227,6 +227,67 @@ class GroupView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestView:
+    """What was asked about a parked message, and what a relay said. answer: None while nobody has answered."""
+
+    id: int
+    message_id: MessageId
+    asked_at: datetime
+    asked_by: str
+    answered_at: datetime | None
+    answer: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayView:
+    """A replay and how far it is. status: waiting, running, paused, stopped, cancelled or done.
+
+    messages: all of them; waiting, under_way, delivered, failed, skipped: what became of them. same_class: those that
+    failed as before. verified: those that a person has seen arrive.
+    """
+
+    id: UUID
+    name: str
+    status: str
+    stop_reason: str | None
+    filter: Mapping[str, Any]
+    stage: str | None
+    out_of_order: bool
+    override: bool
+    rate_per_second: float
+    canary: int
+    failure_ratio_max: float
+    created_at: datetime
+    created_by: str
+    reason: str
+    approved_by: str | None
+    finished_at: datetime | None
+    messages: int
+    waiting: int
+    under_way: int
+    delivered: int
+    failed: int
+    same_class: int
+    skipped: int
+    verified: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayItem:
+    """One message of a replay. outcome: waiting, requeued (under way), skipped, or where it got to. detail: why."""
+
+    position: int
+    message_id: MessageId
+    outcome: str
+    detail: str | None
+    error_class: str
+    requeued_at: datetime | None
+    finished_at: datetime | None
+    verified_at: datetime | None
+    verified_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationView:
     """One destination as an operator sees it. paused_until: None = until somebody resumes it.
 

@@ -74,7 +74,7 @@ _WRITTEN: Final = _Written(
 
 
 def claimed(rows: Sequence[Any], lease_seconds: float, *, alone: bool) -> Claimed:
-    attempts = [_attempt(row, lease_seconds, alone) for row in rows if row[1] is not None]
+    attempts = [attempt(row, lease_seconds, alone=alone) for row in rows if row[1] is not None]
     if len(attempts) == len(rows):
         return Claimed(attempts)
     said = [row[2] for row in rows if row[0] is None]  # rows without a message: a destination, or nothing
@@ -95,17 +95,17 @@ _CLAIMED = (
 _REFUSAL = len(_CLAIMED)  # the last column, of settle_delivered only
 
 
-def _attempt(row: Sequence[Any], lease_seconds: float, alone: bool) -> Attempt:
+def attempt(row: Sequence[Any], lease_seconds: float, *, alone: bool) -> Attempt:
     """Filled by hand, because a frozen dataclass of thirty fields takes longer to make than its message to send."""
-    attempt = Attempt.__new__(Attempt)
-    values = attempt.__dict__
+    made = Attempt.__new__(Attempt)
+    values = made.__dict__
     values.update(zip(_CLAIMED, row, strict=False))
     values["headers"] = row[15] or {}
     values["earlier"] = tuple(_earlier(entry) for entry in row[24]) if row[24] else ()
     values["alone"] = alone
     values["lease_seconds"] = lease_seconds
     values["completion"] = Completion()
-    return attempt
+    return made
 
 
 def _earlier(entry: dict[str, Any]) -> HistoryEntry:
@@ -236,7 +236,7 @@ def settled(total: int, rows: Sequence[Any], lease_seconds: float) -> Settled:
     for row in rows:
         refusal = row[2] if len(row) == 3 else row[_REFUSAL]
         if refusal is None:
-            handed_over.append(_attempt(row, lease_seconds, alone=False))
+            handed_over.append(attempt(row, lease_seconds, alone=False))
         else:
             lost[refusal].append(Fence(row[0], row[1]))
     not_settled = sum(map(len, lost.values()))

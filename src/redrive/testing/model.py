@@ -5,7 +5,7 @@ it is given (UUIDv7 by its own clock), time from `time`; nothing else varies. Ev
 without giving up control, and `settle_one` keeps its claim locked while the record runs, as the row lock
 does. What a verb does to one message is in `transitions`; here is which messages it touches, with `lanes`
 for those that have an ordering key. Not modelled: tokens, failure groups,
-the audit, grants.
+the workflow of the desk, replays, the audit, grants.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from redrive.message import MessageId, WorkerId
-from redrive.ports import DestinationState, Opened, RelayInfo, Room, duty_hold_seconds
+from redrive.ports import Asked, DestinationState, Opened, RelayInfo, Room, duty_hold_seconds
 from redrive.testing import destinations
 from redrive.testing.destinations import Destination
 from redrive.testing.tables import START, Tables, milliseconds, require_actor_and_reason
@@ -238,6 +238,30 @@ class Upkeep(Tables):
 
     async def vacuum(self) -> str:
         return "nothing to do"
+
+    async def run_replay(self, *, every_seconds: float, limit: int, now: datetime | None = None) -> int | None:  # noqa: ARG002
+        return None
+
+    async def take_requests(
+        self,
+        worker: WorkerId,  # noqa: ARG002
+        destinations: Sequence[str],  # noqa: ARG002
+        *,
+        limit: int,  # noqa: ARG002
+        hold_seconds: float,  # noqa: ARG002
+        now: datetime | None = None,  # noqa: ARG002
+    ) -> Sequence[Asked]:
+        return []
+
+    async def answer_request(
+        self,
+        worker: WorkerId,  # noqa: ARG002
+        id: int,  # noqa: ARG002
+        answer: Mapping[str, Any],  # noqa: ARG002
+        *,
+        now: datetime | None = None,  # noqa: ARG002
+    ) -> bool:
+        return False
 
     async def fold_failures(self, *, limit: int, now: datetime | None = None) -> int:  # noqa: ARG002 - not modelled
         return 0

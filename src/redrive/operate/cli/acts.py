@@ -9,7 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -139,15 +139,30 @@ def _ask(request: Request, previewed: Sequence[ActResult]) -> None:
 
 def report(call: Call, request: Request, results: Sequence[ActResult], *, only_look: bool = False) -> None:
     """What became of each message; raises the sum of what did not work."""
-    counted = operations.count(results)
-    if call.json:
-        head = {"act": request.act, "dry_run": only_look, "actor": request.actor, "reason": request.reason}
-        output.document("acts", {**head, **{one.value: n for one, n in counted.items()}, "items": results})
-    elif len(results) > 1 or results[0].outcome in {Outcome.DONE, Outcome.WOULD}:
-        output.show(output.table(_COLUMNS, [_row(result) for result in results]))
+    head = {"act": request.act, "dry_run": only_look, "actor": request.actor, "reason": request.reason}
+    _print(call, head, results, shown=len(results))
     if only_look:
         output.note("Dry run: nothing was changed.")
-    _raise_failures(request, results, counted)
+    _raise_failures(request.act, results)
+
+
+def report_steps(call: Call, act: str, *, actor: str, reason: str, results: Sequence[ActResult], shown: int) -> None:
+    """The same for a step of the desk's workflow: of many messages the first few, those that were refused before."""
+    head = {"act": act, "dry_run": False, "actor": actor, "reason": reason}
+    worst = sorted(results, key=lambda result: result.outcome is Outcome.DONE)
+    _print(call, head, results if call.json else worst, shown=shown)
+    _raise_failures(act, results)
+
+
+def _print(call: Call, head: Mapping[str, object], results: Sequence[ActResult], *, shown: int) -> None:
+    if call.json:
+        counted = {one.value: n for one, n in operations.count(results).items()}
+        output.document("acts", {**head, **counted, "items": results})
+    elif len(results) > 1 or results[0].outcome in {Outcome.DONE, Outcome.WOULD}:
+        output.show(output.table(_COLUMNS, [_row(result) for result in results[:shown]]))
+        if len(results) > shown:
+            done = operations.count(results)[Outcome.DONE]
+            output.note(f"and {len(results) - shown:,} more; {done:,} of {len(results):,} are done")
 
 
 _COLUMNS: Final = (Column("message"), Column("outcome"), Column("destination", grow=True), Column("detail", fold=True))
@@ -157,7 +172,8 @@ def _row(result: ActResult) -> tuple[object, ...]:
     return result.id, output.state(result.outcome.value), result.destination or "–", result.detail
 
 
-def _raise_failures(request: Request, results: Sequence[ActResult], counted: dict[Outcome, int]) -> None:
+def _raise_failures(act: str, results: Sequence[ActResult]) -> None:
+    counted = operations.count(results)
     failed = [result for result in results if result.outcome in {Outcome.REFUSED, Outcome.NOT_FOUND}]
     if not failed:
         return
@@ -167,7 +183,7 @@ def _raise_failures(request: Request, results: Sequence[ActResult], counted: dic
         advice = first.next or ("redrive messages list" if kind is NotFound else "")
         raise kind(f"Message {first.id}: {first.detail}.", next=advice)
     raise kind(
-        f"{request.act}: of {len(results)} messages {counted[Outcome.REFUSED]} were refused and"
+        f"{act}: of {len(results)} messages {counted[Outcome.REFUSED]} were refused and"
         f" {counted[Outcome.NOT_FOUND]} not found; the first is {first.id}: {first.detail}.",
         next=first.next,
     )

@@ -40,6 +40,7 @@ NOUNS: Final = {
     "messages": "redrive.operate.cli.messages",
     "metrics": "redrive.operate.cli.metrics",
     "prove": "redrive.operate.cli.prove",
+    "replay": "redrive.operate.cli.replay",
     "relay": "redrive.operate.cli.relay",
     "status": "redrive.operate.cli.status",
     "unrecorded": "redrive.operate.cli.unrecorded",

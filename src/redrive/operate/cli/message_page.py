@@ -13,6 +13,7 @@ from redrive.message import HistoryEntry
 from redrive.operate.cli import output
 from redrive.operate.cli.output import Column
 from redrive.operate.plain import one_line, several_lines
+from redrive.ports import ParkedRecord
 from redrive.store.read_models import TIMELINE_MAX, LateAnswer, MessageDetails, Payload
 
 _TIMELINE: Final = (
@@ -89,6 +90,18 @@ def _place(details: MessageDetails) -> Iterator[tuple[str, object]]:
         yield "parked", output.moment(record.parked_at)
         yield "error class", record.error_class + (" (budget used up)" if record.exhausted else "")
         yield from ((n, v) for n, v in (("text", record.text), ("answer kept", _json(record.kept_answer))) if v)
+        yield from _workflow(record)
+
+
+def _workflow(record: ParkedRecord) -> Iterator[tuple[str, object]]:
+    """How far a person has got with it."""
+    if record.failure_group:
+        yield "failure group", record.failure_group[:12]
+    if record.workflow != "open" or record.escalated:
+        words = [record.workflow, "ESCALATED: a replay ended in the same error class" if record.escalated else ""]
+        yield "workflow", "; ".join(filter(None, words))
+    named = ("cause", "ticket", "evidence", "owner")
+    yield from ((name, getattr(record, name)) for name in named if getattr(record, name))
 
 
 def _json(value: object) -> str:

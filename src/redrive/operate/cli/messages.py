@@ -15,6 +15,8 @@ from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import MESSAGE_ID, Call, checked, example, narrowed, store_command
 from redrive.operate.cli.message_page import message_page
 from redrive.operate.cli.output import Column
+from redrive.operate.desk import workflow
+from redrive.operate.desk.workflow import Who
 from redrive.operate.operations import Act, Request
 from redrive.ports import MessageFilter, MessageView
 from redrive.store.postgres import PostgresStore
@@ -183,3 +185,22 @@ async def requeue(
 
 def _at_most(number: int, limit: int) -> str:
     return f" (no more than --limit {limit} at a time; run it again for the rest)." if number == limit else "."
+
+
+@command.command(
+    "copy",
+    epilog=example(
+        "redrive messages copy 0199b2c4-7d1e-7a30-9c57-3f0a1b2c3d4e --key order:7:again --reason 'discarded by mistake'"
+    ),
+)
+@click.argument("message_id", metavar="ID", type=MESSAGE_ID)
+@click.option("--key", required=True, help="The idempotency key of the copy.")
+@acts.why
+@store_command
+async def copy(call: Call, store: PostgresStore, message_id: MessageId, key: str, actor: str, reason: str) -> None:
+    """Enqueue a new message with what a discarded one had. What is discarded stays discarded."""
+    copied = await workflow.copy(store, message_id, key, Who(actor=actor, reason=reason))
+    if call.json:
+        output.document("copy", {"id": copied, "of": message_id, "key": key, "actor": actor, "reason": reason})
+    else:
+        output.show(output.pairs([("copy", copied), ("of", message_id)]))

@@ -17,6 +17,7 @@ from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import MESSAGE_ID, Call, example, narrowed, store_command
 from redrive.operate.cli.message_page import message_page
 from redrive.operate.cli.output import Column
+from redrive.operate.desk.groups import find_group
 from redrive.operate.operations import Act, Request
 from redrive.ports import ParkedRecord
 from redrive.store.postgres import PostgresStore
@@ -64,11 +65,14 @@ def add_list(group: click.Group, reason: ParkReason, words: str) -> None:
     @click.option("--error-class", help="Only of this error class.")
     @click.option("--kind", help="Only of this kind.")
     @click.option("--tenant", help="Only of this tenant.")
+    @click.option("--group", help="Only of this failure group (the beginning of its id).")
     @click.option("--before", type=PositionType(), help="Go on behind this position; each page says with which.")
     @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
     @store_command
-    async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
-        page = await operations.list_parked(store, ParkedFilter(reason=reason, **wanted))
+    async def list_(call: Call, store: PostgresStore, group: str | None, **wanted: Any) -> None:
+        found = await find_group(store, group) if group else None
+        chosen = ParkedFilter(reason=reason, failure_group=found.fingerprint if found else None, **wanted)
+        page = await operations.list_parked(store, chosen)
         following = position(page.next)
         if call.json:
             output.document("parked", {"reason": reason, "items": page.rows, "next": following})
@@ -76,7 +80,9 @@ def add_list(group: click.Group, reason: ParkReason, words: str) -> None:
         if page.rows:
             output.show(worklist(page.rows, page.at))
         else:
-            output.note(f"No {reason} message" + (" matches." if narrowed(wanted) else ": nothing waits for you here."))
+            output.note(
+                f"No {reason} message" + (" matches." if group or narrowed(wanted) else ": nothing waits for you here.")
+            )
         if following:
             output.note(f"More: the same with --before {following}")
 

@@ -183,6 +183,7 @@ CREATE INDEX lease_counted ON redrive.lease (destination) WHERE counted;
 CREATE UNIQUE INDEX lease_lane ON redrive.lease (lane) WHERE lane IS NOT NULL;
 
 -- Messages that wait for a person, whole: dead, held or unrecorded (G-27).
+-- workflow: how far a person has got with a dead one (verbs/workflow.sql); row_version counts what people changed.
 CREATE TABLE redrive.parked (
     id              uuid        PRIMARY KEY,
     reason          text        NOT NULL CHECK (reason IN ('dead', 'held', 'unrecorded')),
@@ -212,9 +213,16 @@ CREATE TABLE redrive.parked (
     kept_answer     json,
     failure_group   bytea,
     workflow        text        NOT NULL DEFAULT 'open',
+    cause           text,
+    ticket          text,
+    evidence        text,
     owner           text,
     note            text,
-    row_version     integer     NOT NULL DEFAULT 1
+    edited          boolean     NOT NULL DEFAULT false,
+    escalated       boolean     NOT NULL DEFAULT false,
+    row_version     integer     NOT NULL DEFAULT 1,
+    CONSTRAINT workflow_is_a_step CHECK (workflow IN ('open', 'triaged', 'remediated', 'validated', 'ignored')),
+    CONSTRAINT cause_is_known CHECK (cause IN ('transient', 'data', 'auth_config', 'code_defect'))
 );
 CREATE INDEX parked_listed ON redrive.parked (reason, destination, parked_at, id);
 CREATE INDEX parked_halting ON redrive.parked (lane, sequence) WHERE lane IS NOT NULL AND halts;
@@ -279,28 +287,61 @@ CREATE TABLE redrive.operator_action (
 );
 CREATE INDEX operator_action_subject ON redrive.operator_action (subject);
 
--- Replays in bulk, and what became of each item.
+-- Replays: which messages, how fast, and what became of each. The duty `replay` carries them out (verbs/replay.sql).
+-- status: waiting (for a second person), running, paused, stopped (too many failed), cancelled, done.
+-- finished_at: nothing of it is left to do or to look at.
 CREATE TABLE redrive.replay (
-    id           uuid        PRIMARY KEY,
-    name         text        NOT NULL,
-    request_key  text        UNIQUE,
-    filter       json        NOT NULL,
-    options      json        NOT NULL,
-    status       text        NOT NULL,
-    created_at   timestamptz NOT NULL,
-    created_by   text        NOT NULL,
-    reason       text        NOT NULL,
-    finished_at  timestamptz
+    id                uuid        PRIMARY KEY,
+    name              text        NOT NULL,
+    request_key       text        UNIQUE,
+    filter            json        NOT NULL,
+    status            text        NOT NULL,
+    stop_reason       text,
+    stage             text,
+    out_of_order      boolean     NOT NULL,
+    override          boolean     NOT NULL,
+    rate_per_second   float8      NOT NULL CHECK (rate_per_second > 0),
+    canary            integer     NOT NULL CHECK (canary >= 0),
+    failure_ratio_max float8      NOT NULL CHECK (failure_ratio_max BETWEEN 0 AND 1),
+    rate_room         float8      NOT NULL DEFAULT 0,
+    created_at        timestamptz NOT NULL,
+    created_by        text        NOT NULL,
+    reason            text        NOT NULL,
+    approved_by       text,
+    stepped_at        timestamptz,
+    resumed_at        timestamptz NOT NULL,
+    finished_at       timestamptz,
+    CONSTRAINT status_is_of_a_replay CHECK (status IN ('waiting', 'running', 'paused', 'stopped', 'cancelled', 'done'))
 );
+CREATE INDEX replay_unfinished ON redrive.replay (id) WHERE finished_at IS NULL;
+-- outcome: NULL while it waits, requeued while it is under way, then skipped, or where the message got to.
 CREATE TABLE redrive.replay_item (
-    replay_id  uuid    NOT NULL REFERENCES redrive.replay,
-    position   bigint  NOT NULL,
-    message_id uuid    NOT NULL,
-    outcome    text,
-    detail     text,
+    replay_id   uuid        NOT NULL REFERENCES redrive.replay,
+    position    bigint      NOT NULL,
+    message_id  uuid        NOT NULL,
+    error_class text        NOT NULL,
+    row_version integer     NOT NULL,
+    outcome     text,
+    detail      text,
+    requeued_at timestamptz,
+    finished_at timestamptz,
+    verified_at timestamptz,
+    verified_by text,
     PRIMARY KEY (replay_id, position)
 );
 CREATE INDEX replay_item_message ON redrive.replay_item (message_id);
+CREATE INDEX replay_item_waiting ON redrive.replay_item (replay_id, position) WHERE outcome IS NULL;
+CREATE INDEX replay_item_under_way ON redrive.replay_item (replay_id, position) WHERE outcome = 'requeued';
+
+-- What one person has asked for and a second one has to ask for too, because it sends money.
+CREATE TABLE redrive.proposal (
+    act      text        NOT NULL,
+    subject  text        NOT NULL,
+    asked_by text        NOT NULL,
+    asked_at timestamptz NOT NULL,
+    reason   text        NOT NULL,
+    PRIMARY KEY (act, subject)
+);
 
 -- What is known of a destination beyond one process: pause, breaker, and the limits over all relays.
 -- limited: a claim must lock this row and count before it takes anything. Read by every claim, so it changes rarely;
@@ -308,6 +349,7 @@ CREATE INDEX replay_item_message ON redrive.replay_item (message_id);
 CREATE TABLE redrive.destination (
     name               text        PRIMARY KEY,
     has_record         boolean     NOT NULL DEFAULT false,
+    money              boolean     NOT NULL DEFAULT false,
     paused_at          timestamptz,
     paused_until       timestamptz,
     paused_by          text,
@@ -372,20 +414,25 @@ CREATE TABLE redrive.duty (
     mended        bigint      NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 
--- Work that needs user code and is asked for by a person: validate, lookup. A relay carries it out.
+-- Work that needs user code and is asked for by a person: validate. A relay carries it out, and never the person's process.
+-- row_version: of the parked record; an answer about what was changed since counts for nothing.
+-- tries: how often a relay took it. One that takes its relays down is not given to a third.
 CREATE TABLE redrive.request (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     destination  text        NOT NULL,
     kind         text        NOT NULL,
-    message_id   uuid,
+    message_id   uuid        NOT NULL,
+    row_version  integer     NOT NULL,
     asked_at     timestamptz NOT NULL,
     asked_by     text        NOT NULL,
+    tries        integer     NOT NULL DEFAULT 0,
     worker       uuid,
     taken_until  timestamptz,
     answered_at  timestamptz,
     answer       json
 );
 CREATE INDEX request_open ON redrive.request (destination, id) WHERE answered_at IS NULL;
+CREATE INDEX request_message ON redrive.request (message_id, id);
 
 -- Gates over many members, and messages that came from a broker.
 CREATE TABLE redrive.batch (

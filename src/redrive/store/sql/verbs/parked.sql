@@ -1,6 +1,7 @@
 -- redrive: after state
 -- The five ways out of `parked`, each an operator's act: requeue (dead), confirm and deny (held), repair (unrecorded),
 -- discard (any). Each answers 'done', 'not_found', 'in_flight' …: 'done' or the state that refuses it; nothing is raised.
+-- What sends money again (requeue, deny) answers 'second_person' until another person asks for the same (see needs_second).
 -- Locks: the parked row, then inserts, then its lane, then the audit chain.
 
 -- requeue: dead -> pending with a fresh budget, same id, key, sequence and token; at its stage, or at the one asked for.
@@ -23,6 +24,9 @@ BEGIN
     PERFORM redrive.lock_lanes(ARRAY[v_row.lane]);  -- nobody goes out while we look whether somebody has
     IF NOT p_out_of_order AND redrive.gone_out_after(v_row.lane, v_row.sequence) > 0 THEN
         RETURN 'moved_on';
+    END IF;
+    IF redrive.needs_second(v_row.destination, 'requeue', p_id::text, p_actor, p_reason, v_now) THEN
+        RETURN 'second_person';
     END IF;
     v_row := redrive.unpark(p_id, ARRAY['dead']);
     PERFORM redrive.pend_again(v_row, 'requeue', coalesce(p_stage, v_row.stage), v_row.in_doubt_since, NULL, p_actor,
@@ -50,11 +54,16 @@ RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_tem
 AS $body$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_row parked := redrive.unpark(p_id, ARRAY['held']);
+    v_row parked;
 BEGIN
-    IF v_row.id IS NULL THEN
+    SELECT * INTO v_row FROM parked k WHERE k.id = p_id AND k.reason = 'held' FOR UPDATE;
+    IF NOT FOUND THEN
         RETURN redrive.refusal(p_id);
     END IF;
+    IF redrive.needs_second(v_row.destination, 'deny', p_id::text, p_actor, p_reason, v_now) THEN
+        RETURN 'second_person';
+    END IF;
+    v_row := redrive.unpark(p_id, ARRAY['held']);
     PERFORM redrive.pend_again(v_row, 'deny', v_row.stage, NULL, NULL, p_actor, p_reason, v_now);
     RETURN 'done';
 END
@@ -117,6 +126,29 @@ BEGIN
     END IF;
     PERFORM redrive.close_parked(v_row, 'discard', 'discarded', NULL, p_actor, p_reason, v_now);
     RETURN 'done';
+END
+$body$;
+
+-- needs_second: whether another person has to ask for the same act on the same subject before it is done: where the
+-- destination moves money, unless somebody else did within a day. Whoever asks first is kept, and audited.
+CREATE OR REPLACE FUNCTION redrive.needs_second(
+    p_destination text, p_act text, p_subject text, p_actor text, p_reason text, p_now timestamptz
+) RETURNS boolean LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM destination d WHERE d.name = p_destination AND d.money) THEN
+        RETURN false;
+    END IF;
+    DELETE FROM proposal o
+     WHERE o.act = p_act AND o.subject = p_subject AND o.asked_by <> p_actor AND o.asked_at > p_now - interval '1 day';
+    IF FOUND THEN
+        RETURN false;
+    END IF;
+    INSERT INTO proposal (act, subject, asked_by, asked_at, reason) VALUES (p_act, p_subject, p_actor, p_now, p_reason)
+    ON CONFLICT (act, subject) DO UPDATE SET asked_by = excluded.asked_by, asked_at = excluded.asked_at,
+                                             reason = excluded.reason;
+    PERFORM redrive.audit(p_actor, 'propose', p_subject, p_reason, NULL, json_build_object('act', p_act), p_now);
+    RETURN true;
 END
 $body$;
 

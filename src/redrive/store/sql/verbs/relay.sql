@@ -1,23 +1,25 @@
 -- register, heartbeat, deregister: which relays live and what they handle (G-29).
--- p_records, p_rates, p_concurrency_limits: of each destination whether it records, and its limits over all relays; what the
--- last relay says counts. What is in flight when a limit is new counts too.
+-- p_records, p_money, p_rates, p_concurrency_limits: of each destination whether it records, whether it moves money, and its
+-- limits over all relays; what the last relay says counts. What is in flight when a limit is new counts too.
 -- Locks: destination rows in name order; leases with SKIP LOCKED.
 CREATE OR REPLACE FUNCTION redrive.register_1(
     p_worker uuid, p_name text, p_host text, p_pid integer, p_version text, p_destinations text[], p_records boolean[],
-    p_rates float8[], p_concurrency_limits integer[], p_policies json, p_suspects_only boolean, p_now timestamptz DEFAULT NULL
+    p_money boolean[], p_rates float8[], p_concurrency_limits integer[], p_policies json, p_suspects_only boolean, p_now timestamptz DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
 AS $body$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
-    INSERT INTO destination (name, has_record, rate_per_second, concurrency_limit)
-    SELECT d.name, d.has_record, d.rate, d.concurrency_limit
-      FROM unnest(p_destinations, p_records, p_rates, p_concurrency_limits) AS d(name, has_record, rate, concurrency_limit)
+    INSERT INTO destination (name, has_record, money, rate_per_second, concurrency_limit)
+    SELECT d.name, d.has_record, d.money, d.rate, d.concurrency_limit
+      FROM unnest(p_destinations, p_records, p_money, p_rates, p_concurrency_limits)
+           AS d(name, has_record, money, rate, concurrency_limit)
      ORDER BY d.name
-    ON CONFLICT (name) DO UPDATE SET has_record = excluded.has_record, rate_per_second = excluded.rate_per_second,
+    ON CONFLICT (name) DO UPDATE SET has_record = excluded.has_record, money = excluded.money,
+                                     rate_per_second = excluded.rate_per_second,
                                      concurrency_limit = excluded.concurrency_limit
-     WHERE (destination.has_record, destination.rate_per_second, destination.concurrency_limit)
-           IS DISTINCT FROM (excluded.has_record, excluded.rate_per_second, excluded.concurrency_limit);
+     WHERE (destination.has_record, destination.money, destination.rate_per_second, destination.concurrency_limit)
+           IS DISTINCT FROM (excluded.has_record, excluded.money, excluded.rate_per_second, excluded.concurrency_limit);
     IF num_nonnulls(VARIADIC p_concurrency_limits) > 0 THEN
         UPDATE lease x SET counted = true WHERE x.ctid = ANY (ARRAY(
             SELECT l.ctid FROM lease l

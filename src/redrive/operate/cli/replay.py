@@ -1,0 +1,248 @@
+"""`redrive replay`: many dead letters sent again, at a rate, and what became of each."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from redrive.operate.cli import acts, output, selecting
+from redrive.operate.cli.context import Call, example, store_command
+from redrive.operate.cli.message_page import heading
+from redrive.operate.cli.output import Column
+from redrive.operate.cli.selecting import selection
+from redrive.operate.desk import replays
+from redrive.operate.desk.replays import NewReplay, Plan, Steering
+from redrive.store.postgres import PostgresStore
+from redrive.store.read_models import LIMIT_MAX, ReplayItem, ReplayView
+
+_EXAMPLE: Final = "erp-2.4"
+_LIST: Final = (
+    Column("id"),
+    Column("name", grow=True),
+    Column("status"),
+    Column("messages", "right"),
+    Column("waiting", "right"),
+    Column("under way", "right"),
+    Column("delivered", "right"),
+    Column("failed", "right"),
+    Column("skipped", "right"),
+    Column("by", grow=True),
+    Column("created"),
+)
+_ITEMS: Final = (
+    Column("#", "right"),
+    Column("message"),
+    Column("outcome"),
+    Column("detail", grow=True),
+    Column("sent (UTC)"),
+    Column("ended (UTC)"),
+)
+
+
+@click.group()
+def command() -> None:
+    """Replays: dead letters that are sent again, in their order, at a rate.
+
+    A replay lives in the database and relays carry it out: whoever made it may log off.
+    """
+
+
+def create_command(name: str) -> click.Command:
+    """`replay create`, and `dead replay`, which is the same."""
+
+    @click.command(
+        name,
+        epilog=example(
+            f"redrive replay create {_EXAMPLE} --group 3f9a0c41d2e7 --canary 10 --rate 50 --reason 'INC-7' --dry-run",
+            f"redrive replay create {_EXAMPLE} --group 3f9a0c41d2e7 --canary 10 --rate 50 --reason 'INC-7' --yes",
+        )
+        if name == "create"
+        else example("redrive dead replay 0199b2c4-7d1e-7a30-9c57-3f0a1b2c3d4e --reason 'INC-7'"),
+    )
+    @selection
+    @click.option("--token", "request_key", help="Asked for twice with the same one, it is one replay.")
+    @click.option("--rate", type=float, default=50.0, show_default=True, help="Messages per second.")
+    @click.option("--canary", type=int, default=0, show_default=True, help="So many first; the rest if all arrive.")
+    @click.option("--stop-at", type=float, default=0.1, show_default=True, help="Stop when a larger part fails.")
+    @click.option("--stage", help="Where each starts; default: at the stage where it failed.")
+    @click.option("--out-of-order", is_flag=True, help="Also those whose ordering key went on without them.")
+    @click.option("--override", is_flag=True, help="Also those that were not validated; the audit says so.")
+    @acts.confirmed
+    @acts.dry_run
+    @acts.why
+    @store_command
+    async def create(
+        call: Call,
+        store: PostgresStore,
+        rate: float,
+        stop_at: float,
+        yes: bool,
+        dry_run: bool,
+        **values: Any,
+    ) -> None:
+        """Send dead letters again: those that were validated, from where they failed.
+
+        --dry-run says how many would go, and why the others would not. Where the destination moves money, a second
+        person has to approve the replay.
+        """
+        title = values.pop("name", None)
+        ids, given = selecting.split(values)
+        wanted = NewReplay(
+            name=title or f"{values['actor']}: {values['reason']}"[: replays.NAME_MAX],
+            filter=await selecting.replay_filter(store, ids, given),
+            rate_per_second=rate,
+            failure_ratio_max=stop_at,
+            **values,
+        )
+        if dry_run or (given and not yes):
+            plan = await replays.plan(store, wanted)
+            _show_plan(call if dry_run else Call(call.settings, json=False), plan, to_stdout=dry_run)
+            if dry_run:
+                return
+            _ask(plan)
+        _show_replay(call, await replays.create(store, wanted))
+
+    if name == "create":
+        create.params.insert(0, click.Argument(["name"], metavar="NAME"))
+    return create
+
+
+def _show_plan(call: Call, plan: Plan, *, to_stdout: bool) -> None:
+    skipped = {verdict: count for verdict, count in plan.verdicts.items() if verdict != "would"}
+    if call.json:
+        values = {"would": plan.verdicts.get("would", 0), "skipped": skipped, "second_person": plan.money}
+        output.document("replay_plan", {"dry_run": True, **values})
+        return
+    rows = [
+        (f"{count:,}", replays.SKIPPED.get(verdict, "would be sent again")) for verdict, count in plan.verdicts.items()
+    ]
+    table = output.table((Column("messages", "right"), Column("verdict")), rows)
+    if to_stdout:
+        output.show(table)
+        output.note("Dry run: nothing was changed." + (" It needs a second person." if plan.money else ""))
+    else:
+        output.stderr().print(table)
+
+
+def _ask(plan: Plan) -> None:
+    if not acts.can_ask():
+        raise click.UsageError("A replay by filter needs --yes where nobody can be asked (or --dry-run first).")
+    if not click.confirm(f"Send {plan.verdicts.get('would', 0):,} messages again?", err=True):
+        output.note("Nothing was changed.")
+        raise click.exceptions.Exit(1)
+
+
+command.add_command(create_command("create"))
+
+
+@command.command("list", epilog=example("redrive replay list", "redrive replay list --open"))
+@click.option("--open", "only_open", is_flag=True, help="Only those with something left to do.")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=20, show_default=True, help="Rows.")
+@store_command
+async def list_(call: Call, store: PostgresStore, only_open: bool, limit: int) -> None:
+    """Replays, latest first."""
+    page = await replays.list_replays(store, finished=not only_open, limit=limit)
+    if call.json:
+        output.document("replays", {"items": page.rows})
+    elif page.rows:
+        output.show(output.table(_LIST, [_row(replay, page.at) for replay in page.rows]))
+    else:
+        output.note("No replay is under way." if only_open else "There was no replay yet.")
+
+
+def _row(replay: ReplayView, now: Any) -> tuple[object, ...]:
+    return (
+        replay.id,
+        replay.name,
+        output.state(replay.status),
+        output.number(replay.messages),
+        output.number(replay.waiting),
+        output.number(replay.under_way),
+        output.number(replay.delivered, style="green"),
+        output.number(replay.failed, style="red"),
+        output.number(replay.skipped),
+        replay.created_by,
+        output.ago(replay.created_at, now),
+    )
+
+
+@command.command(
+    "status", epilog=example(f"redrive replay status {_EXAMPLE}", f"redrive replay status {_EXAMPLE} --items")
+)
+@click.argument("name", metavar="REPLAY")
+@click.option("--items", is_flag=True, help="Also its messages, in the order in which they go.")
+@click.option(
+    "--outcome", help="With --items: only of this outcome, such as waiting, requeued, delivered, dead, skipped."
+)
+@click.option("--after", type=click.IntRange(0), default=0, help="With --items: go on behind this number.")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
+@store_command
+async def status(
+    call: Call, store: PostgresStore, name: str, items: bool, outcome: str | None, after: int, limit: int
+) -> None:
+    """How far a replay is: its id, or the latest of that name."""
+    replay = await replays.find(store, name)
+    page = await replays.list_items(store, replay.id, outcome=outcome, after=after, limit=limit) if items else None
+    if call.json:
+        more = {} if page is None else {"items": page.rows, "next": page.next}
+        output.document("replay", {"replay": replay, **more})
+        return
+    _show_replay(call, replay)
+    if page is not None:
+        output.show(heading("Messages"), output.table(_ITEMS, [_item(item) for item in page.rows]))
+        if page.next:
+            output.note(f"More: the same with --after {page.next}")
+
+
+def _item(item: ReplayItem) -> tuple[object, ...]:
+    detail = replays.SKIPPED.get(item.detail or "", item.detail or "–")
+    verified = f"verified by {item.verified_by}" if item.verified_by else detail
+    moments = output.short_moment(item.requeued_at), output.short_moment(item.finished_at)
+    return item.position, item.message_id, output.state(item.outcome), verified, *moments
+
+
+def _show_replay(call: Call, replay: ReplayView) -> None:
+    if call.json:
+        output.document("replay", {"replay": replay})
+        return
+    why = f" ({replay.stop_reason})" if replay.stop_reason else ""
+    counts = ("waiting", "under_way", "delivered", "failed", "same_class", "skipped", "verified")
+    rows: list[tuple[str, object]] = [
+        ("replay", replay.id),
+        ("name", replay.name),
+        ("status", f"{replay.status}{why}"),
+        ("made by", f"{replay.created_by}, {output.moment(replay.created_at)}: {replay.reason}"),
+        ("filter", ", ".join(f"{name} {value}" for name, value in replay.filter.items())),
+        (
+            "rate",
+            f"{replay.rate_per_second:g} per second, {replay.canary} first, stops above {replay.failure_ratio_max:.0%}",
+        ),
+        ("messages", replay.messages),
+        *((output.words(name), getattr(replay, name)) for name in counts if getattr(replay, name)),
+    ]
+    if replay.approved_by:
+        rows.append(("approved by", replay.approved_by))
+    output.show(output.pairs(rows))
+    if replay.status == "waiting":
+        output.note(f"Next: redrive replay approve {replay.id} --reason '…', by a second person")
+
+
+def _add_steering(act: Steering, words: str) -> None:
+    @command.command(act, help=words, epilog=example(f"redrive replay {act} {_EXAMPLE} --reason 'INC-7'"))
+    @click.argument("name", metavar="REPLAY")
+    @acts.dry_run
+    @acts.why
+    @store_command
+    async def steer(call: Call, store: PostgresStore, name: str, dry_run: bool, actor: str, reason: str) -> None:
+        if dry_run:
+            _show_replay(call, await replays.preview(store, name, act))
+            output.note("Dry run: nothing was changed.")
+        else:
+            _show_replay(call, await replays.steer(store, name, act, actor=actor, reason=reason))
+
+
+_add_steering("approve", "Let a replay that moves money begin; a second person has to.")
+_add_steering("pause", "Send nothing more of it for now. What is under way ends as it ends.")
+_add_steering("resume", "Go on with a replay that was paused, or that stopped because too many failed.")
+_add_steering("cancel", "Send nothing more of it. What was not sent stays parked.")

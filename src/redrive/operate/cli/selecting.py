@@ -1,0 +1,61 @@
+"""How commands of the desk name dead letters: by their ids, or by a filter that has to say something."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from redrive.errors import NotFound
+from redrive.message import MessageId, ParkReason
+from redrive.operate.cli import acts
+from redrive.operate.cli.acts import Body
+from redrive.operate.desk import workflow
+from redrive.operate.desk.groups import find_group
+from redrive.store.postgres import PostgresStore
+from redrive.store.read_models import ParkedFilter
+
+FILTERS: Final = ("group", "destination", "error_class", "kind", "tenant")
+
+
+def selection(body: Body) -> Body:
+    """[ID]... or the options of a filter."""
+    for option in (
+        click.option("--tenant", help="All dead letters of this tenant."),
+        click.option("--kind", help="All of this kind."),
+        click.option("--error-class", help="All of this error class."),
+        click.option("--destination", help="All of this destination."),
+        click.option("--group", help="All of this failure group (the beginning of its id)."),
+    ):
+        body = option(body)
+    return acts.message_ids(required=False)(body)
+
+
+def split(values: dict[str, Any]) -> tuple[tuple[MessageId, ...], dict[str, str]]:
+    """The ids and the filter that were given, taken out of the values; a usage error unless it is one of the two."""
+    ids: tuple[MessageId, ...] = values.pop("ids")
+    given = {name: value for name in FILTERS if (value := values.pop(name)) is not None}
+    if bool(ids) == bool(given):
+        raise click.UsageError("Name messages by their ids, or by a filter such as --group; one of the two.")
+    return ids, given
+
+
+async def selected(store: PostgresStore, ids: Sequence[MessageId], given: Mapping[str, str]) -> list[MessageId]:
+    """The dead letters that are meant."""
+    if ids:
+        return list(dict.fromkeys(ids))
+    plain = {name: value for name, value in given.items() if name != "group"}
+    group = await find_group(store, given["group"]) if "group" in given else None
+    wanted = ParkedFilter(reason=ParkReason.DEAD, failure_group=group.fingerprint if group else None, **plain)  # type: ignore[arg-type]
+    found = await workflow.select(store, wanted)
+    if not found:
+        raise NotFound("No dead letter matches.", next="redrive dead list")
+    return found
+
+
+async def replay_filter(store: PostgresStore, ids: Sequence[MessageId], given: Mapping[str, str]) -> dict[str, Any]:
+    """The same as the filter of a replay, which is looked up in the database, in one snapshot."""
+    if ids:
+        return {"ids": [str(id_) for id_ in dict.fromkeys(ids)]}
+    return {**given, **({"group": (await find_group(store, given["group"])).id} if "group" in given else {})}

@@ -1,0 +1,158 @@
+"""JSON Patch (RFC 6902) on a JSON value: add, remove, replace, move, copy, test. Pure; the value given is not changed.
+
+Our own, in a page: what a library would add is a second error vocabulary, and every message here must say the place and
+never the data, because it ends on a screen and in an audit.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from redrive.errors import InvalidValue
+
+OPERATIONS_MAX: Final = 1000
+_INDEX: Final = re.compile(r"0|[1-9][0-9]*\Z")
+_NOT_THERE: Final = object()
+
+Pointer = tuple[str, ...]
+
+
+def apply(document: Any, patch: Any) -> Any:
+    """The document with the patch carried out, all of it; InvalidValue where any operation does not fit."""
+    if not isinstance(patch, list) or not 1 <= len(patch) <= OPERATIONS_MAX:
+        raise InvalidValue(f"A JSON Patch is a list of 1 to {OPERATIONS_MAX} operations.")
+    patched = copy.deepcopy(document)
+    for number, operation in enumerate(patch):
+        try:
+            patched = _apply_one(patched, operation)
+        except InvalidValue as error:
+            raise InvalidValue(f"Operation {number} of the patch: {error}") from None
+    return patched
+
+
+def paths(patch: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a patch does where, without the values: `replace /amount`."""
+    return [f"{operation['op']} {operation['path']}" for operation in patch]
+
+
+def _apply_one(document: Any, operation: Any) -> Any:
+    if not isinstance(operation, Mapping) or operation.get("op") not in _OPERATIONS:
+        raise InvalidValue(f"op must be one of {', '.join(_OPERATIONS)}.")
+    return _OPERATIONS[operation["op"]](document, operation)
+
+
+def _add(document: Any, operation: Mapping[str, Any]) -> Any:
+    return _put(document, _pointer(operation, "path"), _value(operation))
+
+
+def _remove(document: Any, operation: Mapping[str, Any]) -> Any:
+    return _taken(document, _pointer(operation, "path"))
+
+
+def _replace(document: Any, operation: Mapping[str, Any]) -> Any:
+    path = _pointer(operation, "path")
+    _get(document, path)
+    return _put(_taken(document, path) if path else document, path, _value(operation))
+
+
+def _move(document: Any, operation: Mapping[str, Any]) -> Any:
+    source, path = _pointer(operation, "from"), _pointer(operation, "path")
+    if path[: len(source)] == source and path != source:
+        raise InvalidValue("a value cannot be moved into itself.")
+    value = _get(document, source)
+    return document if path == source else _put(_taken(document, source), path, value)
+
+
+def _copy(document: Any, operation: Mapping[str, Any]) -> Any:
+    value = copy.deepcopy(_get(document, _pointer(operation, "from")))
+    return _put(document, _pointer(operation, "path"), value)
+
+
+def _test(document: Any, operation: Mapping[str, Any]) -> Any:
+    if not _same(_get(document, _pointer(operation, "path")), _value(operation)):
+        raise InvalidValue(f"{operation['path']!r} has another value than the test expects.")
+    return document
+
+
+_OPERATIONS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
+    "add": _add,
+    "remove": _remove,
+    "replace": _replace,
+    "move": _move,
+    "copy": _copy,
+    "test": _test,
+}
+
+
+def _value(operation: Mapping[str, Any]) -> Any:
+    if "value" not in operation:
+        raise InvalidValue(f"{operation['op']} needs a value.")
+    return copy.deepcopy(operation["value"])
+
+
+def _pointer(operation: Mapping[str, Any], name: str) -> Pointer:
+    """The parts of a JSON Pointer (RFC 6901)."""
+    text = operation.get(name)
+    if not isinstance(text, str) or (text and not text.startswith("/")) or re.search(r"~(?![01])", text):
+        raise InvalidValue(f"{name} must be a JSON Pointer, such as /items/0/amount.")
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in text.split("/")[1:])
+
+
+def _get(document: Any, path: Pointer) -> Any:
+    for depth, part in enumerate(path):
+        document = _member(document, part)
+        if document is _NOT_THERE:
+            raise _nothing_at(path[: depth + 1])
+    return document
+
+
+def _member(container: Any, part: str) -> Any:
+    if isinstance(container, dict):
+        return container.get(part, _NOT_THERE)
+    if isinstance(container, list) and _INDEX.fullmatch(part) and int(part) < len(container):
+        return container[int(part)]
+    return _NOT_THERE
+
+
+def _put(document: Any, path: Pointer, value: Any) -> Any:
+    if not path:
+        return value
+    container, part = _get(document, path[:-1]), path[-1]
+    if isinstance(container, dict):
+        container[part] = value
+    elif isinstance(container, list) and (part == "-" or (_INDEX.fullmatch(part) and int(part) <= len(container))):
+        container.insert(len(container) if part == "-" else int(part), value)
+    else:
+        raise _nothing_at(path)
+    return document
+
+
+def _taken(document: Any, path: Pointer) -> Any:
+    _get(document, path)
+    if not path:
+        return None
+    container, part = _get(document, path[:-1]), path[-1]
+    if isinstance(container, dict):
+        del container[part]
+    else:
+        del container[int(part)]
+    return document
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal as JSON: 1 and 1.0 are, 1 and true are not."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
+
+
+def _nothing_at(path: Pointer) -> InvalidValue:
+    place = "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in path)
+    return InvalidValue(f"there is nothing at {place!r}.")

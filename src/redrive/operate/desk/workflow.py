@@ -1,0 +1,276 @@
+"""The way of a dead letter: triage, remediate, validate, replay, verify; or it is discarded, or ignored (G-16).
+
+Each step names its messages, its actor and its reason, is tried on each message on its own, and says of each what
+became of it; all of it is audited. Validation is carried out by a relay: here it is asked for, and waited for. Sending
+again is a replay (`replays`). SQL: verbs/workflow.sql.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any, Final
+
+from redrive.errors import ActRefused, InvalidValue, NotFound
+from redrive.message import JSON_CONTENT, MessageId, ParkReason
+from redrive.operate.desk import json_patch
+from redrive.operate.desk.causes import Cause
+from redrive.operate.operations import ActResult, Outcome
+from redrive.produce import bounds, payload
+from redrive.store import desk
+from redrive.store.desk import StepResult
+from redrive.store.desk_reads import latest_requests
+from redrive.store.postgres import PostgresStore
+from redrive.store.read_models import LIMIT_MAX, ParkedFilter, RequestView
+from redrive.store.reads import list_parked, show_message
+
+SELECTED_MAX: Final = desk.REPLAY_ITEMS_MAX
+TEXT_MAX: Final = 500  # characters of a ticket or of evidence
+LOOK_EVERY_SECONDS: Final = 0.2
+
+# What the cause needs before a letter is validated; verbs/workflow.sql (lacks_evidence) is what enforces it.
+EVIDENCE: Final[Mapping[Cause, str]] = {
+    Cause.TRANSIENT: "evidence that the destination is up again and has room",
+    Cause.DATA: "an edited payload, or the ticket by which the data were corrected elsewhere",
+    Cause.AUTH_CONFIG: "evidence of what was changed: a credential, a permission, an address",
+    Cause.CODE_DEFECT: "evidence of the release that has the fix",
+}
+_DONE: Final[Mapping[str, str]] = {
+    "triage": "triaged",
+    "remediate": "remediated",
+    "edit": "remediated: its payload has a new version",
+    "ignore": "ignored: it stays parked, and nobody has to look into it",
+    "validate": "validated",
+    "verify": "verified",
+}
+_WHY_NOT: Final[Mapping[str, tuple[str, str]]] = {
+    "open": ("nobody has said what the cause was", "redrive dead triage {id} --cause … --reason '…'"),
+    "triaged": ("nothing was done about it yet", "redrive dead remediate {id} --evidence '…' --reason '…'"),
+    "ignored": ("it is ignored", "redrive dead triage {id} --cause … --reason '…'"),
+    "no_evidence": ("what its cause needs is missing", "redrive dead remediate {id} --evidence '…' --reason '…'"),
+    "in_doubt": ("it may have had an effect, so its payload must stay as it was", "redrive dead show {id}"),
+    "changed": ("somebody was faster and has changed it", "redrive dead show {id}"),
+    "not_replayed": ("it was not replayed", "redrive messages show {id}"),
+    "verified": ("it is verified already", ""),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Who:
+    """Who does it, and why."""
+
+    actor: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.actor.strip() or not self.reason.strip():
+            raise InvalidValue(f"A step needs an actor and a reason; actor is {self.actor!r}, reason {self.reason!r}.")
+
+
+async def select(store: PostgresStore, wanted: ParkedFilter) -> list[MessageId]:
+    """The ids of all dead letters that a filter selects now."""
+    if wanted.reason is not ParkReason.DEAD:
+        raise InvalidValue(f"The workflow is that of dead letters, not of what is {wanted.reason}.")
+    found: list[MessageId] = []
+    page = await list_parked(store, replace(wanted, limit=LIMIT_MAX))
+    while True:
+        found += [record.id for record in page.rows]
+        if page.next is None:
+            return found
+        if len(found) >= SELECTED_MAX:
+            raise InvalidValue(f"More than {SELECTED_MAX:,} dead letters match; narrow the filter.")
+        page = await list_parked(store, replace(wanted, limit=LIMIT_MAX, before=page.next))
+
+
+async def triage(
+    store: PostgresStore, ids: Sequence[MessageId], cause: Cause, who: Who, *, owner: str | None = None
+) -> list[ActResult]:
+    """Say what the cause was."""
+
+    async def step(some: Sequence[MessageId]) -> list[StepResult]:
+        return await desk.triage(store, some, cause.value, actor=who.actor, reason=who.reason, owner=owner)
+
+    return await _each(ids, "triage", step)
+
+
+async def remediate(
+    store: PostgresStore, ids: Sequence[MessageId], who: Who, *, evidence: str | None = None, ticket: str | None = None
+) -> list[ActResult]:
+    """Say what was done about it."""
+    for name, given in (("evidence", evidence), ("ticket", ticket)):
+        if given is not None and not 1 <= len(given.strip()) <= TEXT_MAX:
+            raise InvalidValue(f"{name} has {len(given)} characters; it must have 1 to {TEXT_MAX}.")
+    if evidence is None and ticket is None:
+        raise InvalidValue("A remedy needs evidence or a ticket, or an edited payload.")
+
+    async def step(some: Sequence[MessageId]) -> list[StepResult]:
+        values = {"actor": who.actor, "reason": who.reason, "evidence": evidence, "ticket": ticket}
+        return await desk.remediate(store, some, **values)  # type: ignore[arg-type]  # each is text
+
+    return await _each(ids, "remediate", step)
+
+
+async def ignore(store: PostgresStore, ids: Sequence[MessageId], who: Who) -> list[ActResult]:
+    """Say that nobody has to look into it."""
+
+    async def step(some: Sequence[MessageId]) -> list[StepResult]:
+        return await desk.ignore(store, some, actor=who.actor, reason=who.reason)
+
+    return await _each(ids, "ignore", step)
+
+
+async def verify(store: PostgresStore, ids: Sequence[MessageId], who: Who) -> list[ActResult]:
+    """Say that a replayed message has arrived; refused for one that was not delivered."""
+
+    async def step(some: Sequence[MessageId]) -> list[StepResult]:
+        return await desk.verify(store, some, actor=who.actor, reason=who.reason)
+
+    return await _each(ids, "verify", step)
+
+
+async def copy(store: PostgresStore, id_: MessageId, key: str, who: Who) -> MessageId:
+    """A new message with what a discarded one had, under a new key; made twice, it is the same one."""
+    bounds.key(key)
+    result, copied = await desk.copy(store, id_, key, actor=who.actor, reason=who.reason)
+    match result:
+        case "new" | "duplicate" if copied is not None:
+            return copied
+        case "not_found":
+            raise NotFound(f"There is no message {id_}.", next="redrive messages list")
+        case "conflict":
+            raise ActRefused(f"The key {key!r} belongs to another message.", next="another --key")
+        case "second_person":
+            raise ActRefused(
+                f"Message {id_}: its destination moves money; the copy is noted, and a second person has to ask too.",
+                next="the same command by another --actor, within a day",
+            )
+    raise ActRefused(
+        f"Message {id_} is {result}; a copy is made of what was discarded.", next=f"redrive messages show {id_}"
+    )
+
+
+async def edit(store: PostgresStore, ids: Sequence[MessageId], patch: Any, who: Who) -> list[ActResult]:
+    """Change each payload by a JSON Patch: a new version of the same message, beside the old one.
+
+    A payload that the patch does not fit is refused, as is one that is not JSON; nothing is changed then. Needs a login
+    that may read payloads.
+    """
+    return [await _edit_one(store, id_, patch, who) for id_ in dict.fromkeys(ids)]
+
+
+async def preview(store: PostgresStore, id_: MessageId, patch: Any) -> tuple[bytes, bytes]:
+    """The payload as it is and as the patch would make it."""
+    details = await show_message(store, id_, payload=True)
+    assert details.payload is not None
+    return details.payload.body, patched(details.payload.body, details.payload.content_type, patch)
+
+
+def patched(body: bytes, content_type: str, patch: Any) -> bytes:
+    """The body with the patch carried out, as canonical JSON; InvalidValue or InvalidPayload where that cannot be."""
+    if content_type != JSON_CONTENT:
+        raise InvalidValue(f"The payload is {content_type}; only JSON can be patched.")
+    return payload.encode(json_patch.apply(json.loads(body, parse_float=_exact), patch))[0]
+
+
+def _exact(digits: str) -> float:
+    """What a float cannot hold is not rewritten: an amount must not lose a digit because a name was corrected."""
+    number = float(digits)
+    if Decimal(repr(number)) != Decimal(digits):
+        raise InvalidValue("The payload has a number that a patch would round; correct it at its source.")
+    return number
+
+
+async def _edit_one(store: PostgresStore, id_: MessageId, patch: Any, who: Who) -> ActResult:
+    details = await show_message(store, id_, payload=True)
+    if details.parked is None or details.payload is None:
+        return _result(StepResult(id_, details.view.state), "edit")
+    try:
+        body = patched(details.payload.body, details.payload.content_type, patch)
+    except ValueError as error:
+        return ActResult(
+            id=id_, outcome=Outcome.REFUSED, detail=str(error).rstrip("."), next=f"redrive dead show {id_}"
+        )
+    answer = await desk.edit(
+        store,
+        id_,
+        row_version=details.parked.row_version,
+        body=body,
+        content_type=JSON_CONTENT,
+        paths=json_patch.paths(patch),
+        actor=who.actor,
+        reason=who.reason,
+    )
+    return _result(StepResult(id_, answer), "edit")
+
+
+async def validate(
+    store: PostgresStore, ids: Sequence[MessageId], who: Who, *, seconds: float = 30.0
+) -> list[ActResult]:
+    """Let relays look whether these could be sent, and wait for their answers for so long."""
+
+    async def step(some: Sequence[MessageId]) -> list[StepResult]:
+        return await desk.validate(store, some, actor=who.actor, reason=who.reason)
+
+    asked = await _each(ids, "validate", step)
+    waiting = [result.id for result in asked if result.outcome is Outcome.DONE]
+    answers = await _answers(store, waiting, seconds=seconds)
+    return [_validated(result, answers.get(result.id)) if result.id in answers else result for result in asked]
+
+
+async def _answers(
+    store: PostgresStore, ids: Sequence[MessageId], *, seconds: float
+) -> dict[MessageId, RequestView | None]:
+    """None for one that nobody has answered in time."""
+    answers: dict[MessageId, RequestView | None] = dict.fromkeys(ids)
+    deadline = asyncio.get_running_loop().time() + seconds
+    while open_ones := [id_ for id_, answer in answers.items() if answer is None]:
+        found = await latest_requests(store, open_ones)
+        answers |= {id_: request for id_, request in found.items() if request.answered_at is not None}
+        if asyncio.get_running_loop().time() >= deadline:
+            break
+        if None in answers.values():
+            await asyncio.sleep(LOOK_EVERY_SECONDS)
+    return answers
+
+
+def _validated(result: ActResult, request: RequestView | None) -> ActResult:
+    if request is None or request.answer is None:
+        detail = "asked; no relay has answered yet"
+        return replace(result, outcome=Outcome.REFUSED, detail=detail, next="redrive status, then the same again")
+    answer = request.answer
+    if answer["valid"]:
+        return result
+    words = f"{answer['code']}: {answer['text']}" if answer.get("text") else str(answer["code"])
+    if answer.get("lookup") == "found":
+        words = "the destination has it already; it must not be sent again"
+    return replace(
+        result, outcome=Outcome.REFUSED, detail=f"not valid ({words})", next=f"redrive dead show {result.id}"
+    )
+
+
+async def _each(
+    ids: Sequence[MessageId], act: str, step: Callable[[Sequence[MessageId]], Awaitable[list[StepResult]]]
+) -> list[ActResult]:
+    """In transactions of a thousand, in the order given."""
+    wanted = list(dict.fromkeys(ids))
+    if not 1 <= len(wanted) <= SELECTED_MAX:
+        raise InvalidValue(f"{len(wanted)} messages are named; a step takes 1 to {SELECTED_MAX:,}.")
+    results: dict[MessageId, ActResult] = {}
+    for start in range(0, len(wanted), LIMIT_MAX):
+        for one in await step(wanted[start : start + LIMIT_MAX]):
+            results[one.id] = _result(one, act)
+    return [results[id_] for id_ in wanted]
+
+
+def _result(step: StepResult, act: str) -> ActResult:
+    if step.result in {"done", "asked"}:
+        return ActResult(id=step.id, outcome=Outcome.DONE, detail=_DONE[act])
+    if step.result == "not_found":
+        return ActResult(id=step.id, outcome=Outcome.NOT_FOUND, detail="there is no such message")
+    detail, advice = _WHY_NOT.get(
+        step.result, (f"it is {step.result}; {act} applies to dead", "redrive messages show {id}")
+    )
+    return ActResult(id=step.id, outcome=Outcome.REFUSED, detail=detail, next=advice.format(id=step.id))
