@@ -133,6 +133,7 @@ def _formatter(log_format: str, stream: TextIO) -> ProcessorFormatter:
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         ExtraAdder(allow=sorted(set(FIELDS.values()))),
+        _trace_ids,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
     ]
     renderers: dict[str, list[Processor]] = {
@@ -150,6 +151,13 @@ def _formatter(log_format: str, stream: TextIO) -> ProcessorFormatter:
     return ProcessorFormatter(
         foreign_pre_chain=before, processors=[ProcessorFormatter.remove_processors_meta, *renderers[chosen]]
     )
+
+
+def _trace_ids(_: Any, __: str, line: Any) -> Any:
+    """Of the span that is current, or of the one in which the message of the line was sent; none without tracing."""
+    traces = sys.modules.get("redrive.operate.observe.traces")
+    ids = traces.ids_of(line.get("message_id")) if traces else None
+    return {**line, "trace_id": ids[0], "span_id": ids[1]} if ids else line
 
 
 def _without(*names: str) -> Processor:

@@ -17,6 +17,7 @@ from uuid import UUID
 from redrive.errors import InvalidPayload, InvalidValue, KeyReused, RedriveError, SchemaError, UsageError
 from redrive.message import MessageId, NewMessage, Receipt
 from redrive.produce import bounds, payload
+from redrive.produce.trace_context import with_trace_context
 
 CHUNK_MESSAGES_MAX: Final = 10_000
 CHUNK_BYTES_MAX: Final = 16 * 1024 * 1024  # one statement's payloads; the server refuses a gigabyte
@@ -96,7 +97,7 @@ def prepare(message: NewMessage) -> Prepared:
         tenant=bounds.name("tenant", message.tenant),
         kind=bounds.name("kind", message.kind, shortest=0),
         content_type=content_type if message.content_type is None else bounds.content_type(message.content_type),
-        headers=bounds.headers(message.headers),
+        headers=bounds.headers(with_trace_context(message.headers)),
         due_at=due_at,
         expires_at=expires_at,
         level=bounds.level(message.priority),

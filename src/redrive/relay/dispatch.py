@@ -176,9 +176,20 @@ class Dispatcher:
             if refused is not None:
                 return refused
         if self._events.wants_step("send"):
-            with self._events.step("send", id=attempt.id, destination=attempt.destination, attempt=attempt.number):
-                return await self._send_classified(attempt, may_send)
+            return await self._send_with_event(attempt, may_send)
         return await self._send_classified(attempt, may_send)
+
+    async def _send_with_event(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
+        with self._events.step(
+            "send",
+            id=attempt.id,
+            destination=attempt.destination,
+            attempt=attempt.number,
+            traceparent=attempt.headers.get("traceparent"),
+        ) as added:
+            answer, failure = await self._send_classified(attempt, may_send)
+            added.update(answer=type(answer).__name__, code=getattr(answer, "code", None))
+            return answer, failure
 
     async def _refused(self, attempt: Attempt) -> tuple[Answer, Failure | None] | None:
         """Before the first byte: whatever the schema or `validate` raises cannot have had an effect."""

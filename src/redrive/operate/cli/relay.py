@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -121,11 +122,20 @@ def deliver(settings: Settings, dsn: str, app: App, app_spec: str, *, only: Sequ
 
 async def _run(process: RelayProcess, settings: Settings) -> None:
     events = Events()
+    _trace(events)
     logs.subscribe(events)
     for advice in settings.advice():
         logging.getLogger("redrive").warning(advice)
     async with _observed(events, process.dsn, settings):
         await run_relay(process, events=events)
+
+
+def _trace(events: Events) -> None:
+    """Where the app has brought OpenTelemetry along; else it is not even imported."""
+    if "opentelemetry.trace" in sys.modules:
+        from redrive.operate.observe import traces
+
+        traces.subscribe(events)
 
 
 @asynccontextmanager
