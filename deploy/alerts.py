@@ -1,0 +1,331 @@
+"""The alert rules, with what makes each fire and clear: `python deploy/alerts.py` writes deploy/prometheus/.
+
+One declaration gives the rule (`alerts.yml`) and its unit test (`alerts.test.yml`, for promtool). Each alert has a page
+in docs/runbooks/. Thresholds are starting points: copy the file and change them.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+HERE = Path(__file__).parent
+RUNBOOKS = "docs/runbooks"  # of this repository; put your own address before it
+DASHBOARD = "/d/redrive-overview"
+PAGE, TICKET = "page", "ticket"
+HEADER = "# Made by deploy/alerts.py; change it there, or copy this file.\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alert:
+    """One rule, and the series that make it fire at minute `fires` and be over at minute `clears`.
+
+    series: name to values, as promtool writes them; a minute each. labels: of the alert that is expected.
+    """
+
+    name: str
+    severity: str
+    expr: str
+    summary: str
+    description: str
+    series: dict[str, str]
+    fires: int
+    clears: int
+    after: str = "0m"
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+ERP = {"destination": "erp"}
+
+ALERTS = (
+    Alert(
+        name="RedriveRelayStalled",
+        severity=PAGE,
+        after="2m",
+        expr="time() - redrive_relay_last_look_timestamp_seconds > 90",
+        summary="A relay stands still",
+        description="The loop of {{ $labels.instance }} has not gone round for over 90 seconds.",
+        series={'redrive_relay_last_look_timestamp_seconds{instance="a"}': "0+60x4 240x10 900+60x10"},
+        fires=10,
+        clears=17,
+        labels={"instance": "a"},
+    ),
+    Alert(
+        name="RedriveNoRelay",
+        severity=PAGE,
+        after="2m",
+        expr="absent(redrive_gauges_reader == 1)",
+        summary="No relay reads the database",
+        description="No relay that is scraped holds the duty of reading the database: none runs, or none is scraped.",
+        series={'redrive_gauges_reader{instance="a"}': "1x4 0x9 1x10"},
+        fires=10,
+        clears=16,
+    ),
+    Alert(
+        name="RedriveOldestPending",
+        severity=PAGE,
+        after="5m",
+        expr="max by (destination) (redrive_oldest_pending_age_seconds) > 60",
+        summary="Messages wait too long",
+        description="The oldest due message of {{ $labels.destination }} has waited for over a minute, for five minutes.",
+        series={'redrive_oldest_pending_age_seconds{destination="erp"}': "0x3 120x9 0x10"},
+        fires=11,
+        clears=14,
+        labels=ERP,
+    ),
+    Alert(
+        name="RedriveUnhandledDestination",
+        severity=PAGE,
+        after="5m",
+        expr="max by (destination) (redrive_messages_pending) > 0"
+        " and on (destination) max by (destination) (redrive_destination_handled) == 0",
+        summary="Nobody delivers for a destination",
+        description="Messages wait for {{ $labels.destination }}, and no live relay handles it.",
+        series={
+            'redrive_messages_pending{destination="erp"}': "5x25",
+            'redrive_destination_handled{destination="erp"}': "1x3 0x9 1x10",
+        },
+        fires=11,
+        clears=14,
+        labels=ERP,
+    ),
+    Alert(
+        name="RedriveDeadLetter",
+        severity=TICKET,
+        expr='sum by (destination) (increase(redrive_parked_total{reason="dead"}[15m])) > 0',
+        summary="A message is dead",
+        description="In the last 15 minutes a message for {{ $labels.destination }} was given up, and waits for a person.",
+        series={'redrive_parked_total{destination="erp",reason="dead"}': "0x5 1x40"},
+        fires=8,
+        clears=30,
+        labels=ERP,
+    ),
+    Alert(
+        name="RedriveDeadLettersGrow",
+        severity=PAGE,
+        expr='sum by (destination) (increase(redrive_parked_total{reason="dead"}[15m])) > 5',
+        summary="Messages die in numbers",
+        description="More than five messages for {{ $labels.destination }} were given up in 15 minutes.",
+        series={'redrive_parked_total{destination="erp",reason="dead"}': "0x5 2+2x9 20x40"},
+        fires=12,
+        clears=40,
+        labels=ERP,
+    ),
+    Alert(
+        name="RedriveHeld",
+        severity=PAGE,
+        after="5m",
+        expr='sum by (destination) (redrive_parked{reason="held"}) > 0',
+        summary="It may have happened, and nobody knows",
+        description="Messages for {{ $labels.destination }} are in doubt, and only a person can say what became of them.",
+        series={'redrive_parked{destination="erp",reason="held"}': "0x3 1x9 0x10"},
+        fires=11,
+        clears=14,
+        labels=ERP,
+    ),
+    Alert(
+        name="RedriveUnrecorded",
+        severity=PAGE,
+        after="5m",
+        expr='sum by (destination) (redrive_parked{reason="unrecorded"}) > 0',
+        summary="It was answered, and could not be recorded",
+        description="The record of {{ $labels.destination }} failed; messages were delivered and are not recorded.",
+        series={'redrive_parked{destination="erp",reason="unrecorded"}': "0x3 1x9 0x10"},
+        fires=11,
+        clears=14,
+        labels=ERP,
+    ),
+    Alert(
+        name="RedriveParkedTooLong",
+        severity=TICKET,
+        after="5m",
+        expr="max by (destination, reason) (redrive_parked_oldest_age_seconds) > 86400",
+        summary="A parked message has waited for a day",
+        description="A {{ $labels.reason }} message for {{ $labels.destination }} has waited for a person for a day.",
+        series={'redrive_parked_oldest_age_seconds{destination="erp",reason="dead"}': "0x3 90000x9 0x10"},
+        fires=11,
+        clears=14,
+        labels={**ERP, "reason": "dead"},
+    ),
+    Alert(
+        name="RedriveBreakerOpen",
+        severity=TICKET,
+        after="10m",
+        expr="max by (destination) (redrive_breaker_open) == 1",
+        summary="A destination has been down for ten minutes",
+        description="{{ $labels.destination }} does not answer; its messages wait.",
+        series={'redrive_breaker_open{destination="erp"}': "0x3 1x14 0x10"},
+        fires=16,
+        clears=19,
+        labels=ERP,
+    ),
+    Alert(
+        name="RedriveRetryStorm",
+        severity=TICKET,
+        after="10m",
+        expr='sum by (destination) (rate(redrive_delivery_attempts_total{outcome="retried"}[5m]))'
+        " / sum by (destination) (rate(redrive_delivery_attempts_total[5m])) > 0.2",
+        summary="Too many attempts fail",
+        description="More than a fifth of the attempts for {{ $labels.destination }} have to be tried again.",
+        series={
+            'redrive_delivery_attempts_total{destination="erp",outcome="delivered"}': "0+60x60",
+            'redrive_delivery_attempts_total{destination="erp",outcome="retried"}': "0+60x20 1200x40",
+        },
+        fires=16,
+        clears=30,
+        labels=ERP,
+    ),
+    Alert(
+        name="RedriveLeasesOverdue",
+        severity=PAGE,
+        after="3m",
+        expr="sum by (destination) (redrive_leases_overdue) > 0",
+        summary="Claims have run out and nobody takes them back",
+        description="Messages for {{ $labels.destination }} are stuck in the hands of a relay that is gone.",
+        series={'redrive_leases_overdue{destination="erp"}': "0x3 2x7 0x10"},
+        fires=9,
+        clears=13,
+        labels=ERP,
+    ),
+    Alert(
+        name="RedriveFencedWrites",
+        severity=TICKET,
+        expr="sum by (destination) (increase(redrive_fenced_writes_total[15m])) > 0",
+        summary="Outcomes came too late",
+        description="Outcomes for {{ $labels.destination }} were refused: their claims had been taken back meanwhile.",
+        series={'redrive_fenced_writes_total{destination="erp"}': "0x5 1x40"},
+        fires=8,
+        clears=30,
+        labels=ERP,
+    ),
+    Alert(
+        name="RedriveDutyOverdue",
+        severity=TICKET,
+        after="5m",
+        expr="max by (duty) (redrive_duty_overdue) == 1 or max by (duty) (redrive_duty_failing) == 1",
+        summary="Periodic work does not run",
+        description="The duty {{ $labels.duty }} is overdue or fails.",
+        series={'redrive_duty_failing{duty="reap"}': "0x3 1x9 0x10"},
+        fires=11,
+        clears=14,
+        labels={"duty": "reap"},
+    ),
+    Alert(
+        name="RedriveLaneViolation",
+        severity=TICKET,
+        expr="max(increase(redrive_lane_violations[1h])) > 0",
+        summary="An ordering key was forgotten, and healed",
+        description="Nobody would have looked at it again. That is a bug of Redrive: please report it.",
+        series={"redrive_lane_violations": "0x5 1x90"},
+        fires=8,
+        clears=80,
+    ),
+    Alert(
+        name="RedriveOldSnapshot",
+        severity=TICKET,
+        after="15m",
+        expr="max(redrive_oldest_snapshot_age_transactions) > 1000000",
+        summary="Dead rows are kept alive",
+        description="Somebody's transaction has been open for over a million others; every look takes longer and longer.",
+        series={"redrive_oldest_snapshot_age_transactions": "0x3 2000000x20 0x10"},
+        fires=20,
+        clears=25,
+    ),
+    Alert(
+        name="RedrivePartitionsEnd",
+        severity=TICKET,
+        after="15m",
+        expr="min(redrive_partitions_ahead_seconds) < 172800",
+        summary="Partitions end in less than two days",
+        description="The duty `partitions` should have made more.",
+        series={"redrive_partitions_ahead_seconds": "900000x3 3600x20 900000x10"},
+        fires=20,
+        clears=25,
+    ),
+    Alert(
+        name="RedriveVersionSkew",
+        severity=TICKET,
+        after="1h",
+        expr="max(redrive_relay_versions) > 1",
+        summary="Relays of two versions have run for an hour",
+        description="A roll-out was not finished.",
+        series={"redrive_relay_versions": "1x3 2x70 1x10"},
+        fires=66,
+        clears=75,
+    ),
+)
+
+
+def rules() -> dict[str, Any]:
+    """As Prometheus reads them."""
+    return {"groups": [{"name": "redrive", "rules": [_rule(alert) for alert in ALERTS]}]}
+
+
+def _rule(alert: Alert) -> dict[str, Any]:
+    return {
+        "alert": alert.name,
+        "expr": alert.expr,
+        "for": alert.after,
+        "labels": {"severity": alert.severity},
+        "annotations": _annotations(alert),
+    }
+
+
+def _annotations(alert: Alert) -> dict[str, str]:
+    return {
+        "summary": alert.summary,
+        "description": alert.description,
+        "runbook_url": f"{RUNBOOKS}/{alert.name}.md",
+        "dashboard_url": DASHBOARD,
+    }
+
+
+def unit_tests() -> dict[str, Any]:
+    """For promtool: every alert is expected at its minute, and expected to be gone at its other."""
+    return {
+        "rule_files": ["alerts.yml"],
+        "evaluation_interval": "1m",
+        "tests": [_unit_test(alert) for alert in ALERTS],
+    }
+
+
+def _unit_test(alert: Alert) -> dict[str, Any]:
+    described = alert.description
+    for label, value in alert.labels.items():
+        described = described.replace(f"{{{{ $labels.{label} }}}}", value)
+    expected = {
+        "exp_labels": {"severity": alert.severity, **alert.labels},
+        "exp_annotations": {**_annotations(alert), "description": described},
+    }
+    return {
+        "interval": "1m",
+        "name": alert.name,
+        "input_series": [{"series": name, "values": values} for name, values in alert.series.items()],
+        "alert_rule_test": [
+            {"eval_time": "1m", "alertname": alert.name, "exp_alerts": []},
+            {"eval_time": f"{alert.fires}m", "alertname": alert.name, "exp_alerts": [expected]},
+            {"eval_time": f"{alert.clears}m", "alertname": alert.name, "exp_alerts": []},
+        ],
+    }
+
+
+def files() -> dict[Path, str]:
+    """Every file that is made, with what is in it."""
+    made = {"alerts.yml": rules(), "alerts.test.yml": unit_tests()}
+    return {
+        HERE / "prometheus" / name: HEADER + yaml.safe_dump(what, sort_keys=False, width=120, allow_unicode=True)
+        for name, what in made.items()
+    }
+
+
+def main() -> None:
+    for path, text in files().items():
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

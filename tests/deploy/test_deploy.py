@@ -1,0 +1,134 @@
+"""What is in deploy/ is what its scripts make, names only what exists, and can be read."""
+
+from __future__ import annotations
+
+import configparser
+import importlib.util
+import json
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from redrive.operate.cli.main import cli
+from redrive.operate.observe import catalogue
+from redrive.operate.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+RUNBOOKS = ROOT / "docs" / "runbooks"
+
+
+def script(name: str) -> ModuleType:
+    """One of the scripts of deploy/, which is no package."""
+    spec = importlib.util.spec_from_file_location(f"deploy_{name}", DEPLOY / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    import sys
+
+    sys.modules[spec.name] = module  # dataclasses look for it there
+    spec.loader.exec_module(module)
+    return module
+
+
+ALERTS = script("alerts")
+DASHBOARDS = script("dashboards")
+
+
+def names_in(expr: str) -> set[str]:
+    return {re.sub(r"_(bucket|count|sum)$", "", name) for name in re.findall(r"redrive_\w+", expr)}
+
+
+@pytest.mark.req("G-20")
+@pytest.mark.parametrize("made", [ALERTS, DASHBOARDS], ids=["alerts", "dashboards"])
+def test_the_files_are_what_the_scripts_make(made: Any) -> None:
+    for path, text in made.files().items():
+        assert path.read_text(encoding="utf-8") == text, f"run: python deploy/{made.__name__}.py"
+
+
+@pytest.mark.parametrize("alert", ALERTS.ALERTS, ids=lambda alert: alert.name)
+def test_an_alert_asks_for_metrics_that_exist(alert: Any) -> None:
+    known = {metric.name for metric in catalogue.METRICS}
+    assert names_in(alert.expr)
+    assert names_in(alert.expr) <= known
+    assert set().union(*map(names_in, alert.series)) <= known
+
+
+def test_every_metric_is_on_the_dashboard_and_nothing_else() -> None:
+    dashboard = json.loads((DEPLOY / "grafana" / "redrive.json").read_text())
+    exprs = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    assert set().union(*map(names_in, exprs)) == {metric.name for metric in catalogue.METRICS}
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.req("G-27")
+def test_each_reason_to_be_parked_has_its_alert() -> None:
+    asked = " ".join(alert.expr for alert in ALERTS.ALERTS)
+    assert all(f'reason="{reason}"' in asked for reason in catalogue.REASONS)
+
+
+def test_each_alert_has_a_runbook_and_each_runbook_an_alert() -> None:
+    assert {path.stem for path in RUNBOOKS.glob("*.md")} == {alert.name for alert in ALERTS.ALERTS}
+
+
+@pytest.mark.parametrize("page", sorted(RUNBOOKS.glob("*.md")), ids=lambda page: page.stem)
+def test_a_runbook_says_where_to_look_and_what_to_do_with_commands_that_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Look", "Do"]
+    for words in re.findall(r"`redrive ([^`]+)`", text):
+        assert is_command(shlex.split(words)), f"{page.name}: redrive {words}"
+
+
+def is_command(words: list[str]) -> bool:
+    command: click.Command | None = cli
+    while isinstance(command, click.Group) and words:
+        command = command.get_command(click.Context(command), words.pop(0))
+    options = {option for parameter in getattr(command, "params", []) for option in parameter.opts}
+    return command is not None and {word for word in words if word.startswith("--")} <= options
+
+
+def test_the_compose_file_and_the_provisioning_can_be_read() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    assert set(compose["services"]) == {"postgres", "upgrade", "relay", "prometheus", "grafana"}
+    mounted = [v for s in compose["services"].values() for v in s.get("volumes", []) if v.startswith("./")]
+    for source in (volume.split(":")[0] for volume in mounted):
+        assert source == "./app" or (DEPLOY / source).exists(), source
+    for path in (DEPLOY / "grafana" / "provisioning").rglob("*.yml"):
+        assert yaml.safe_load(path.read_text())["apiVersion"] == 1
+
+
+def test_the_dockerfile_copies_what_is_there_and_sets_what_is_known() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    copied = [line.split()[1:-1] for line in lines if line.startswith("COPY ") and "--from" not in line]
+    assert all((ROOT / name).exists() for names in copied for name in names)
+    named = [re.findall(r"REDRIVE_(\w+)=", line) for line in lines if line.startswith("ENV ")]
+    assert {name.lower() for names in named for name in names} <= set(Settings.model_fields)
+    health = next(line for line in lines if line.startswith("HEALTHCHECK"))
+    assert is_command(json.loads(health.partition("CMD ")[2])[1:])
+
+
+@pytest.mark.parametrize("path", sorted((DEPLOY / "systemd").iterdir()), ids=lambda path: path.name)
+def test_a_unit_can_be_read_and_runs_a_command_that_exists(path: Path) -> None:
+    unit = configparser.RawConfigParser(strict=True)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(path.read_text())
+    assert "Unit" in unit
+    if "Service" in unit:
+        assert is_command(shlex.split(unit["Service"]["ExecStart"])[1:])
+
+
+@pytest.mark.full
+@pytest.mark.req("G-20")
+def test_every_alert_fires_and_clears(promtool: str) -> None:
+    place = DEPLOY / "prometheus"
+    for arguments in (["check", "rules", "alerts.yml"], ["test", "rules", "alerts.test.yml"]):
+        done = subprocess.run([promtool, *arguments], cwd=place, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
