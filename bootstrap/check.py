@@ -27,7 +27,11 @@ ROOT = Path(__file__).resolve().parent.parent
 WORKERS = "2"
 PG15_BIN = Path("/usr/lib/postgresql/15/bin")
 # Debian's package to the program that it brings: what --full uses beyond the wheels.
-PACKAGES = {"postgresql-15": PG15_BIN / "postgres", "pgbouncer": Path("/usr/sbin/pgbouncer")}
+PACKAGES = {
+    "postgresql-15": PG15_BIN / "postgres",
+    "pgbouncer": Path("/usr/sbin/pgbouncer"),
+    "prometheus": Path("/usr/bin/promtool"),
+}
 PROOF_SCALE = "0.05"
 PROVE = [sys.executable, "-m", "redrive", "prove", "engine", "--seed", "1"]
 NO_TESTS = 5  # pytest's exit code when nothing was collected

@@ -1,7 +1,7 @@
 """The Grafana dashboard, made from the catalogue of metrics: `python deploy/dashboards.py` writes deploy/grafana/.
 
-Every metric of the catalogue is on it, in a row for each kind of question; nothing else can be, so that no panel asks for
-a name that is not there. Classic JSON, which every Grafana imports.
+Every metric of the catalogue is on it, in a row for each kind of question; nothing else can be, so that no panel asks
+for a name that is not there. Classic JSON, which every Grafana imports.
 """
 
 from __future__ import annotations
