@@ -72,6 +72,12 @@ def test_a_reader_may_not_act_and_is_told_which_role_may(as_role: As, shop: Shop
     assert shop.state("dead") == "parked·dead"
 
 
+def test_a_relays_login_reads_the_values_and_one_that_sees_a_tenant_does_not(as_role: As) -> None:
+    """They are of all tenants."""
+    assert as_role("redrive_viewer")("metrics").exit_code == 4
+    assert as_role("redrive_relay")("metrics").exit_code == 0
+
+
 def test_a_login_without_any_role_is_told_so(shop: Shop, restricted: str) -> None:
     stranger = Redrive(psycopg.conninfo.make_conninfo(shop.dsn, user=restricted))
     assert stranger("status").exit_code == 4

@@ -91,7 +91,7 @@ def plant(dsn: str) -> int:
 
 
 @contextmanager
-def relay(dsn: str, directory: Path, log_format: str) -> Iterator[tuple[Path, int]]:
+def relay(dsn: str, directory: Path, log_format: str, **settings: str) -> Iterator[tuple[Path, int]]:
     """A real process, at its most talkative; all it says is in one file."""
     (directory / "traced.py").write_text(TRACED)
     log = directory / "log.txt"
@@ -99,6 +99,7 @@ def relay(dsn: str, directory: Path, log_format: str) -> Iterator[tuple[Path, in
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(directory), str(ROOT / "src"), str(ROOT)]),
         "REDRIVE_DSN": dsn,
+        **{f"REDRIVE_{name.upper()}": value for name, value in settings.items()},
     }
     options = ["--metrics-port", "0", "--log-format", log_format, "--log-level", "debug"]
     command = [sys.executable, "-m", "redrive", "relay", "traced:app", *options]
