@@ -19,6 +19,8 @@ TAMPERINGS = {
     "before": """UPDATE redrive.operator_action SET before = '{"reason": "x"}' WHERE id = 4""",
     "hash": "UPDATE redrive.operator_action SET hash = sha256(hash) WHERE id = 5",
     "time": "UPDATE redrive.operator_action SET at = at + interval '1 microsecond' WHERE id = 2",
+    "actor, and the hash made to fit": """UPDATE redrive.operator_action SET actor = 'eve', hash =
+        redrive.action_hash(id, at, 'eve', act, subject, reason, before, after, previous_hash) WHERE id = 3""",
     "first deleted": "DELETE FROM redrive.operator_action WHERE id = 1",
     "one deleted": "DELETE FROM redrive.operator_action WHERE id = 3",
     "reordered": f"{SWAP} UPDATE redrive.operator_action SET id = -id WHERE id < 0",
