@@ -21,6 +21,7 @@ from redrive.operate import embedded
 from tests.support import databases
 from tests.support.scratch import scratch
 
+pytest_plugins = ["pytester"]
 PG15_DIRECTORIES = frozenset({"conformance", "crash", "desk", "doors", "frameworks", "lifecycle", "migration"})
 ON_REQUEST = {"full": "--full", "soak": "--soak"}
 

@@ -11,7 +11,6 @@ import pytest
 import redrive
 
 Connection = psycopg.Connection[Any]
-pytest_plugins = ["pytester"]
 
 
 @pytest.fixture
