@@ -88,7 +88,7 @@ def test_what_is_to_be_tried_later_stays(database: str) -> None:
 
     @app.destination("mail")
     def send(message: redrive.Attempt) -> None:
-        raise redrive.Retryable("LATER")
+        raise redrive.Retryable("LATER", retry_after=60)
 
     with psycopg.connect(database) as conn:
         receipt = redrive.enqueue(conn, "mail", 1)
