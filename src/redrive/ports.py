@@ -373,6 +373,16 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingReplay:
+    """A replay that goes on only when somebody says so. stop_reason: None where a second person is asked."""
+
+    id: UUID
+    name: str
+    status: str
+    stop_reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """What flows, what waits and who works, in one snapshot.
 
@@ -391,6 +401,7 @@ class Status:
     keys_looked_at: int | None = None
     lanes_mended: int = 0
     oldest_holder: Holder | None = None
+    waiting_replays: Sequence[WaitingReplay] = ()
     sees_no_tenant: bool = False
 
     @property

@@ -14,11 +14,13 @@ from redrive.message import MessageId, Priority
 from redrive.operate.desk import replays, workflow
 from redrive.operate.desk.replays import NewReplay
 from redrive.operate.desk.workflow import Who
-from redrive.ports import Room
+from redrive.operate.findings import findings
+from redrive.ports import Room, Status
 from redrive.recover.replay import replay as replay_duty
 from redrive.store.postgres import PostgresStore
 from redrive.store.read_models import ReplayItem, ReplayView
 from redrive.store.reads import show_parked
+from redrive.store.reads import status as read_status
 from tests.desk.failing import ACT, dead, fail_again
 from tests.desk.test_workflow import money
 from tests.support import messages as m
@@ -323,6 +325,23 @@ async def test_money_waits_for_a_second_person(store: PostgresStore) -> None:
     assert (approved.status, approved.approved_by) == ("running", "grace")
     await step(store, 3)
     assert await m.state_of(store, id_) == "pending"
+
+
+async def test_status_names_the_replays_that_need_a_person(store: PostgresStore) -> None:
+    await dead(store, count=10)
+    stopped = await create(store, canary=3, name="stopped")
+    await step(store, 1)
+    await deliver(store, 2, failing=1)
+    await step(store, 3)
+    assert _found(await read_status(store)) == [("replay_stopped", "stopped")]
+    await replays.steer(store, str(stopped.id), "cancel", **ACT)
+    await money(store)
+    await create(store, name="waiting")
+    assert _found(await read_status(store)) == [("replay_waiting", "waiting")]
+
+
+def _found(status: Status) -> list[tuple[str, str]]:
+    return [(found.code, found.subject) for found in findings(status) if found.code.startswith("replay")]
 
 
 async def test_verify_closes_what_arrived_and_nothing_else(store: PostgresStore) -> None:

@@ -43,6 +43,7 @@ def findings(status: Status) -> list[Finding]:
         *_halted(status),
         *_deaf(status),
         *_held(status),
+        *_replays(status),
         *_parked(status),
     ]
 
@@ -176,6 +177,24 @@ def _deaf(status: Status) -> Iterator[Finding]:
                 subject=relay.name,
                 detail="it listens for new work and does not hear itself (a pooler between transactions?), so it polls",
                 next="set listen_dsn (REDRIVE_LISTEN_DSN) to a direct connection, or wakeup = poll",
+            )
+
+
+def _replays(status: Status) -> Iterator[Finding]:
+    for replay in status.waiting_replays:
+        if replay.status == "stopped":
+            yield Finding(
+                code="replay_stopped",
+                subject=replay.name,
+                detail=f"stopped by itself: {replay.stop_reason}",
+                next=f"redrive replay status {replay.id}, then resume or cancel it",
+            )
+        else:
+            yield Finding(
+                code="replay_waiting",
+                subject=replay.name,
+                detail="moves money, and no second person has approved it",
+                next=f"redrive replay approve {replay.id} --reason '…', or cancel it",
             )
 
 

@@ -24,6 +24,7 @@ from redrive.ports import (
     ParkedRecord,
     RelayState,
     Status,
+    WaitingReplay,
 )
 from redrive.store import key_reads
 from redrive.store import read_models as models
@@ -62,6 +63,9 @@ async def status(store: PostgresStore, *, now: datetime | None = None) -> Status
             keys_looked_at=looked_at,
             lanes_mended=clock["lanes_mended"],
             oldest_holder=next((Holder(**row) for row in await ask("oldest_holder")), None),
+            waiting_replays=[
+                WaitingReplay(**row) for row in await ask("waiting_replays", limit=models.REPLAYS_SHOWN_MAX)
+            ],
             sees_no_tenant=clock["sees_no_tenant"],
         )
 
