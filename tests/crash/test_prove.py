@@ -18,7 +18,11 @@ from redrive.prove.terms import DEFAULT
 from tests.support.scratch import scratch
 from tests.support.waiting import wait_until
 
-COMMAND = "from redrive.operate.cli.prove import command; command(['engine', '--seed', '1', '--scale', '0.05'])"
+# As from a terminal: whoever starts the tests in the background lets them inherit that Ctrl-C is ignored.
+COMMAND = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    " from redrive.operate.cli.prove import command; command(['engine', '--seed', '1', '--scale', '0.05'])"
+)
 RESTART = "PostgreSQL stopped at once and started"
 
 
