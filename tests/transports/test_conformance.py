@@ -111,12 +111,19 @@ async def function() -> AsyncIterator[TransportSubject]:
     yield FunctionSubject()
 
 
+# What they have not: no check of it is left out unseen.
+ABSENT = {"http": {"validate"}, "function": {"validate", "aclose"}}
+
+
 @pytest.mark.parametrize("subject", [http, function], ids=lambda subject: subject.__name__)
 @pytest.mark.parametrize("check", TRANSPORT_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.req("G-13")
 async def test_the_transport_keeps_its_promises(check: Check, subject: Any) -> None:
     async with subject() as made:
-        await check(made)
+        try:
+            await check(made)
+        except SkipTest as left_out:
+            assert any(f"`{absent}`" in str(left_out) for absent in ABSENT[subject.__name__])
 
 
 def retries_everything(subject: FunctionSubject) -> Handler:
