@@ -78,7 +78,7 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "retire": _SELDOM,
     "hand_back": Recipe(messages=40, stops=True, limits=_ONE_SLOT, tries=8),
     "deregister": Recipe(stops=True),
-    "renew": Recipe(messages=70, limits={**_ONE_SLOT, "claim_max": 60, "horizon_seconds": 5.0}),
+    "renew": Recipe(messages=70, limits={**_ONE_SLOT, "claim_max": 60, "horizon_seconds": 5.0}, tries=6),
     "pause": Recipe(kind="bug", messages=16, environment={BUG_VARIABLE: "1"}),
     "pause_until": Recipe(kind="rest"),
     "open_breaker": Recipe(kind="down"),

@@ -213,7 +213,7 @@ BEGIN
     SELECT count(*), array_agg(e.message_id) FILTER (WHERE e.class_now = e.error_class) INTO judged, v_same FROM ended e;
     escalated := v_same IS NOT NULL;
     IF escalated THEN
-        PERFORM 1 FROM parked k WHERE k.id = ANY (v_same) ORDER BY k.id FOR UPDATE;
+        PERFORM redrive.lock_parked(v_same);
         UPDATE parked k SET escalated = true, row_version = k.row_version + 1 WHERE k.id = ANY (v_same);
     END IF;
 END
@@ -340,7 +340,7 @@ END
 $body$;
 
 -- verify: a person has seen that a replayed message arrived. Answers 'done' for each, or where it is instead; 'not_replayed'.
--- Locks: the items, then the audit chain.
+-- Locks: the replays in id order (so no step of theirs is under way), the items, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.verify_1(
     p_ids uuid[], p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (id uuid, result text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
@@ -352,6 +352,8 @@ DECLARE
     v_id   uuid;
     v_item replay_item;
 BEGIN
+    PERFORM 1 FROM replay r
+      WHERE r.id = ANY (ARRAY(SELECT i.replay_id FROM replay_item i WHERE i.message_id = ANY (p_ids))) ORDER BY r.id FOR UPDATE;
     FOR v_id IN SELECT DISTINCT u.id FROM unnest(p_ids) AS u(id) ORDER BY u.id LOOP
         SELECT i.* INTO v_item FROM replay_item i
          WHERE i.message_id = v_id AND i.requeued_at IS NOT NULL ORDER BY i.requeued_at DESC LIMIT 1 FOR UPDATE;

@@ -5,6 +5,15 @@
 -- Each takes many ids and answers for each: 'done', or why nothing was done: 'not_found', the state, or the step that it is at.
 -- Locks: parked rows in id order, then the audit chain.
 
+-- lock_parked: all rows of a step before its first audit, and which they are: the chain is locked until the end, and whoever
+-- waits for a row behind it would wait for somebody who waits for the chain. What is parked only now is not of the step.
+CREATE OR REPLACE FUNCTION redrive.lock_parked(p_ids uuid[]) RETURNS uuid[] LANGUAGE plpgsql
+AS $body$
+BEGIN
+    RETURN ARRAY(SELECT k.id FROM redrive.parked k WHERE k.id = ANY (p_ids) ORDER BY k.id FOR UPDATE);
+END
+$body$;
+
 -- step_dead: the one write of a step, for those of the rows that are at one of these steps.
 CREATE OR REPLACE FUNCTION redrive.step_dead(
     p_ids uuid[], p_from text[], p_act text, p_to text, p_cause text, p_ticket text, p_evidence text, p_owner text,
@@ -13,12 +22,14 @@ CREATE OR REPLACE FUNCTION redrive.step_dead(
 AS $body$
 #variable_conflict use_column
 DECLARE
+    v_locked uuid[];
     v_id     uuid;
     v_before parked;
     v_after  parked;
 BEGIN
+    v_locked := redrive.lock_parked(p_ids);
     FOR v_id IN SELECT DISTINCT u.id FROM unnest(p_ids) AS u(id) ORDER BY u.id LOOP
-        SELECT * INTO v_before FROM parked k WHERE k.id = v_id AND k.reason = 'dead' FOR UPDATE;
+        SELECT * INTO v_before FROM parked k WHERE k.id = v_id AND k.id = ANY (v_locked) AND k.reason = 'dead';
         IF NOT FOUND THEN
             RETURN QUERY SELECT v_id, redrive.refusal(v_id);
         ELSIF v_before.workflow <> ALL (p_from) THEN
@@ -138,12 +149,14 @@ CREATE OR REPLACE FUNCTION redrive.validate_1(
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_id  uuid;
-    v_row parked;
+    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_locked uuid[];
+    v_id     uuid;
+    v_row    parked;
 BEGIN
+    v_locked := redrive.lock_parked(p_ids);
     FOR v_id IN SELECT DISTINCT u.id FROM unnest(p_ids) AS u(id) ORDER BY u.id LOOP
-        SELECT * INTO v_row FROM parked k WHERE k.id = v_id AND k.reason = 'dead' FOR UPDATE;
+        SELECT * INTO v_row FROM parked k WHERE k.id = v_id AND k.id = ANY (v_locked) AND k.reason = 'dead';
         IF NOT FOUND THEN
             RETURN QUERY SELECT v_id, redrive.refusal(v_id);
         ELSIF v_row.workflow NOT IN ('remediated', 'validated') THEN
