@@ -15,12 +15,13 @@ from redrive.operate.desk import replays, workflow
 from redrive.operate.desk.replays import NewReplay
 from redrive.operate.desk.workflow import Who
 from redrive.operate.findings import findings
-from redrive.ports import Room, Status
+from redrive.ports import Room
 from redrive.recover.replay import replay as replay_duty
 from redrive.store.postgres import PostgresStore
 from redrive.store.read_models import ReplayItem, ReplayView
 from redrive.store.reads import show_parked
 from redrive.store.reads import status as read_status
+from redrive.store.status_models import Status
 from tests.desk.failing import ACT, dead, fail_again
 from tests.desk.test_workflow import money
 from tests.support import messages as m

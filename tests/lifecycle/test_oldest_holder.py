@@ -11,9 +11,9 @@ from rich.console import Console
 
 from redrive.operate.cli.status import page
 from redrive.operate.findings import described, findings
-from redrive.ports import Holder, Status
 from redrive.store import reads
 from redrive.store.postgres import PostgresStore
+from redrive.store.status_models import Holder, Status
 from tests.support import messages as m
 
 pytestmark = pytest.mark.req("G-05")

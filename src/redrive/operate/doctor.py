@@ -19,11 +19,11 @@ from redrive.errors import NotAllowed, OperatorError
 from redrive.message import WorkerId
 from redrive.operate import operations
 from redrive.operate.findings import Finding, findings
-from redrive.ports import Status
 from redrive.store import examine as looks
 from redrive.store import migrate
 from redrive.store.examine import Server, Upkeep
 from redrive.store.postgres import PostgresStore
+from redrive.store.status_models import Status
 
 VERSION_MIN, VERSION_TESTED = 15, 18
 SKEW_SECONDS_MAX: Final = 2.0

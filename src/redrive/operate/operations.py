@@ -15,11 +15,10 @@ from typing import Final, assert_never
 
 from redrive.errors import ActRefused, InvalidValue, NotFound
 from redrive.message import CancelAnswer, MessageId, ParkReason
-from redrive.ports import MessageView
 from redrive.store.key_reads import gone_out, list_keys, show_key
 from redrive.store.postgres import PostgresStore
 from redrive.store.reach import explained, opened
-from redrive.store.read_models import LIMIT_MAX, KeyView, ParkedFilter
+from redrive.store.read_models import LIMIT_MAX, KeyView, MessageView, ParkedFilter
 from redrive.store.reads import (
     find_messages,
     knows_destination,

@@ -13,10 +13,9 @@ from typing import Final
 
 from redrive.errors import NotFound
 from redrive.message import MessageId, State
-from redrive.ports import MessageView
 from redrive.store import read_models as models
 from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import KEY_STATES, KeyFilter, KeyGroup, KeyPosition, KeyView, Page
+from redrive.store.read_models import KEY_STATES, KeyFilter, KeyGroup, KeyPosition, KeyView, MessageView, Page
 from redrive.store.snapshots import Ask, check_limit, moment_of, snapshot
 
 _ALL: Final = 2**31 - 1

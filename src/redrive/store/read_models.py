@@ -1,4 +1,4 @@
-"""What the reads of `redrive.store.reads` return beyond the dataclasses of `redrive.ports`.
+"""What the reads of `redrive.store.reads` take and return; what `status` does is in `status_models`.
 
 Plain values, no I/O. A list is a `Page`: its rows and the position to go on from. Every limit has its name
 here.
@@ -14,7 +14,6 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from redrive.message import HistoryEntry, MessageId, ParkReason
-from redrive.ports import MessageView, ParkedRecord
 
 LIMIT_MAX: Final = 1000  # rows of one page
 SEARCH_WINDOW: Final = 100_000  # rows that one search looks at
@@ -31,6 +30,88 @@ READ_SECONDS_MAX: Final = 10.0  # a read that takes longer is broken off
 
 Row = TypeVar("Row")
 Position = TypeVar("Position")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFilter:
+    """What `messages list` shows; None = any. before: keyset position, the id of the last row already seen."""
+
+    state: str | None = None
+    destination: str | None = None
+    tenant: str | None = None
+    kind: str | None = None
+    key: str | None = None
+    before: MessageId | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageView:
+    """One message as an operator sees it. state: pending, leased, parked, or how it was closed.
+
+    detail: the reason where it is parked, the relay where it is leased, why it waits where it is pending.
+    body_bytes: None in lists, and where the reader may not read payloads.
+    """
+
+    id: MessageId
+    tenant: str
+    destination: str
+    kind: str
+    key: str | None
+    state: str
+    detail: str | None
+    stage: str
+    version: int
+    priority: str
+    attempt: int
+    spent: int
+    due_at: datetime | None
+    created_at: datetime
+    expires_at: datetime | None
+    content_type: str
+    body_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedRecord:
+    """A message that waits for a person (G-15, G-27).
+
+    workflow: how far a person has got with a dead one: open, triaged, remediated, validated or ignored. note: the last
+    reason. edited: its payload was changed. escalated: a replay ended in the same error class. failure_group: in
+    hexadecimal.
+    """
+
+    id: MessageId
+    reason: ParkReason
+    tenant: str
+    destination: str
+    kind: str
+    key: str | None
+    error_class: str
+    stage: str
+    attempt: int
+    spent: int
+    crashes: int
+    exhausted: bool
+    in_doubt_since: datetime | None
+    first_failed_at: datetime
+    last_failed_at: datetime
+    parked_at: datetime
+    text: str | None
+    stack: str | None
+    context: Mapping[str, Any]
+    kept_answer: Mapping[str, Any] | None
+    version: int
+    workflow: str
+    cause: str | None
+    ticket: str | None
+    evidence: str | None
+    owner: str | None
+    note: str | None
+    edited: bool
+    escalated: bool
+    failure_group: str | None
+    row_version: int
 
 
 class ParkedPosition(NamedTuple):

@@ -15,22 +15,12 @@ from uuid import UUID
 
 from redrive.errors import InvalidValue, NotAllowed, NotFound
 from redrive.message import Closed, HistoryEntry, MessageId, ParkReason, Priority, State
-from redrive.ports import (
-    Backlog,
-    DutyState,
-    Holder,
-    MessageFilter,
-    MessageView,
-    ParkedRecord,
-    RelayState,
-    Status,
-    WaitingReplay,
-)
 from redrive.store import key_reads
 from redrive.store import read_models as models
 from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import Page, ParkedFilter, ParkedPosition
+from redrive.store.read_models import MessageFilter, MessageView, Page, ParkedFilter, ParkedPosition, ParkedRecord
 from redrive.store.snapshots import Ask, Row, check_limit, moment_of, snapshot
+from redrive.store.status_models import Backlog, DutyState, Holder, RelayState, Status, WaitingReplay
 
 END_OF_IDS: Final = MessageId(UUID(int=2**128 - 1))
 END_OF_AUDIT: Final = 2**62

@@ -15,9 +15,9 @@ from redrive.operate.cli.exits import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.plain import one_line
 from redrive.operate.probing import Probed
-from redrive.ports import Backlog
 from redrive.store.postgres import PostgresStore
 from redrive.store.read_models import DestinationView
+from redrive.store.status_models import Backlog
 
 _COLUMNS: Final = (
     Column("destination", grow=True),

@@ -13,8 +13,7 @@ from redrive.message import HistoryEntry
 from redrive.operate.cli import output
 from redrive.operate.cli.output import Column
 from redrive.operate.plain import one_line, several_lines
-from redrive.ports import ParkedRecord
-from redrive.store.read_models import TIMELINE_MAX, LateAnswer, MessageDetails, Payload
+from redrive.store.read_models import TIMELINE_MAX, LateAnswer, MessageDetails, ParkedRecord, Payload
 
 _TIMELINE: Final = (
     Column("#", "right"),

@@ -18,9 +18,8 @@ from redrive.operate.cli.output import Column
 from redrive.operate.desk import workflow
 from redrive.operate.desk.workflow import Who
 from redrive.operate.operations import Act, Request
-from redrive.ports import MessageFilter, MessageView
 from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import LIMIT_MAX, ParkedFilter
+from redrive.store.read_models import LIMIT_MAX, MessageFilter, MessageView, ParkedFilter
 from redrive.store.reads import STATES
 
 _COLUMNS: Final = (

@@ -19,9 +19,8 @@ from redrive.operate.cli.message_page import message_page
 from redrive.operate.cli.output import Column
 from redrive.operate.desk.groups import find_group
 from redrive.operate.operations import Act, Request
-from redrive.ports import ParkedRecord
 from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import LIMIT_MAX, ParkedFilter, ParkedPosition
+from redrive.store.read_models import LIMIT_MAX, ParkedFilter, ParkedPosition, ParkedRecord
 
 EXAMPLE_ID: Final = "0199b2c4-7d1e-7a30-9c57-3f0a1b2c3d4e"
 _COLUMNS: Final = (

@@ -19,8 +19,9 @@ from redrive.operate.cli.message_page import heading
 from redrive.operate.cli.output import Column
 from redrive.operate.findings import Finding, described, findings, is_young
 from redrive.operate.plain import one_line
-from redrive.ports import Backlog, DutyState, RelayState, Status, TransientFailure
+from redrive.ports import TransientFailure
 from redrive.store.postgres import PostgresStore
+from redrive.store.status_models import Backlog, DutyState, RelayState, Status
 
 _DESTINATIONS: Final = (
     Column("destination", grow=True),

@@ -1,0 +1,114 @@
+"""What `status` and `doctor` look at: what flows, what waits and who works. Plain values, read by `reads.status`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """Pending and leased work of one destination. oldest_due_seconds: how long the oldest due message has waited.
+
+    paused_until: None = until somebody resumes it. breaker: closed, open, half_open or ramping.
+    """
+
+    destination: str
+    pending: int
+    due: int
+    retrying: int
+    suspects: int
+    leased: int
+    parked: Mapping[str, int]
+    oldest_due_seconds: float | None
+    paused: bool
+    pause_reason: str | None
+    paused_until: datetime | None
+    breaker: str
+    breaker_until: datetime | None
+    breaker_code: str | None
+    handled: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayState:
+    """listener: whether it hears the doorbell: listening, reconnecting, deaf, or off."""
+
+    worker: UUID
+    name: str
+    host: str
+    pid: int
+    version: str
+    destinations: Sequence[str]
+    started_at: datetime
+    seen_seconds_ago: float
+    leases: int
+    live: bool
+    suspects_only: bool
+    listener: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DutyState:
+    name: str
+    every_seconds: float
+    last_finished_at: datetime | None
+    last_result: str | None
+    overdue: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Whoever has the oldest snapshot: what was deleted since then cannot be removed yet, and slows every look down.
+
+    kind: session, prepared transaction or replication slot. name: of one of the latter two. age: in transactions.
+    since, state: None where the login may not see them.
+    """
+
+    kind: str
+    name: str | None
+    pid: int | None
+    application: str | None
+    state: str | None
+    since: datetime | None
+    age: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingReplay:
+    """A replay that goes on only when somebody says so. stop_reason: None where a second person is asked."""
+
+    id: UUID
+    name: str
+    status: str
+    stop_reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What flows, what waits and who works, in one snapshot.
+
+    blocked_keys: how many ordering keys do not go on, by the state of their head (in flight is not blocked).
+    keys_looked_at: how many keys were looked at, where that were not all; else None.
+    lanes_mended: how many lanes were ever found forgotten and healed; each was a bug of ours.
+    sees_no_tenant: the login is under row-level security and chose no tenant: it would call anything empty.
+    """
+
+    at: datetime
+    backlog: Sequence[Backlog]
+    relays: Sequence[RelayState]
+    duties: Sequence[DutyState]
+    late_answers: int
+    blocked_keys: Mapping[str, int] = field(default_factory=dict)
+    keys_looked_at: int | None = None
+    lanes_mended: int = 0
+    oldest_holder: Holder | None = None
+    waiting_replays: Sequence[WaitingReplay] = ()
+    sees_no_tenant: bool = False
+
+    @property
+    def unhandled(self) -> Sequence[str]:
+        """Destinations with open messages that no live relay handles (G-29)."""
+        return [b.destination for b in self.backlog if not b.handled and (b.pending or b.leased)]
