@@ -114,7 +114,7 @@ def test_loading_it_imports_nothing_of_the_engine_and_no_third_party_module() ->
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env={"PYTHONPATH": "src"}, cwd=ROOT
     )
-    assert done.stdout.split() == ["redrive", "redrive.testing", "redrive.testing.plugin"], done.stderr
+    assert done.stdout.split() == ["redrive", "redrive.lazy", "redrive.testing", "redrive.testing.plugin"], done.stderr
 
 
 def test_the_wheel_names_the_plugin_so_that_pytest_finds_it() -> None:

@@ -11,8 +11,9 @@ Each name is loaded when it is first used: pytest loads the plugin, and with it 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from redrive.lazy import loader, modules_of
 
 if TYPE_CHECKING:
     from redrive.testing.attempts import make_attempt as make_attempt
@@ -50,20 +51,13 @@ _HOME = {
     "redrive.testing.script": "ScriptedTransport Slow rewired",
     "redrive.testing.transports": "Condition TRANSPORT_CHECKS TransportSubject",
 }
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
+_MODULE_OF = modules_of(_HOME)
 
 __all__ = sorted(_MODULE_OF)  # noqa: PLE0605 - one list of names, not two
 
 
 if not TYPE_CHECKING:  # a type checker that sees it takes every misspelt name for one of ours
-
-    def __getattr__(name: str) -> Any:
-        module = _MODULE_OF.get(name)
-        if module is None:
-            raise AttributeError(f"module 'redrive.testing' has no attribute {name!r}")
-        value = getattr(import_module(module), name)
-        globals()[name] = value  # the next access does not come here
-        return value
+    __getattr__ = loader(__name__, _MODULE_OF)
 
 
 def __dir__() -> list[str]:
