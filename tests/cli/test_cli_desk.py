@@ -60,6 +60,8 @@ def test_the_whole_way_of_a_dead_letter(shop: Shop, redrive: Redrive) -> None:
     assert redrive("dead", "validate", id_, *WHY).exit_code == 5
     patch = json.dumps([{"op": "replace", "path": "/state", "value": "mended"}])
     shown = redrive.json("dead", "remediate", id_, "--patch", patch, "--dry-run", *WHY)
+    read = redrive("dead", "remediate", id_, "--patch", patch, "--dry-run", *WHY).stdout
+    assert read.startswith("--- before\n+++ after\n")
     assert json.loads(shown["after"]["text"])["state"] == "mended"
     assert redrive("dead", "remediate", id_, "--patch", patch, "--ticket", "INC-7", *WHY).exit_code == 0
     with answering(shop.dsn):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from rich.text import Text
 
 from redrive.message import MessageId, ParkReason
 from redrive.operate.cli import acts, output, parked, replay, selecting
@@ -21,6 +23,7 @@ from redrive.store.postgres import PostgresStore
 
 SHOWN_MAX: Final = 20  # messages that are listed one by one
 _ID: Final = parked.EXAMPLE_ID
+_COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @click.group()
@@ -117,9 +120,18 @@ async def _show_patch(call: Call, store: PostgresStore, ids: Sequence[MessageId]
     if patch is None:
         raise click.UsageError("There is nothing to show: --dry-run goes with --patch.")
     before, after = await workflow.preview(store, ids[0], patch)
-    output.document("patch", {"id": ids[0], "messages": len(ids), "before": before, "after": after})
-    if not call.json:
-        output.note("Dry run: nothing was changed.")
+    if call.json:
+        output.document("patch", {"id": ids[0], "messages": len(ids), "before": before, "after": after})
+        return
+    output.show(*(Text(line, style=_COLOURS.get(line[0], "")) for line in _diff(before, after)))
+    rest = f"; {len(ids) - 1:,} more would be changed by the same patch" if len(ids) > 1 else ""
+    output.note(f"Dry run: nothing was changed. This is {ids[0]}{rest}.")
+
+
+def _diff(before: bytes, after: bytes) -> list[str]:
+    """Line by line, as of a file: every value of a payload is on a line of its own."""
+    old, new = (json.dumps(json.loads(body), indent=2).splitlines() for body in (before, after))
+    return list(difflib.unified_diff(old, new, "before", "after", n=2, lineterm=""))
 
 
 @command.command("validate", epilog=example("redrive dead validate --group 3f9a0c41d2e7 --reason 'INC-7'"))
