@@ -33,6 +33,11 @@ async def pass_gate(name: str) -> None:
         await asyncio.sleep(0.02)
 
 
+def stand_at_gate(name: str, message: Attempt) -> None:
+    """Let the test see that this attempt has begun."""
+    Path(f"{os.environ[GATE_VARIABLE]}-{name}.at-{message.id}-{message.number}").touch()
+
+
 def is_open(name: str) -> bool:
     return Path(f"{os.environ[GATE_VARIABLE]}-{name}").exists()
 
@@ -63,6 +68,7 @@ gated = App()
 async def wait_and_send(message: Attempt) -> Answer:
     """Each attempt has a gate of its own where the payload says so."""
     name = message.payload["gate"]
+    stand_at_gate(name, message)
     await pass_gate(f"{name}-{message.number}" if message.payload.get("each") else name)
     return await client.send(message)
 

@@ -60,6 +60,13 @@ def open_gate(stage: Stage, name: str) -> None:
     (stage.place / f"gate-{name}").touch()
 
 
+def wait_at_gate(stage: Stage, name: str, attempts: int) -> None:
+    """That many attempts have begun and stand before the gate; a lease alone may not have begun."""
+    marks = f"gate-{name}.at-*"
+    begun = stage.wait(lambda: len(list(stage.place.glob(marks))) >= attempts, seconds=QUIET_SECONDS)
+    assert begun, f"waited for {attempts} attempts at {name}: {stage.counts()}"
+
+
 def gate(stage: Stage) -> dict[str, str]:
     """The environment of a relay whose handlers wait for gates."""
     return {"REDRIVE_TEST_GATE": str(stage.place / "gate")}

@@ -17,6 +17,7 @@ from tests.crash.lives import (
     said,
     sends,
     stop,
+    wait_at_gate,
     wait_count,
     wait_quiet,
 )
@@ -53,7 +54,7 @@ def test_what_sigterm_cuts_off_is_unknown_and_is_attempted_again(stage: Stage) -
     stage.observe()
     enqueue(stage, "stuck", "gated", count=3, gate="shut")
     relay = stage.relay(app=GATED, limits={"stop_seconds": 0.5}, environment=gate(stage))
-    wait_count(stage, "leased", 3)
+    wait_at_gate(stage, "shut", 3)
 
     assert stop(relay) == 0, said(stage)
 
@@ -74,11 +75,11 @@ def test_sigterm_stops_the_child_that_runs_suspects_and_is_no_crash(stage: Stage
     stage.observe()
     enqueue(stage, "suspect", "gated", gate="shut")
     killed = stage.relay(app=GATED, environment=gate(stage))
-    wait_count(stage, "leased", 1)
+    wait_at_gate(stage, "shut", 1)
     killed.signal(signal.SIGKILL)
     relay = stage.relay(app=GATED, limits={"stop_seconds": 0.5}, environment=gate(stage))
-    alone = "SELECT count(*) FROM redrive.lease WHERE alone"
-    assert stage.wait(lambda: stage.value(alone) == 1, seconds=30)
+    wait_at_gate(stage, "shut", 2)
+    assert stage.value("SELECT count(*) FROM redrive.lease WHERE alone") == 1
 
     assert stop(relay) == 0, said(stage)
 

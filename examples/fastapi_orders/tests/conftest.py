@@ -4,8 +4,9 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from fastapi.testclient import TestClient
-from orders.database import engine, session
+from orders.database import Order, engine, session
 from orders.main import app
+from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 
@@ -39,3 +40,11 @@ def client(redrive_connection):
 def receipts(tmp_path, monkeypatch):
     monkeypatch.setenv("RECEIPTS", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture
+def cleared(schema):
+    """For a test that commits for real: its orders are gone afterwards, whichever test comes next."""
+    yield
+    with engine.begin() as connection:
+        connection.execute(delete(Order))
