@@ -2,14 +2,15 @@
 
 One PostgreSQL 18 serves the whole run and is stopped by its pid, whatever happens. `--full` adds the tests
 that need more than that, and the parts of the suite that must also hold on PostgreSQL 15. A run in which
-something that should have run did not is a failed run. The last line is the plain count of tests. Called by
-`./test`.
+something that should have run did not is a failed run. A test or two that fail are looked at once more, alone: see
+`second_look`. The last line is the plain count of tests. Called by `./test`.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -36,6 +37,19 @@ PACKAGES = {
 PROOF_SCALE = "0.05"
 PROVE = [sys.executable, "-m", "redrive", "prove", "engine", "--seed", "1"]
 NO_TESTS = 5  # pytest's exit code when nothing was collected
+TESTS_FAILED = 1  # and when all ran and some failed
+LAST_FAILED = ROOT / ".pytest_cache/v/cache/lastfailed"
+SECOND_LOOKS_MAX = 2
+SECOND_LOOK_RUNS = 3
+# What a seed or an order of steps decides fails again, so it has failed.
+JUDGED_AT_ONCE = (
+    "tests/interleavings",
+    "tests/simulation",
+    "tests/model",
+    "tests/mutants",
+    "tests/unit",
+    "tests/plans",
+)
 
 
 @dataclass
@@ -56,6 +70,7 @@ class Report:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    unstable: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -178,18 +193,43 @@ def pytest_on(report: Report, binaries: Path | None, arguments: list[str], *, al
         environment["REDRIVE_PG_BIN"] = str(binaries)
     with tempfile.TemporaryDirectory(prefix="redrive-run-") as name, server(Path(name), environment) as dsn:
         results = Path(name) / "results.xml"
+        environment["REDRIVE_TEST_DSN"] = dsn
+        LAST_FAILED.unlink(missing_ok=True)
         command = [sys.executable, "-m", "pytest", "-rs", "-n", WORKERS, f"--junitxml={results}", *arguments]
-        done = subprocess.run(command, env={**environment, "REDRIVE_TEST_DSN": dsn}, check=False)
+        code = subprocess.run(command, env=environment, check=False).returncode
         counts = count(results)
+        unstable = second_look(environment, arguments) if code == TESTS_FAILED else []
+    if unstable and len(unstable) == counts["failed"]:
+        report.unstable += unstable
+        counts = {**counts, "passed": counts["passed"] + len(unstable), "failed": 0}
+        code = 0
     report.passed += counts["passed"]
     report.failed += counts["failed"]
     report.skipped += counts["skipped"]
     note = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
-    if done.returncode == NO_TESTS or not counts["passed"] + counts["failed"]:
+    if code == NO_TESTS or not counts["passed"] + counts["failed"]:
         return Step("", ok=False, note="no test ran")
     if all_run and counts["skipped"]:
         return Step("", ok=False, note=f"{note}: as root every test must run")
-    return Step("", ok=done.returncode == 0, note=note)
+    return Step("", ok=code == 0, note=note)
+
+
+def second_look(environment: dict[str, str], arguments: list[str]) -> list[str]:
+    """The failed tests, if they are one or two and each passes three times in a row with the machine to itself.
+
+    Such a failure is the machine's or the test's impatience, not the product's, and the summary names it as UNSTABLE so
+    that somebody mends it. What a seed or an order of steps decides gets no second look, nor do three failures.
+    """
+    failed = sorted(json.loads(LAST_FAILED.read_text("utf-8"))) if LAST_FAILED.exists() else []
+    if not failed or len(failed) > SECOND_LOOKS_MAX or any(name.startswith(JUDGED_AT_ONCE) for name in failed):
+        return []
+    flags = [argument for argument in arguments if argument in ("--full", "--soak")]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *flags, *failed]
+    for turn in range(1, SECOND_LOOK_RUNS + 1):
+        print(f"── second look {turn} of {SECOND_LOOK_RUNS}: {' '.join(failed)} ──", flush=True)
+        if subprocess.run(command, env=environment, check=False).returncode != 0:
+            return []
+    return failed
 
 
 @contextmanager
@@ -239,6 +279,8 @@ def print_summary(report: Report) -> None:
         loud = "SKIPPED" in step.note
         state = "SKIP" if loud and step.ok else "ok" if step.ok else "FAIL"
         print(f"{state:>5}  {step.name:<12} {step.seconds:7.1f} s  {step.note}")
+    for name in report.unstable:
+        print(f"UNSTABLE  failed once, then passed {SECOND_LOOK_RUNS} of {SECOND_LOOK_RUNS} alone: {name}")
     print()
     print(f"{report.passed} passed, {report.failed} failed, {report.skipped} skipped", flush=True)
 
