@@ -319,8 +319,18 @@ async def test_a_step_without_actor_reason_or_message_is_refused_at_the_call(sto
         await workflow.remediate(store, [m.SOME_ID], ADA)
 
 
-@pytest.mark.parametrize(("act", "reason"), [("requeue", ParkReason.DEAD), ("deny", ParkReason.HELD)])
-async def test_sending_money_again_takes_two_people(store: PostgresStore, act: str, reason: ParkReason) -> None:
+@pytest.mark.parametrize(
+    ("act", "reason", "state"),
+    [
+        ("requeue", ParkReason.DEAD, "pending"),
+        ("deny", ParkReason.HELD, "pending"),
+        ("discard", ParkReason.DEAD, "discarded"),
+        ("discard", ParkReason.HELD, "discarded"),
+    ],
+)
+async def test_sending_money_again_or_giving_it_up_takes_two_people(
+    store: PostgresStore, act: str, reason: ParkReason, state: str
+) -> None:
     """I25: two distinct principals."""
     await money(store)
     (id_,) = await dead(store, reason=reason)
@@ -329,7 +339,7 @@ async def test_sending_money_again_takes_two_people(store: PostgresStore, act: s
             await getattr(store, act)(id_, actor="ada", reason="looked into it", now=m.START)
     assert await m.state_of(store, id_) == f"parked·{reason.value}"
     await getattr(store, act)(id_, actor="grace", reason="so did I", now=m.at(5))
-    assert await m.state_of(store, id_) == "pending"
+    assert await m.state_of(store, id_) == state
     acts = await store.rows("SELECT act, actor FROM redrive.operator_action ORDER BY id", [])
     assert acts == [("propose", "ada"), ("propose", "ada"), (act, "grace")]
 

@@ -1,7 +1,8 @@
 -- redrive: after state
 -- The five ways out of `parked`, each an operator's act: requeue (dead), confirm and deny (held), repair (unrecorded),
 -- discard (any). Each answers 'done', 'not_found', 'in_flight' …: 'done' or the state that refuses it; nothing is raised.
--- What sends money again (requeue, deny) answers 'second_person' until another person asks for the same (see needs_second).
+-- What sends money again or gives it up (requeue, deny, discard) answers 'second_person' until another person asks for the same
+-- (see needs_second).
 -- Locks: the parked row, then inserts, then its lane, then the audit chain.
 
 -- requeue: dead -> pending with a fresh budget, same id, key, sequence and token; at its stage, or at the one asked for.
@@ -119,11 +120,16 @@ RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_tem
 AS $body$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_row parked := redrive.unpark(p_id, ARRAY['dead', 'held', 'unrecorded']);
+    v_row parked;
 BEGIN
-    IF v_row.id IS NULL THEN
+    SELECT * INTO v_row FROM parked k WHERE k.id = p_id FOR UPDATE;
+    IF NOT FOUND THEN
         RETURN redrive.refusal(p_id);
     END IF;
+    IF redrive.needs_second(v_row.destination, 'discard', p_id::text, p_actor, p_reason, v_now) THEN
+        RETURN 'second_person';
+    END IF;
+    v_row := redrive.unpark(p_id, ARRAY['dead', 'held', 'unrecorded']);
     PERFORM redrive.close_parked(v_row, 'discard', 'discarded', NULL, p_actor, p_reason, v_now);
     RETURN 'done';
 END
