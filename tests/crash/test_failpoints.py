@@ -21,7 +21,7 @@ POINTS = faults.failpoints()
 @pytest.mark.req("G-06")
 @pytest.mark.req("G-14")
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.full)])
 def test_a_kill_at_any_step_boundary_heals_and_nothing_is_lost(stage: Stage, half: int) -> None:
     points = POINTS[half::2]
     stage.observe(Script(seed=half))

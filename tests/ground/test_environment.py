@@ -101,12 +101,14 @@ def test_environment_is_made_once(clone: Clone) -> None:
     assert clone.stamp.stat().st_mtime_ns == before
 
 
+@pytest.mark.full
 def test_changed_requirements_make_it_again(clone: Clone) -> None:
     clone.launch("redrive")
     clone.require("goodbye")
     assert clone.launch("redrive").stdout == "goodbye redrive\n"
 
 
+@pytest.mark.full
 def test_moved_clone_makes_it_again(clone: Clone) -> None:
     clone.launch("redrive")
     clone.root = clone.root.rename(clone.root.with_name("elsewhere"))
@@ -114,6 +116,7 @@ def test_moved_clone_makes_it_again(clone: Clone) -> None:
     assert (done.returncode, done.stdout) == (3, "hello redrive\n"), done.stderr
 
 
+@pytest.mark.full
 def test_half_made_environment_is_not_used(clone: Clone) -> None:
     clone.launch("redrive")
     clone.stamp.unlink()
@@ -121,6 +124,7 @@ def test_half_made_environment_is_not_used(clone: Clone) -> None:
     assert clone.stamp.exists()
 
 
+@pytest.mark.full
 def test_requirement_with_another_hash_is_refused(clone: Clone) -> None:
     clone.lock("0" * 64)
     done = clone.launch("redrive")
@@ -167,6 +171,7 @@ def test_unreachable_index_is_explained(clone: Clone) -> None:
     assert "The package index cannot be reached" in done.stderr
 
 
+@pytest.mark.full
 def test_two_at_once_make_it_once(clone: Clone) -> None:
     starts = [
         subprocess.Popen(
@@ -205,6 +210,7 @@ def test_second_says_for_whom_it_waits(clone: Clone) -> None:
             assert process.communicate(timeout=100)[0] == "hello redrive\n"
 
 
+@pytest.mark.full
 def test_pip_settings_that_would_install_elsewhere_are_overruled(clone: Clone, tmp_path: Path) -> None:
     done = clone.launch("redrive", PIP_USER="1", PIP_TARGET=str(tmp_path / "target"))
     assert done.stdout == "hello redrive\n", done.stderr
@@ -289,6 +295,7 @@ def test_help_of_the_scripts_needs_no_server() -> None:
     assert "--full" in done.stdout
 
 
+@pytest.mark.full
 def test_killed_bootstrap_leaves_nothing_that_is_used(clone: Clone) -> None:
     with subprocess.Popen(
         [str(clone.root / "bootstrap/launch"), "run", "redrive"],

@@ -10,8 +10,7 @@ ALL = mutants()
 
 
 def _as_parameter(mutant: Mutant) -> object:
-    marks = () if mutant.in_ci else (pytest.mark.soak,)
-    return pytest.param(mutant, id=mutant.name, marks=marks)
+    return pytest.param(mutant, id=mutant.name, marks=pytest.mark.full if mutant.in_ci else pytest.mark.soak)
 
 
 @pytest.mark.req("G-14")
