@@ -37,7 +37,7 @@ pytestmark = pytest.mark.req("G-27")
 
 FITS = {
     "requeue": {"dead"},
-    "confirm": {"held"},
+    "confirm": {"dead", "held"},
     "deny": {"held"},
     "repair": {"unrecorded"},
     "discard": set(PARKED),

@@ -48,7 +48,7 @@ _SIGN = {
     "leased": ("deliver", "settled"),
     "leased_run_out": ("reap", "1"),
     "dead": ("requeue", "done"),
-    "held": ("confirm", "done"),
+    "held": ("deny", "done"),
     "unrecorded": ("repair", "done"),
     "closed": ("deliver", "repeated"),
 }

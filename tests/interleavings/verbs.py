@@ -38,7 +38,7 @@ EXTRAS: Final[dict[str, tuple[str, ...]]] = {
     "suspect": (),
     "leased": ("reap_owner", "discard"),
     "leased_run_out": ("discard",),
-    "dead": ("discard",),
+    "dead": ("confirm", "discard"),
     "held": ("confirm", "deny", "discard"),
     "unrecorded": ("repair", "discard"),
     "closed": (),

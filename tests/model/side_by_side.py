@@ -31,7 +31,7 @@ KEYS = ["red", "blue"]
 LEVELS = [Priority.HIGH.level, Priority.NORMAL.level]
 EVERY_ROOM = [Room(destination, level, 20) for destination in DESTINATIONS for level in LEVELS]
 FITTING = {
-    ParkReason.DEAD: ["requeue", "requeue at another stage", "requeue out of order", "discard"],
+    ParkReason.DEAD: ["requeue", "requeue at another stage", "requeue out of order", "confirm", "discard"],
     ParkReason.HELD: ["confirm", "deny", "discard"],
     ParkReason.UNRECORDED: ["repair", "repair", "discard"],
 }

@@ -25,6 +25,7 @@ WITHOUT: Final = {
     "deregister_1": (SETTINGS, FEW_ROWS),
     "end_duty_1": (SETTINGS, FEW_ROWS),
     "enqueue_1": (SETTINGS, "inserts rows and reads none; what a duplicate reads is in holder_of, which has them"),
+    "epoch_changed": (SETTINGS, FEW_ROWS),
     "fold_failures_1": (frozenset({"enable_seqscan=off"}), "empties a table that has no index"),
     "forget_relays_1": (SETTINGS, FEW_ROWS),
     "gauges_1": (
@@ -42,6 +43,7 @@ WITHOUT: Final = {
     "open_breaker_1": (SETTINGS, FEW_ROWS),
     "pause_1": (SETTINGS, FEW_ROWS),
     "pause_until_1": (SETTINGS, FEW_ROWS),
+    "present_epoch": (SETTINGS, "asks the server about itself, and reads no table"),
     "ranges_1": (SETTINGS, FEW_ROWS),
     "reap_1": (SETTINGS - {"jit=off"}, "reads all leases, and there are few: no index is kept for it"),
     "refuse_change": (SETTINGS, "a trigger that raises, and reads nothing"),
@@ -50,6 +52,7 @@ WITHOUT: Final = {
     "resume_1": (SETTINGS, FEW_ROWS),
     "ring": (SETTINGS - {"enable_seqscan=off"}, "a row for each relay that sleeps, by its only index"),
     "retire_1": (SETTINGS, "once a range; its three probes are ranges of primary keys"),
+    "watch_epoch": (SETTINGS, FEW_ROWS),
 }
 _FUNCTIONS = """
 SELECT p.proname, p.proconfig, p.prosrc FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang

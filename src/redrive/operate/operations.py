@@ -117,7 +117,7 @@ FITS: Final[Mapping[Act, Mapping[str, str]]] = {
         "pending": "cancelled: it is not sent any more",
         "leased": "no further attempt; the one under way ends as it ends",
     },
-    Act.CONFIRM: {"held": "delivered, on your word; it is never sent again"},
+    Act.CONFIRM: dict.fromkeys(("dead", "held"), "delivered, on your word; it is never sent again"),
     Act.DENY: {"held": "pending again: it is sent once more"},
     Act.REPAIR: {"unrecorded": "its kept answer is recorded again; it is never sent"},
     Act.DISCARD: {reason.value: "discarded for good" for reason in ParkReason},

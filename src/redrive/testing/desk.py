@@ -67,7 +67,7 @@ class Desk(Upkeep):
         now: datetime | None = None,
     ) -> None:
         """Where the destination records, the answer goes back to be recorded; it is never sent."""
-        act, parked = self._act("confirm", id, actor, reason, {ParkReason.HELD})
+        act, parked = self._act("confirm", id, actor, reason, {ParkReason.DEAD, ParkReason.HELD})
         if self.has_record(parked.destination):
             answer = {"answer": "delivered", "reference": reference}
             move = transitions.pended_again(parked, act, self.at(now), kept_answer=answer)

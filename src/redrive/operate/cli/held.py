@@ -56,7 +56,7 @@ async def confirm(
     reason: str,
 ) -> None:
     """It did happen: close it as delivered. It is never sent again; this cannot be undone."""
-    request = Request(act=Act.CONFIRM, actor=actor, reason=reason, reference=reference)
+    request = Request(act=Act.CONFIRM, actor=actor, reason=reason, reference=reference, only=ParkReason.HELD)
     await acts.carry_out(call, store, request, ids, only_look=dry_run)
 
 

@@ -368,7 +368,7 @@ CREATE TABLE redrive.destination (
     CONSTRAINT name_has_1_to_100_characters CHECK (char_length(name) BETWEEN 1 AND 100),
     CONSTRAINT breaker_is_a_state CHECK (breaker IN ('closed', 'open', 'half_open', 'ramping'))
 ) WITH (fillfactor = 50);
-CREATE INDEX destination_watched ON redrive.destination (name) WHERE limited OR paused_at IS NOT NULL;
+CREATE INDEX destination_watched ON redrive.destination (name) WHERE limited OR money OR paused_at IS NOT NULL;
 -- What a destination with limits has left, written by the claims that use it up, behind the lock of its destination row.
 -- Not worth a WAL record: after a crash of the server every rate begins anew.
 CREATE UNLOGGED TABLE redrive.allowance (

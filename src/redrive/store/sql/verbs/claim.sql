@@ -36,7 +36,7 @@ DECLARE
 BEGIN
     SELECT array_agg(d.name) FILTER (WHERE d.limited), array_agg(d.name) FILTER (WHERE NOT redrive.is_open(d.name, v_now))
       INTO v_limited, v_closed
-      FROM destination d WHERE (d.limited OR d.paused_at IS NOT NULL) AND d.name = ANY (p_destinations);
+      FROM destination d WHERE (d.limited OR d.money OR d.paused_at IS NOT NULL) AND d.name = ANY (p_destinations);
     IF v_closed IS NOT NULL THEN
         p_rooms := redrive.rooms_but_of(v_closed, p_destinations, p_rooms);
     END IF;
@@ -306,12 +306,14 @@ END
 $body$;
 
 -- is_open: whether a destination may be sent to now, as far as a look without a lock can tell: its limits may still say no.
+-- What moves money waits after a failover or a restore (epoch.sql).
 CREATE OR REPLACE FUNCTION redrive.is_open(p_destination text, p_now timestamptz) RETURNS boolean LANGUAGE plpgsql STABLE
 AS $body$
 BEGIN
     RETURN NOT EXISTS (SELECT 1 FROM redrive.destination d
                         WHERE d.name = p_destination
                           AND ((d.paused_at IS NOT NULL AND (d.paused_until IS NULL OR d.paused_until > p_now))
-                               OR (d.breaker = 'open' AND d.breaker_until > p_now)));
+                               OR (d.breaker = 'open' AND d.breaker_until > p_now)
+                               OR (d.money AND redrive.epoch_changed())));
 END
 $body$;

@@ -1,6 +1,7 @@
 -- redrive: after state
--- The five ways out of `parked`, each an operator's act: requeue (dead), confirm and deny (held), repair (unrecorded),
--- discard (any). Each answers 'done', 'not_found', 'in_flight' …: 'done' or the state that refuses it; nothing is raised.
+-- The five ways out of `parked`, each an operator's act: requeue (dead), confirm (dead, held), deny (held), repair
+-- (unrecorded), discard (any). Each answers 'done', 'not_found', 'in_flight' …: 'done' or the state that refuses it; nothing is
+-- raised.
 -- What sends money again or gives it up (requeue, deny, discard) answers 'second_person' until another person asks for the same
 -- (see needs_second).
 -- Locks: the parked row, then inserts, then its lane, then the audit chain.
@@ -70,7 +71,7 @@ BEGIN
 END
 $body$;
 
--- confirm: held -> delivered: a person found that it did happen. Where the destination records its outcomes, the message
+-- confirm: held or dead -> delivered: somebody found that it did happen. Where the destination records its outcomes, the message
 -- goes back with the answer kept, so that a relay runs `record`; it is never sent.
 CREATE OR REPLACE FUNCTION redrive.confirm_1(
     p_id uuid, p_actor text, p_reason text, p_reference text DEFAULT NULL, p_now timestamptz DEFAULT NULL
@@ -79,7 +80,7 @@ CREATE OR REPLACE FUNCTION redrive.confirm_1(
 AS $body$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_row parked := redrive.unpark(p_id, ARRAY['held']);
+    v_row parked := redrive.unpark(p_id, ARRAY['dead', 'held']);
 BEGIN
     IF v_row.id IS NULL THEN
         RETURN redrive.refusal(p_id);

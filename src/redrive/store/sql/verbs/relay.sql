@@ -10,6 +10,7 @@ AS $body$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
+    PERFORM redrive.watch_epoch(v_now);
     INSERT INTO destination (name, has_record, money, rate_per_second, concurrency_limit)
     SELECT d.name, d.has_record, d.money, d.rate, d.concurrency_limit
       FROM unnest(p_destinations, p_records, p_money, p_rates, p_concurrency_limits)
@@ -45,6 +46,7 @@ DECLARE
     v_now          timestamptz := coalesce(p_now, clock_timestamp());
     v_destinations text[];
 BEGIN
+    PERFORM redrive.watch_epoch(v_now);
     UPDATE relay r SET seen_at = v_now, listener = p_listener WHERE r.worker = p_worker
     RETURNING r.destinations INTO v_destinations;
     RETURN QUERY
