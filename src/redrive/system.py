@@ -1,7 +1,8 @@
 """Seam S8: a system plugs in as one object, and out again by not being there (G-30).
 
-A package offers its system by an entry point in the group `redrive.systems`; `discover` finds them. The command line
-adds its commands, `db upgrade` its migrations, a relay its destinations and duties. The engine knows no system.
+A package offers its system by an entry point in the group `redrive.systems`; those that come with Redrive are the
+folders of `redrive.systems`. `discover` finds both. The command line adds its commands, `db upgrade` its migrations, a
+relay its destinations and duties. The engine knows no system.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redrive.errors import OperatorError
@@ -26,6 +28,7 @@ class System:
     migrations: directory with `tables/` and `verbs/` as in redrive/store/sql, run after the engine's; None = no tables.
     cli: a click command or group. router: an ASGI router for the console. metrics, views: names to declarations.
     demo, prove: callables behind `redrive <name> demo` and `redrive prove <name>`.
+    from_settings: the system as the table of its name in `redrive.toml` declares it, for a relay that no Python names.
     """
 
     name: str
@@ -38,13 +41,14 @@ class System:
     views: Mapping[str, Any] = field(default_factory=dict)
     demo: Callable[..., Any] | None = None
     prove: Callable[..., Any] | None = None
+    from_settings: Callable[[Mapping[str, Any], Path], System] | None = None
 
 
 def discover() -> dict[str, System]:
     """The systems that are installed, by name."""
     from importlib.metadata import entry_points  # slow to import, and needed by the command line only
 
-    found: dict[str, System] = {}
+    found = _shipped()
     for point in entry_points(group=GROUP):
         system = point.load()
         if not isinstance(system, System):
@@ -55,3 +59,13 @@ def discover() -> dict[str, System]:
             raise OperatorError(f"Two installed packages offer a system named {system.name!r}.")
         found[system.name] = system
     return found
+
+
+def _shipped() -> dict[str, System]:
+    """Those beside us, by their folders: without one of them the others are what they were."""
+    from importlib import import_module
+    from pkgutil import iter_modules
+
+    place = import_module(GROUP).__path__  # by name: nothing of the engine imports a system
+    modules = [import_module(f"{GROUP}.{one.name}") for one in iter_modules(place) if one.ispkg]
+    return {module.system.name: module.system for module in modules}

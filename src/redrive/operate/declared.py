@@ -16,12 +16,13 @@ from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from redrive.app import App
 from redrive.errors import InvalidValue, SettingsError
 from redrive.operate import settings_sources as sources
 from redrive.produce.bounds import shown
+from redrive.system import System, discover
 
 SPEC: Final = "redrive.operate.declared:app"
 TABLE: Final = "destinations"
@@ -29,34 +30,50 @@ TABLE: Final = "destinations"
 _PYTHON_ONLY: Final = frozenset({"self", "name", "transport", "record", "schema", "return"})
 _SECRET_HEADERS: Final = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key"})
 _NO: Final = object()
+Part = TypeVar("Part")
 
 
 class Place(NamedTuple):
-    """Where a destination is declared."""
+    """Where a destination, or a part of a system, is declared."""
 
     name: str
     file: Path
+    table: str = TABLE
 
     def __str__(self) -> str:
-        return f"[{TABLE}.{self.name}] in {self.file}"
+        return f"[{self.table}.{self.name}] in {self.file}"
 
 
 def app_from_file(config: Path | str | None = None) -> App:
     """The app that the settings file declares; one without destinations is refused."""
     found = sources.read_file(config)
-    if found is None or TABLE not in found.values:
+    systems = [] if found is None else [one for one in discover().values() if one.name in found.values]
+    if found is None or not (TABLE in found.values or systems):
         raise SettingsError(
             "No app is named, and no destination is declared in a settings file.",
             next=f'name one (redrive relay shop:app), or write [{TABLE}.NAME] with transport = "http" in'
             f" {sources.FILE_NAME}",
         )
     app = App()
-    tables = found.values[TABLE]
+    for system in systems:
+        app.include(_configured(system, found))
+    tables = found.values.get(TABLE, {})
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise SettingsError(f"{TABLE} in {found.path} must be tables.", next=f"write [{TABLE}.NAME]")
     for name, table in tables.items():
         _declare(app, Place(name, found.path), table)
     return app
+
+
+def _configured(system: System, found: sources.Read) -> System:
+    """As the table of its name says: such as `[payments.rails.sepa]`."""
+    table = found.values[system.name]
+    if system.from_settings is None or not isinstance(table, dict):
+        raise SettingsError(f"{system.name} in {found.path} must be a table of a system that takes one.")
+    try:
+        return system.from_settings(table, found.path)
+    except InvalidValue as error:
+        raise SettingsError(f"{error} (from [{system.name}] in {found.path})") from error
 
 
 def names(config: Path | str | None = None) -> list[str]:
@@ -75,6 +92,19 @@ def __getattr__(name: str) -> Any:
 def known_keys() -> frozenset[str]:
     """Everything that a table of an HTTP destination may hold."""
     return frozenset({"transport", *_OWN_KEYS, *_options(App.transport), *_options(_http_transport().__init__)})
+
+
+def part(kind: type[Part], place: Place, table: Mapping[str, Any], **given: Any) -> Part:
+    """A part of a system as a table declares it: the fields of a dataclass that has `url` and `headers`, as with a
+    destination, secrets named and not written. given: fields that the table does not have."""
+    try:
+        hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in given}
+        _refuse_unknown(table, [*hints, *(key for key in _OWN_KEYS if not key.startswith("signing"))])
+        return kind(**{**_values(hints, table), **_secrets(place, table), **given})
+    except InvalidValue as error:
+        raise SettingsError(f"{error} (from {place})") from error
+    except _UnknownKey as unknown:
+        raise SettingsError(f"There is no key {unknown.key!r} (from {place}).", next=unknown.advice) from None
 
 
 def _declare(app: App, place: Place, table: Mapping[str, Any]) -> None:

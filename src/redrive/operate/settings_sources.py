@@ -20,6 +20,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from redrive.errors import SettingsError
+from redrive.system import discover
 
 PREFIX: Final = "REDRIVE_"
 FILE_NAME: Final = "redrive.toml"
@@ -75,11 +76,13 @@ def read_file(config: Path | str | None) -> Read | None:
 
 
 def from_file(config: Path | str | None) -> Found:
-    """The settings of the file; the destinations that it declares are read by `redrive.operate.declared`."""
+    """The settings of the file; destinations and systems that it declares are read by `redrive.operate.declared`."""
     read = read_file(config)
     if read is None:
         return Found({}, {})
-    values = {name: value for name, value in read.values.items() if name != "destinations"}
+    tables = {name for name, value in read.values.items() if isinstance(value, dict)}
+    declared = {"destinations", *(discover() if tables else ())}
+    values = {name: value for name, value in read.values.items() if name not in declared}
     return Found(values, {name: f"{name} in {read.path}" for name in values})
 
 

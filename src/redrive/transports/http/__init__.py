@@ -55,6 +55,9 @@ class HttpTransport:
     headers: sent with every request, after those of the message. lookup_url: where a message can be asked for, with
     `{token}`, `{id}`, `{key}` or `{tenant}` in it; 2xx means that it is there, 404 that it is not.
     reference_header: of the reply, kept as the destination's own name for the effect.
+
+    A destination with a protocol of its own is a subclass that says what is sent (`content`), what a reply means
+    (`answer`), and what a reply to a lookup means (`found`).
     """
 
     def __init__(
@@ -101,7 +104,7 @@ class HttpTransport:
             raise NotBegun from None
         except (aiohttp.ClientError, OSError) as error:
             return _failed(error, has_begun=request.has_begun)
-        return self._answer(reply)
+        return self.answer(reply)
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -117,18 +120,13 @@ class HttpTransport:
         except (aiohttp.ClientError, OSError) as error:
             found = _failed(error, has_begun=False)
             return CannotTell(getattr(found, "code", "LOOKUP_FAILED"))
-        if 200 <= reply.status < 300:
-            return Found(self._reference(reply))
-        return Absent() if reply.status == 404 else CannotTell(f"HTTP_{reply.status}")
+        return self.found(reply, attempt)
 
     def _request(self, attempt: Attempt) -> Request:
         fixed = isinstance(self._url, str)
         url = self._url if isinstance(self._url, str) else self._url(attempt)
         self._egress.check_url(url, ports=self._ports if fixed else ())
-        if self._cloudevents is not None:
-            own, body = self._cloudevents.wrap(attempt)
-        else:
-            own, body = {"Content-Type": attempt.content_type}, attempt.body
+        own, body = self.content(attempt)
         headers = {
             **_checked_headers(_sendable(attempt.headers)),
             **self._headers,
@@ -139,12 +137,25 @@ class HttpTransport:
             headers |= self._signer.headers(id=str(attempt.id), timestamp=int(time.time()), body=body)
         return Request(self._method, url, headers=headers, body=body)
 
-    def _answer(self, reply: Reply) -> Answer:
+    def content(self, attempt: Attempt) -> tuple[Mapping[str, str], bytes]:
+        """The body, and the headers that go with it; the same for every attempt of a version."""
+        if self._cloudevents is not None:
+            return self._cloudevents.wrap(attempt)
+        return {"Content-Type": attempt.content_type}, attempt.body
+
+    def answer(self, reply: Reply) -> Answer:
+        """What a reply to a send means."""
         if 200 <= reply.status < 300:
             return Delivered(self._reference(reply))
         if reply.status == GONE:
             return Terminal("GONE", "410: nothing is to be sent there any more.")
         return from_status(reply.status, reply.headers)
+
+    def found(self, reply: Reply, attempt: Attempt) -> LookupAnswer:  # noqa: ARG002 - for a subclass
+        """What a reply to a lookup means."""
+        if 200 <= reply.status < 300:
+            return Found(self._reference(reply))
+        return Absent() if reply.status == 404 else CannotTell(f"HTTP_{reply.status}")
 
     def _reference(self, reply: Reply) -> str | None:
         return reply.headers.get(self._reference_header) if self._reference_header else None

@@ -1,0 +1,58 @@
+"""Payments: strict order of a participant's payments, never paid twice, every attempt on record.
+
+    payments.submit(conn, payments.Instruction(...))          # in your transaction: business row, number, message
+    app.include(payments.with_rails([payments.Rail(...)]))    # what a relay runs; or [payments.rails.NAME] in a file
+
+`validation` says what may be paid, `submission` takes it, `rails` sends it, `audit` tells what became of it, `adopt`
+takes over an older outbox; `sql/` is what it adds to a database. Importing this needs no library of its extra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from redrive.lazy import loader, modules_of
+from redrive.system import System
+from redrive.systems.payments.cli import command
+
+if TYPE_CHECKING:
+    from redrive.systems.payments.names import Meaning as Meaning
+    from redrive.systems.payments.rails import Rail as Rail
+    from redrive.systems.payments.rails import with_rails as with_rails
+    from redrive.systems.payments.submission import Submitted as Submitted
+    from redrive.systems.payments.submission import aadd_participant as aadd_participant
+    from redrive.systems.payments.submission import add_participant as add_participant
+    from redrive.systems.payments.submission import asubmit as asubmit
+    from redrive.systems.payments.submission import submit as submit
+    from redrive.systems.payments.validation import Instruction as Instruction
+    from redrive.systems.payments.validation import PaymentRefused as PaymentRefused
+
+_MODULE_OF = modules_of(
+    {
+        "redrive.systems.payments.names": "Meaning",
+        "redrive.systems.payments.rails": "Rail with_rails",
+        "redrive.systems.payments.submission": "Submitted aadd_participant add_participant asubmit submit",
+        "redrive.systems.payments.validation": "Instruction PaymentRefused",
+    }
+)
+__all__ = sorted([*_MODULE_OF, "system"])  # noqa: PLE0605 - the names are listed once
+if not TYPE_CHECKING:
+    __getattr__ = loader(__name__, _MODULE_OF)
+
+
+def _from_settings(table: Mapping[str, Any], file: Path) -> System:
+    """What `[payments]` of a settings file declares."""
+    from redrive.systems.payments.declared import from_settings
+
+    return from_settings(table, file)
+
+
+system = System(
+    name="payments",
+    migrations=files(__name__) / "sql",
+    cli=command,
+    from_settings=_from_settings,
+)

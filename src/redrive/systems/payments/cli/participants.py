@@ -1,0 +1,65 @@
+"""`redrive payments participants`: who pays."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from redrive.operate.cli import output
+from redrive.operate.cli.context import Call, example
+from redrive.operate.cli.output import Column
+from redrive.systems.payments import reads
+from redrive.systems.payments.cli.shared import payments_command
+from redrive.systems.payments.database import Connection
+from redrive.systems.payments.submission import add_participant
+
+LIMIT_MAX: Final = 500
+_COLUMNS: Final = (
+    Column("participant", grow=True),
+    Column("name", grow=True),
+    Column("next number", "right"),
+    Column("since (UTC)"),
+)
+
+
+@click.group("participants")
+def command() -> None:
+    """Who pays. Payments of one are made one after the other, whatever their rails."""
+
+
+@command.command("add", epilog=example("redrive payments participants add acme --name 'Acme Ltd'"))
+@click.argument("participant_id", metavar="PARTICIPANT")
+@click.option("--name", default="", help="For people.")
+@payments_command
+def add(call: Call, conn: Connection, participant_id: str, name: str, tenant: str) -> None:
+    """Make one known, so that payments of it are accepted."""
+    is_new = add_participant(conn, participant_id, name=name, tenant=tenant)
+    if call.json:
+        output.document("payments_participant", {"participant_id": participant_id, "already_existed": not is_new})
+        return
+    output.note(f"{participant_id} is known now." if is_new else f"{participant_id} was known already.")
+
+
+@command.command("list", epilog=example("redrive payments participants list"))
+@click.option("--after", default="", help="Go on behind this one.")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, help="Rows of a page.")
+@payments_command
+def list_(call: Call, conn: Connection, tenant: str, after: str, limit: int) -> None:
+    """By id, with the number that the next payment of each takes."""
+    rows = reads.participants(conn, tenant=tenant, after=after, limit=limit)
+    following = rows[-1]["participant_id"] if len(rows) == limit else None
+    if call.json:
+        output.document("payments_participants", {"items": rows, "next": following})
+        return
+    output.show(
+        output.table(
+            _COLUMNS,
+            [
+                (one["participant_id"], one["name"], one["next_sequence_id"], output.short_moment(one["created_at"]))
+                for one in rows
+            ],
+        )
+    )
+    if following:
+        output.note(f"More: the same with --after {following}")

@@ -1,0 +1,35 @@
+"""What the commands of payments share: `--tenant`, a connection, the amount as people read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
+
+from redrive.operate.cli.context import Call, plain_command
+from redrive.systems.payments.database import Row, connected
+from redrive.systems.payments.names import TENANT
+
+
+def payments_command(body: Callable[..., None]) -> Callable[..., None]:
+    """`--dsn`, `--json` and `--tenant`: the body gets a Call, a connection in a transaction, and the tenant."""
+
+    @wraps(body)
+    def command(call: Call, **values: Any) -> None:
+        with connected(call.dsn) as conn:
+            body(call, conn, **values)
+
+    with_tenant = click.option("--tenant", default=TENANT, show_default=True, help="Whose payments.")(command)
+    return plain_command(with_tenant)
+
+
+def money(row: Row) -> str:
+    """12.34 EUR."""
+    return f"{row['amount']} {row['currency']}"
+
+
+def account(row: Row) -> str:
+    """iban …3000, as far as it is shown."""
+    return ", ".join(f"{name} {value}" for name, value in row["destination"].items())

@@ -1,0 +1,32 @@
+"""Names that the parts of the system share: where a payment goes, by what it is ordered and known, what a code means.
+
+Pure, and without any library. The same rules in SQL: `sql/verbs/submit.sql`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+TENANT: Final = "default"
+KIND: Final = "payment"
+DESTINATION_PREFIX: Final = "payments."
+ORDER_PREFIX: Final = "payments/"
+# Beside the payload: an edit changes that, and not this.
+AMOUNT_HEADER: Final = "payment-amount"
+
+Meaning = Literal["delivered", "retryable", "terminal", "unknown"]
+
+
+def destination_of(rail_type: str) -> str:
+    """The engine's destination of a rail."""
+    return f"{DESTINATION_PREFIX}{rail_type}"
+
+
+def order_of(participant_id: str) -> str:
+    """The ordering key of a participant: his payments on all rails, and no other messages, are one line."""
+    return f"{ORDER_PREFIX}{participant_id}"
+
+
+def key_of(instruction_id: str, idempotency_key: str) -> str:
+    """The engine's key of a payment. The length goes first, so that no two pairs run together."""
+    return f"payment:{len(instruction_id)}:{instruction_id}:{idempotency_key}"

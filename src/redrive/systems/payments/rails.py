@@ -1,0 +1,250 @@
+"""Rails: where payments go, as HTTP destinations of the engine, with what each offers against paying twice.
+
+A rail that remembers tokens is sent the same payment again; one that can be asked is asked first; one that does neither
+gets one attempt, and a payment whose fate is unknown is held for a person (G-13, P-05). What a rail's answer means is
+an explicit table of its codes: what is not in it, or does not fit its status, is unknown, never a failure (P-03).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, get_args
+
+from redrive.answers import (
+    Absent,
+    Answer,
+    CannotTell,
+    Delivered,
+    Found,
+    LookupAnswer,
+    Retryable,
+    Terminal,
+    Unknown,
+    clean_code,
+)
+from redrive.app import Destination, Duty
+from redrive.errors import InvalidValue
+from redrive.message import Attempt
+from redrive.policy import Backoff, Breaker, Policy, Rules, in_doubt_default
+from redrive.produce.payload import canonical_json
+from redrive.system import System
+from redrive.systems.payments import validation
+from redrive.systems.payments.names import AMOUNT_HEADER, Meaning, destination_of, key_of, order_of
+from redrive.systems.payments.validation import FORMATS, Instruction, Payment, PaymentRefused
+from redrive.transports.http import Egress, HttpTransport
+from redrive.transports.http.client import Reply
+
+TIMEOUT_SECONDS: Final = 30.0
+# Code of the rail -> what it means for the payment, and with which statuses it may come.
+CODES: Final[Mapping[str, tuple[Meaning, frozenset[int]]]] = {
+    "ACCEPTED": ("delivered", frozenset({200, 201})),
+    "DUPLICATE": ("delivered", frozenset({200})),
+    "IN_PROGRESS": ("unknown", frozenset({202, 409})),
+    "INSUFFICIENT_FUNDS": ("terminal", frozenset({402})),
+    "ACCOUNT_CLOSED": ("terminal", frozenset({422})),
+    "LIMIT_EXCEEDED": ("terminal", frozenset({422})),
+    "INVALID_DESTINATION": ("terminal", frozenset({422})),
+    "TOKEN_REUSED": ("unknown", frozenset({422})),  # the rail has done something else under our token
+    "THROTTLED": ("retryable", frozenset({429})),
+    "UNAVAILABLE": ("retryable", frozenset({503})),
+    "INTERNAL": ("unknown", frozenset({500})),
+}
+ANY_STATUS: Final = frozenset(range(200, 600))
+# Answers that say the rail is not there for anybody; with connections that fail they open its breaker.
+DOWN_CODES: Final = frozenset({"UNAVAILABLE", "INTERNAL"})
+POLICY: Final = Policy(backoff=Backoff(initial_seconds=5, multiplier=2, max_seconds=1800, jitter=0.2))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rail:
+    """One rail, and what it promises.
+
+    url: of its API, to which `/payments` is added. token_ttl_seconds: how long it remembers a token, as it says itself;
+    None = it does not, or does not say. can_look_up: it can be asked by the token. lookup_after_seconds: from when its
+    "not found" is believed. destination_format: iban, us_account, card_token or wallet_id; None = what its name says.
+    codes: its own codes and what they mean (delivered, retryable, terminal, unknown), beside the common ones.
+    concurrency: payments at a time in one relay; global_concurrency and rate: over all relays.
+    """
+
+    rail_type: str
+    url: str
+    token_ttl_seconds: float | None = None
+    can_look_up: bool = False
+    lookup_after_seconds: float = 0.0
+    destination_format: str | None = None
+    codes: Mapping[str, Meaning] = field(default_factory=dict)
+    timeout_seconds: float = TIMEOUT_SECONDS
+    concurrency: int = 10
+    global_concurrency: int | None = None
+    rate: float | None = None
+    breaker: Breaker | None = field(default_factory=lambda: Breaker(codes=DOWN_CODES))
+    policy: Policy = POLICY
+    headers: Mapping[str, str] = field(default_factory=dict)
+    egress: Egress = field(default_factory=Egress)
+
+    def __post_init__(self) -> None:
+        validation.rail_type_field(self.rail_type)
+        if self.destination_format not in (None, *FORMATS):
+            choices = ", ".join(FORMATS)
+            raise InvalidValue(
+                f"destination_format of rail {self.rail_type!r} is {self.destination_format!r};"
+                f" it must be one of {choices}."
+            )
+        for code, meaning in self.codes.items():
+            if meaning not in get_args(Meaning) or clean_code(code) != code:
+                raise InvalidValue(
+                    f"codes of rail {self.rail_type!r} has {code!r} = {meaning!r}; a code is upper case, and means"
+                    f" one of {', '.join(get_args(Meaning))}."
+                )
+
+    @property
+    def name(self) -> str:
+        """Of its destination in the engine."""
+        return destination_of(self.rail_type)
+
+    def destination(self) -> Destination:
+        """As the engine runs it. A definitive no lets the participant's next payment go; what ran out of attempts
+        halts him, and what is held keeps him waiting."""
+        rules = Rules(
+            policy=self.policy,
+            in_doubt=in_doubt_default(
+                can_look_up=self.can_look_up, money=True, token_ttl_seconds=self.token_ttl_seconds
+            ),
+            lookup_after_seconds=self.lookup_after_seconds,
+            token_ttl_seconds=self.token_ttl_seconds,
+            money=True,
+            on_dead="continue_on_terminal",
+        )
+        return Destination(
+            name=self.name,
+            transport=RailTransport(self),
+            rules=rules,
+            concurrency=self.concurrency,
+            global_concurrency=self.global_concurrency,
+            rate=self.rate,
+            breaker=self.breaker,
+            timeout_seconds=self.timeout_seconds,
+        )
+
+
+class RailTransport(HttpTransport):
+    """Payments over HTTP. The body is made of payload, token and number: the same bytes at every attempt."""
+
+    def __init__(self, rail: Rail) -> None:
+        base = rail.url.rstrip("/")
+        super().__init__(
+            f"{base}/payments",
+            headers=rail.headers,
+            lookup_url=f"{base}/payments/{{token}}" if rail.can_look_up else None,
+            egress=rail.egress,
+            connections=rail.concurrency,
+        )
+        self._rail = rail
+        self._codes = {**CODES, **{code: (meaning, ANY_STATUS) for code, meaning in rail.codes.items()}}
+
+    async def validate(self, attempt: Attempt) -> None:
+        """P-02 again, before each dispatch: what is wrong is terminal, and nothing has gone out."""
+        try:
+            payment_of(attempt, self._rail.destination_format)
+        except PaymentRefused as refused:
+            raise Terminal(refused.reason, f"{refused.field}: {refused.rule}") from None
+
+    def content(self, attempt: Attempt) -> tuple[dict[str, str], bytes]:
+        payload = {key: value for key, value in attempt.payload.items() if key != "idempotency_key"}
+        body = {**payload, "token": attempt.token, "sequence_id": attempt.sequence}
+        return {"Content-Type": "application/json"}, canonical_json(body)
+
+    def answer(self, reply: Reply) -> Answer:
+        said = _read(reply)
+        code = said.get("code")
+        meaning, statuses = (
+            self._codes.get(code, ("unknown", ANY_STATUS)) if isinstance(code, str) else (None, ANY_STATUS)
+        )
+        if meaning is None:
+            return Unknown(f"HTTP_{reply.status}", "The rail answered without a code.")
+        assert isinstance(code, str)
+        code = clean_code(code)
+        text = f"Rail {reply.status} {code}"
+        if reply.status not in statuses:
+            return Unknown("STATUS_AND_CODE_DIFFER", f"{text}: the status does not fit the code.")
+        match meaning:
+            case "delivered":
+                return Delivered(_reference(said), {"rail_code": code})
+            case "retryable":
+                return Retryable(code, text, retry_after=reply.headers.get("Retry-After"))
+            case "terminal":
+                return Terminal(code, text)
+        return Unknown(code, text)
+
+    def found(self, reply: Reply, attempt: Attempt) -> LookupAnswer:
+        """There, if the rail has carried it out: this payment, with this amount. Not there, if it never heard of it or
+        has refused it. Everything else is no answer."""
+        said = _read(reply)
+        code = said.get("code")
+        if reply.status == 404 and code == "NOT_FOUND":
+            return Absent()
+        known = self._codes.get(code) if isinstance(code, str) and reply.status == 200 else None
+        if known is not None and known[0] == "terminal":
+            return Absent()
+        if known is None or known[0] != "delivered":
+            return CannotTell(clean_code(code) if isinstance(code, str) else f"HTTP_{reply.status}")
+        if not _is_same(said, attempt.payload):
+            return CannotTell("LOOKUP_DIFFERS", "The rail has another amount or currency under our token.")
+        return Found(_reference(said), {"rail_code": clean_code(code)})
+
+
+def payment_of(attempt: Attempt, destination_format: str | None = None) -> Payment:
+    """The payment that a message carries, checked anew: its fields, and that they are those it was submitted with."""
+    given = attempt.payload
+    if not isinstance(given, dict):
+        raise PaymentRefused(
+            "PAYLOAD_INVALID", "payload", None, "it must be an object.", said=f"a {type(given).__name__}"
+        )
+    payment = validation.checked(Instruction.read({**given, "tenant": attempt.tenant}))
+    if payment.payload != given:
+        raise PaymentRefused(
+            "PAYLOAD_INVALID", "payload", None, "it must be in the form in which it is submitted.", said="not"
+        )
+    validation.require_format(payment.destination, destination_format)
+    _require(attempt.destination == destination_of(payment.rail_type), "rail_type", payment.rail_type)
+    _require(attempt.order_by == order_of(payment.participant_id), "participant_id", payment.participant_id)
+    _require(
+        attempt.key == key_of(payment.instruction_id, payment.idempotency_key), "instruction_id", payment.instruction_id
+    )
+    _require(attempt.headers.get(AMOUNT_HEADER) == payment.amount_text, "amount", payment.amount_text)
+    _require(attempt.sequence is not None, "sequence_id", None)
+    return payment
+
+
+def _require(is_same: bool, field: str, value: object) -> None:
+    """An edit may put right where it goes, not turn it into somebody else's payment or another one's number."""
+    if not is_same:
+        raise PaymentRefused("SEQUENCE_TAMPERED", field, value, "it must be what the payment was submitted with.")
+
+
+def with_rails(rails: Iterable[Rail], *, duties: Sequence[Duty] = ()) -> System:
+    """The system with these rails, for `App.include`."""
+    from redrive.systems.payments import system
+
+    return replace(system, destinations=[rail.destination() for rail in rails], duties=[*system.duties, *duties])
+
+
+def _read(reply: Reply) -> Mapping[str, Any]:
+    """What the rail wrote; nothing, where that is no whole JSON object."""
+    try:
+        said = json.loads(reply.body) if reply.is_whole else {}
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _reference(said: Mapping[str, Any]) -> str | None:
+    reference = said.get("reference")
+    return reference if isinstance(reference, str) and reference else None
+
+
+def _is_same(said: Mapping[str, Any], payload: Mapping[str, Any]) -> bool:
+    """To the cent. A rail that says nothing of it is believed: the token is ours."""
+    return all(said.get(name, payload[name]) == payload[name] for name in ("amount", "currency"))
