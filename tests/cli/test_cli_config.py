@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from redrive.operate.cli.main import NOUNS, cli
 from redrive.operate.settings import Settings
 from redrive.store.reach import without_secrets
+from redrive.system import discover
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -98,7 +99,7 @@ def completed(*words: str) -> set[str]:
 
 @pytest.mark.req("G-21")
 def test_nouns_verbs_options_and_choices_are_completed() -> None:
-    assert completed("") == set(NOUNS)
+    assert completed("") == {*NOUNS, *discover()}
     assert completed("mess") == {"messages"}
     assert {"list", "show", "cancel"} <= completed("messages", "")
     assert {"--json", "--dsn", "--origin"} <= completed("config", "show", "--")

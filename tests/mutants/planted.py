@@ -135,8 +135,8 @@ def _drop_template(place: Path, server_dsn: str) -> None:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    digest = module._digest_of_store()
-    if digest == databases._digest_of_store():
+    digest = module._digest_of_schema()
+    if digest == databases._digest_of_schema():
         return  # the bug is not in the schema: this is everybody's
     name = f"redrive_template_{digest}"
     with psycopg.connect(server_dsn, autocommit=True) as connection:

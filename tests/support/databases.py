@@ -1,6 +1,6 @@
 """A database of its own for every test, on the one server of the run.
 
-The schema is built once, as a template named for the content of `redrive.store`, and copied for each test.
+The schema, with those of the systems, is built once, as a template named for its content, and copied for each test.
 Workers that run in parallel share it: an advisory lock lets one build it. Nothing here knows how the server
 was started.
 """
@@ -19,7 +19,7 @@ import psycopg
 from psycopg import sql
 
 TEMPLATE_LOCK = 0x5245_4452  # any number, the same for all workers
-STORE = Path(__file__).resolve().parents[2] / "src/redrive/store"
+PACKAGE = Path(__file__).resolve().parents[2] / "src/redrive"
 
 
 def dsn_of(server_dsn: str, database: str) -> str:
@@ -49,7 +49,7 @@ def fresh_database(server_dsn: str, *, template: str = "template0") -> Iterator[
 
 def migrated_template(server_dsn: str) -> str:
     """The name of the database that holds the schema and nothing else, built if it is not there."""
-    name = f"redrive_template_{_digest_of_store()}"
+    name = f"redrive_template_{_digest_of_schema()}"
     with psycopg.connect(server_dsn, autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock(%s)", (TEMPLATE_LOCK,))
         found = connection.execute("SELECT datistemplate FROM pg_database WHERE datname = %s", (name,)).fetchone()
@@ -59,19 +59,20 @@ def migrated_template(server_dsn: str) -> str:
 
 
 def _build(server_dsn: str, name: str) -> None:
+    from redrive.operate.installed import installed_sets
     from redrive.store import migrate
 
     _run(server_dsn, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)  # a run that was cut short left it
     _run(server_dsn, "CREATE DATABASE {} TEMPLATE template0", name)
-    migrate.upgrade(dsn_of(server_dsn, name))
+    migrate.upgrade(dsn_of(server_dsn, name), sets=installed_sets())
     _run(server_dsn, "ALTER DATABASE {} IS_TEMPLATE true", name)
 
 
-def _digest_of_store() -> str:
+def _digest_of_schema() -> str:
     digest = hashlib.sha256()
-    for path in sorted(STORE.rglob("*")):
+    for path in sorted([*(PACKAGE / "store").rglob("*"), *(PACKAGE / "systems").rglob("*.sql")]):
         if path.suffix in {".py", ".sql"}:
-            digest.update(path.relative_to(STORE).as_posix().encode() + b"\0" + path.read_bytes())
+            digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -9,8 +9,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.store import migrate
-from redrive.store.migrate import MigrationSet
 from redrive.systems import payments
 from redrive.systems.payments import Instruction
 from tests.support.databases import fresh_database
@@ -18,17 +16,10 @@ from tests.support.databases import fresh_database
 IBAN = "DE75512108001245126199"
 
 
-def payments_set() -> MigrationSet:
-    """What `redrive db upgrade` adds for payments."""
-    assert payments.system.migrations is not None
-    return MigrationSet(payments.system.name, payments.system.migrations)
-
-
 @pytest.fixture(scope="module")
 def paying(server_dsn: str, template: str) -> Iterator[str]:
     """The DSN of the module's database."""
     with fresh_database(server_dsn, template=template) as dsn:
-        migrate.upgrade(dsn, sets=[payments_set()])
         yield dsn
 
 
