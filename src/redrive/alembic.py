@@ -39,13 +39,18 @@ def upgrade(op: Any, *, above: int = 0) -> None:
 
 
 def include_name(name: str | None, type_: str, parent_names: Mapping[str, str | None]) -> bool:
-    """For `context.configure(include_schemas=True, include_name=…)`: our schema is not even looked at."""
-    return (name if type_ == "schema" else parent_names.get("schema_name")) != SCHEMA
+    """For `context.configure(include_schemas=True, include_name=…)`: our schemas are not even looked at."""
+    return not _is_ours(name if type_ == "schema" else parent_names.get("schema_name"))
 
 
 def include_object(object: Any, *_: Any) -> bool:  # noqa: A002 - Alembic's name
-    """For `context.configure(include_object=…)`: nothing of our schema is compared with your models."""
-    return getattr(getattr(object, "table", object), "schema", None) != SCHEMA
+    """For `context.configure(include_object=…)`: nothing of our schemas is compared with your models."""
+    return not _is_ours(getattr(getattr(object, "table", object), "schema", None))
+
+
+def _is_ours(schema: str | None) -> bool:
+    """The engine's, or that of a system."""
+    return schema is not None and (schema == SCHEMA or schema.startswith(f"{SCHEMA}_"))
 
 
 def _script(above: int, *, is_in_transaction: bool) -> str:

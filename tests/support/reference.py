@@ -18,7 +18,7 @@ import click
 
 from redrive import errors
 from redrive.operate.cli.exits import exit_of
-from redrive.operate.cli.main import NOUNS, Commands, cli
+from redrive.operate.cli.main import Commands, cli
 from redrive.operate.embedded import EmbeddedError
 from redrive.operate.settings import Settings
 from redrive.operate.settings_sources import PREFIX
@@ -142,11 +142,11 @@ def cli_page() -> Iterator[str]:
 
 
 def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
-    """The command and those below it; commands of installed systems are not ours."""
+    """The command and those below it, those of the systems too."""
     yield name, command
     if isinstance(command, click.Group):
         context = click.Context(command)
-        below = sorted(NOUNS) if isinstance(command, Commands) else command.list_commands(context)
+        below = command.list_commands(context)
         for one in below:
             found = command.get_command(context, one)
             assert found is not None

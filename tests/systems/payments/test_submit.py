@@ -28,7 +28,8 @@ def test_a_payment_is_a_business_row_a_number_and_a_message_of_one_commit(paying
     assert _rows(
         paying,
         "SELECT m.id, m.destination, m.sequence, m.order_by, n.amount, n.currency FROM redrive.message m"
-        " JOIN payments.intent i ON i.outbox_id = m.id JOIN payments.instruction n USING (instruction_id)"
+        " JOIN redrive_payments.intent i ON i.outbox_id = m.id"
+        " JOIN redrive_payments.instruction n USING (instruction_id)"
         " WHERE i.participant_id = %s ORDER BY m.sequence",
         participant,
     ) == [

@@ -21,10 +21,10 @@ from redrive.systems.payments.names import AMOUNT_HEADER, TENANT
 from redrive.systems.payments.validation import Instruction, Payment, PaymentRefused, checked, text_field
 
 _SUBMIT: Final[LiteralString] = (
-    "SELECT result, field, outbox_id, sequence_id, state FROM payments.submit_1(%s::text, %s::text, %s::text, %s::text,"
-    " %s::text, %s::text::numeric, %s::text, %s::bytea, %s::text::json, %s::bytea, %s::text::json)"
+    "SELECT result, field, outbox_id, sequence_id, state FROM redrive_payments.submit_1(%s::text, %s::text, %s::text,"
+    " %s::text, %s::text, %s::text::numeric, %s::text, %s::bytea, %s::text::json, %s::bytea, %s::text::json)"
 )
-_ADD: Final[LiteralString] = "SELECT payments.add_participant_1(%s::text, %s::text, %s::text)"
+_ADD: Final[LiteralString] = "SELECT redrive_payments.add_participant_1(%s::text, %s::text, %s::text)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _refusal(payment: Payment, result: str, field: str | None, outbox_id: object
                 " a second key is accepted once it is known that it was not."
             )
             return PaymentRefused("INSTRUCTION_ALREADY_SUBMITTED", "idempotency_key", payment.idempotency_key, rule)
-    raise AssertionError(f"payments.submit_1 answered {result!r}")
+    raise AssertionError(f"submit_1 answered {result!r}")
 
 
 def _adding(participant_id: str, name: str, tenant: str) -> Steps[bool]:

@@ -1,7 +1,7 @@
 -- The messages of an instruction, in the order of their numbers, and how each stands.
 SELECT i.outbox_id, i.idempotency_key, i.sequence_id, i.created_at, coalesce(redrive.state_of(i.outbox_id), 'closed') AS state,
        k.reason AS park_reason, k.error_class, p.due_at, a.attempt AS attempts, a.reference
-  FROM payments.intent i
+  FROM redrive_payments.intent i
   LEFT JOIN redrive.parked k ON k.id = i.outbox_id
   LEFT JOIN redrive.pending p ON p.id = i.outbox_id
   LEFT JOIN LATERAL (SELECT a.attempt, a.reference FROM redrive.attempt a WHERE a.message_id = i.outbox_id

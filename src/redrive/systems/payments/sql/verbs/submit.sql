@@ -10,7 +10,7 @@
 -- Locks: the participant, the instruction, parked rows in id order, then as discard_1 and enqueue_1 do. The participant comes
 -- first: submits of one participant go one by one, and numbers come in the order of their commits.
 -- Relies on: the primary keys, intent_instruction_key.
-CREATE OR REPLACE FUNCTION payments.submit_1(
+CREATE OR REPLACE FUNCTION redrive_payments.submit_1(
     p_tenant            text,
     p_instruction_id    text,
     p_idempotency_key   text,
@@ -28,12 +28,12 @@ CREATE OR REPLACE FUNCTION payments.submit_1(
     OUT outbox_id       uuid,
     OUT sequence_id     bigint,
     OUT state           text
-) LANGUAGE plpgsql SECURITY DEFINER SET search_path = payments, redrive, pg_temp
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp
 AS $body$
 #variable_conflict use_column
 DECLARE
     v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_known payments.instruction;
+    v_known redrive_payments.instruction;
     v_new   record;
 BEGIN
     PERFORM 1 FROM participant p WHERE p.tenant = p_tenant AND p.participant_id = p_participant_id FOR NO KEY UPDATE;
@@ -65,7 +65,7 @@ BEGIN
         IF FOUND THEN
             RETURN;
         END IF;
-        outbox_id := payments.give_up_earlier(p_tenant, p_instruction_id, p_idempotency_key, v_now);
+        outbox_id := redrive_payments.give_up_earlier(p_tenant, p_instruction_id, p_idempotency_key, v_now);
         IF outbox_id IS NOT NULL THEN
             result := 'already_submitted';
             state := coalesce(redrive.state_of(outbox_id), 'closed');
@@ -93,9 +93,9 @@ $body$;
 -- give_up_earlier: the first message of the instruction that may have had an effect, or may still have one; NULL where there is
 -- none, and then those that are dead were discarded. What is parked is locked before it is judged: whoever requeues it at the
 -- same moment comes before us, and it is pending, or after us, and it is closed.
-CREATE OR REPLACE FUNCTION payments.give_up_earlier(
+CREATE OR REPLACE FUNCTION redrive_payments.give_up_earlier(
     p_tenant text, p_instruction_id text, p_idempotency_key text, p_now timestamptz
-) RETURNS uuid LANGUAGE plpgsql SET search_path = payments, redrive, pg_temp
+) RETURNS uuid LANGUAGE plpgsql SET search_path = redrive_payments, redrive, pg_temp
 AS $body$
 DECLARE
     v_earlier uuid[] := ARRAY(SELECT i.outbox_id FROM intent i
@@ -105,7 +105,7 @@ DECLARE
 BEGIN
     PERFORM 1 FROM redrive.parked k WHERE k.id = ANY (v_earlier) ORDER BY k.id FOR UPDATE;
     FOREACH v_id IN ARRAY v_earlier LOOP
-        IF NOT payments.is_without_effect(v_id) THEN
+        IF NOT redrive_payments.is_without_effect(v_id) THEN
             RETURN v_id;
         END IF;
     END LOOP;
@@ -119,8 +119,8 @@ $body$;
 
 -- is_without_effect: whether it is proven that a message had none and will have none: dead or closed, not delivered, without
 -- doubt at its end, and without a late answer that says otherwise. What retention has taken away is no proof.
-CREATE OR REPLACE FUNCTION payments.is_without_effect(p_id uuid) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = payments, redrive, pg_temp
+CREATE OR REPLACE FUNCTION redrive_payments.is_without_effect(p_id uuid) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp
 AS $body$
 BEGIN
     RETURN NOT EXISTS (SELECT 1 FROM redrive.late_answer a
@@ -133,9 +133,9 @@ END
 $body$;
 
 -- add_participant: whether he is new. Locks: nothing but his row.
-CREATE OR REPLACE FUNCTION payments.add_participant_1(
+CREATE OR REPLACE FUNCTION redrive_payments.add_participant_1(
     p_tenant text, p_participant_id text, p_name text DEFAULT '', p_now timestamptz DEFAULT NULL
-) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = payments, pg_temp
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, pg_temp
 AS $body$
 BEGIN
     INSERT INTO participant (tenant, participant_id, name, created_at)
@@ -149,8 +149,8 @@ $body$;
 -- the participant is locked for as long; it is used up by submit_1, and by nothing else: a number that no payment has would be a
 -- gap for ever, and a caller who rolls back or thinks better of it must not make one. NULL where there is no such participant.
 -- Locks: the participant, as submit_1 does. Relies on: stream's key (tenant, order_by).
-CREATE OR REPLACE FUNCTION payments.bump_participant_outbox_seq(participant_id text, tenant text DEFAULT 'default')
-RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = payments, redrive, pg_temp
+CREATE OR REPLACE FUNCTION redrive_payments.bump_participant_outbox_seq(participant_id text, tenant text DEFAULT 'default')
+RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp
 AS $body$
 #variable_conflict use_column
 BEGIN
