@@ -200,3 +200,49 @@ def test_status_reads_what_is_open_and_nothing_of_the_history(world: World) -> N
     assert {row[0] for row in rows} >= {"mail", "leased", "place-00"}
     assert not [name for name in {*seen.scanned, *seen.entries} if name.startswith(("message", "attempt", "body"))]
     assert seen.scanned.get("pending", 0) <= ROWS
+
+
+WINDOW = 1000
+SINCE = datetime(2020, 1, 1, tzinfo=UTC)
+TRAFFIC = {"floor_id": UUID(int=0), "window": WINDOW, "since": SINCE, "slot_seconds": 60.0}
+
+
+@pytest.mark.req("G-21")
+@pytest.mark.parametrize("destination", [None, "mail", "nobody"])
+def test_the_traffic_reads_the_end_of_the_archive(world: World, destination: str | None) -> None:
+    rows, seen = run(world, "traffic", **TRAFFIC, destination=destination)
+    assert bool(rows) is (destination != "nobody")
+    assert_only(seen, attempt=WINDOW + 5)
+
+
+@pytest.mark.req("G-21")
+def test_the_retry_curve_reads_the_end_of_the_archive(world: World) -> None:
+    _, seen = run(world, "retry_delays", floor_id=UUID(int=0), window=WINDOW, destination="mail")
+    assert_only(seen, attempt=WINDOW + 5)
+
+
+@pytest.mark.req("G-21")
+def test_a_pulse_reads_no_table(world: World) -> None:
+    rows, seen = run(world, "pulse")
+    assert rows[0][0] > 0
+    assert_only(seen)
+
+
+@pytest.mark.req("G-21")
+def test_samples_of_delivered_messages_are_looked_for_within_a_window(world: World) -> None:
+    values = {"destination": "mail", "kind": "", "window": WINDOW, "limit": 50, "bytes_max": 1000}
+    _, seen = run(world, "delivered_samples", **values)
+    assert_only(seen, message=WINDOW + 5, attempt=WINDOW + 5)
+
+
+@pytest.mark.req("G-21")
+@pytest.mark.parametrize("name", ["group_steps", "group_samples"])
+def test_a_group_is_read_by_its_index(world: World, name: str) -> None:
+    _, seen = run(world, name, fingerprint=b"nobody", most=1000, limit=50, bytes_max=1000)
+    assert_only(seen, parked_group=1, message=1, body=1)
+
+
+@pytest.mark.req("G-21")
+def test_the_replays_of_a_group_are_looked_for_within_a_window(world: World) -> None:
+    _, seen = run(world, "group_replays", group="00", window=WINDOW, limit=3)
+    assert not {name for name in {*seen.scanned, *seen.entries} if not name.startswith("replay")}

@@ -24,7 +24,11 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from redrive.operate import moments
 from redrive.operate.plain import one_line
+
+# Moments and durations in words.
+ago, moment, short_moment, span, until = moments.ago, moments.moment, moments.short_moment, moments.span, moments.until
 
 WIDE: Final = 100_000  # columns where nothing is cut
 GAP: Final = 2  # columns between two of a table
@@ -226,40 +230,3 @@ def words(name: str) -> str:
 def number(value: int, *, style: str = "") -> Text:
     """A count; nothing stands out where there is nothing."""
     return Text(f"{value:,}", style=style if value else "dim") if stdout().is_terminal else Text(str(value))
-
-
-def moment(value: datetime | None) -> str:
-    """A moment in UTC, to the second."""
-    return "–" if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
-
-
-def short_moment(value: datetime | None) -> str:
-    """The same without the year, for a column."""
-    return "–" if value is None else f"{value.astimezone(UTC):%m-%d %H:%M:%S}"
-
-
-def span(seconds: float | None, *, units: int = 2) -> str:
-    """A duration in its largest units."""
-    if seconds is None:
-        return "–"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "0 s"
-    rest, parts = int(seconds), []
-    for unit, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, rest = divmod(rest, size)
-        if count:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:units])
-
-
-def until(value: datetime | None, now: datetime) -> str:
-    """When something is due, seen from now."""
-    if value is None:
-        return "–"
-    seconds = (value - now).total_seconds()
-    return f"in {span(seconds, units=1)}" if seconds > 0 else "now"
-
-
-def ago(value: datetime | None, now: datetime) -> str:
-    """How long something is past, seen from now."""
-    return "–" if value is None else f"{span(max(0.0, (now - value).total_seconds()), units=1)} ago"

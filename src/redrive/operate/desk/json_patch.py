@@ -33,6 +33,11 @@ def apply(document: Any, patch: Any) -> Any:
     return patched
 
 
+def value_at(document: Any, path: str) -> Any:
+    """What a JSON Pointer points to; InvalidValue where there is nothing."""
+    return _get(document, _pointer({"path": path}, "path"))
+
+
 def paths(patch: Sequence[Mapping[str, Any]]) -> list[str]:
     """What a patch does where, without the values: `replace /amount`."""
     return [f"{operation['op']} {operation['path']}" for operation in patch]
@@ -72,7 +77,7 @@ def _copy(document: Any, operation: Mapping[str, Any]) -> Any:
 
 
 def _test(document: Any, operation: Mapping[str, Any]) -> Any:
-    if not _same(_get(document, _pointer(operation, "path")), _value(operation)):
+    if not same(_get(document, _pointer(operation, "path")), _value(operation)):
         raise InvalidValue(f"{operation['path']!r} has another value than the test expects.")
     return document
 
@@ -142,14 +147,14 @@ def _taken(document: Any, path: Pointer) -> Any:
     return document
 
 
-def _same(one: Any, other: Any) -> bool:
+def same(one: Any, other: Any) -> bool:
     """Equal as JSON: 1 and 1.0 are, 1 and true are not."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(same, one, other))
     return bool(one == other)
 
 

@@ -172,10 +172,10 @@ def patched(body: bytes, content_type: str, patch: Any) -> bytes:
     """The body with the patch carried out, as canonical JSON; InvalidValue or InvalidPayload where that cannot be."""
     if content_type != JSON_CONTENT:
         raise InvalidValue(f"The payload is {content_type}; only JSON can be patched.")
-    return payload.encode(json_patch.apply(json.loads(body, parse_float=_exact), patch))[0]
+    return payload.encode(json_patch.apply(json.loads(body, parse_float=exact), patch))[0]
 
 
-def _exact(digits: str) -> float:
+def exact(digits: str) -> float:
     """What a float cannot hold is not rewritten: an amount must not lose a digit because a name was corrected."""
     number = float(digits)
     if Decimal(repr(number)) != Decimal(digits):
