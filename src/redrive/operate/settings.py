@@ -111,6 +111,34 @@ class Settings(BaseSettings):
         90.0, 5, 3600, "s", "A relay whose loop has not gone round for so long is not live (/livez)."
     )
 
+    console_listen: str = Field(
+        default="127.0.0.1:8321",
+        description="Where the console listens: a port of this machine, or HOST:PORT; 0 chooses a port. Beyond this"
+        " machine it starts only if somebody could log in. Needs the extra `console`.",
+    )
+    console_origin: str | None = Field(
+        default=None,
+        description="The address under which browsers see the console, such as https://ops.example.com. None: only"
+        " under a name of this machine.",
+    )
+    console_root_path: str = Field(
+        default="", description="The prefix below which the console lies, such as /redrive; the proxy may cut it off."
+    )
+    console_proxy_peers: str | None = Field(
+        default=None,
+        description="Addresses of the proxies that say who asks, separated by spaces. None: nobody is believed.",
+    )
+    console_proxy_header: str = Field(
+        default="X-Forwarded-User", description="The header in which such a proxy names who asks."
+    )
+    console_proxy_users: str | None = Field(
+        default=None,
+        description="Who may come through such a proxy, by exact name: `anna=operator ben=viewer:acme`, a role and, if"
+        " it is one tenant's, the tenant. None: nobody.",
+    )
+    console_session_hours: float = _number(12.0, 0.1, 168, "h", "How long a login to the console lasts.")
+    console_idle_minutes: float = _number(60.0, 1, 1440, "min", "How long a login lasts that is not used.")
+
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 
     def __init__(self, **values: Any) -> None:

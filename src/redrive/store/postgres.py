@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, LiteralString, Self
@@ -59,6 +59,9 @@ class PostgresStore:
         self._sessions = Sessions(dsn, limit=connections, application_name=name)
         self._timeout_seconds = timeout_seconds
 
+    # What each transaction of people's reads and acts begins with; see `limited.py`.
+    local_settings: Mapping[str, str] = {}
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -81,6 +84,10 @@ class PostgresStore:
         async with self.connection(query) as conn, conn.cursor(binary=True) as cursor:
             await cursor.execute(query, values)
             return await cursor.fetchall()
+
+    def reading(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        """A connection for a snapshot, which begins its transaction with `local_settings`."""
+        return self.connection()
 
     async def _value(self, query: LiteralString, values: Sequence[Any]) -> Any:
         return (await self.rows(query, values))[0][0]

@@ -17,6 +17,7 @@ from psycopg.rows import dict_row
 
 from redrive.errors import InvalidValue
 from redrive.store import read_models as models
+from redrive.store.limited import set_locally
 from redrive.store.postgres import PostgresStore
 
 Row = dict[str, Any]
@@ -37,13 +38,13 @@ class Ask:
 @asynccontextmanager
 async def snapshot(store: PostgresStore) -> AsyncIterator[Ask]:
     """One read-only snapshot for several statements, each bounded in time."""
-    async with store.connection() as conn:
+    async with store.reading() as conn:
         await conn.set_isolation_level(IsolationLevel.REPEATABLE_READ)
         await conn.set_read_only(True)
         try:
             async with conn.transaction():
                 milliseconds = f"{models.READ_SECONDS_MAX * 1000:.0f}"
-                await conn.execute("SELECT set_config('statement_timeout', %s, true)", [milliseconds])
+                await set_locally(conn, {"statement_timeout": milliseconds, **store.local_settings})
                 yield Ask(conn)
         finally:
             if not conn.closed:

@@ -28,6 +28,7 @@ NOUNS: Final = {
     "bench": "redrive.operate.cli.bench",
     "completion": "redrive.operate.cli.completion",
     "config": "redrive.operate.cli.config",
+    "console": "redrive.operate.cli.console",
     "db": "redrive.operate.cli.db",
     "dead": "redrive.operate.cli.dead",
     "demo": "redrive.operate.cli.demo",
@@ -43,6 +44,7 @@ NOUNS: Final = {
     "replay": "redrive.operate.cli.replay",
     "relay": "redrive.operate.cli.relay",
     "status": "redrive.operate.cli.status",
+    "tokens": "redrive.operate.cli.tokens",
     "unrecorded": "redrive.operate.cli.unrecorded",
     "up": "redrive.operate.cli.up",
 }

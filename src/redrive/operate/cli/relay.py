@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -94,8 +94,17 @@ def load(context: click.Context, app_spec: str | None) -> tuple[App, str]:
     return app, declared.SPEC
 
 
-def deliver(settings: Settings, dsn: str, app: App, app_spec: str, *, only: Sequence[str], name: str) -> None:
-    """Run the relay until it is stopped."""
+def deliver(
+    settings: Settings,
+    dsn: str,
+    app: App,
+    app_spec: str,
+    *,
+    only: Sequence[str],
+    name: str,
+    beside: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+) -> None:
+    """Run the relay until it is stopped. beside: what runs on the same loop for as long."""
     logs.configure(settings.log_format, settings.log_level)
     process = RelayProcess(
         app=app,
@@ -113,20 +122,22 @@ def deliver(settings: Settings, dsn: str, app: App, app_spec: str, *, only: Sequ
     # Not asyncio.run: at its end that waits for handlers that ignore their cancellation.
     loop = asyncio.new_event_loop()
     try:
-        loop.run_until_complete(_run(process, settings))
+        loop.run_until_complete(_run(process, settings, beside))
     finally:
         STUCK.extend(thread.name for thread in threading.enumerate() if thread.name.startswith(THREADS))
         if not asyncio.all_tasks(loop):
             loop.close()
 
 
-async def _run(process: RelayProcess, settings: Settings) -> None:
+async def _run(
+    process: RelayProcess, settings: Settings, beside: Callable[[], AbstractAsyncContextManager[None]]
+) -> None:
     events = Events()
     _trace(events)
     logs.subscribe(events)
     for advice in settings.advice():
         logging.getLogger("redrive").warning(advice)
-    async with _observed(events, process.dsn, settings):
+    async with _observed(events, process.dsn, settings), beside():
         await run_relay(process, events=events)
 
 

@@ -6,7 +6,7 @@ DECLARE
     v_role text;
 BEGIN
     FOREACH v_role IN ARRAY ARRAY['redrive_producer', 'redrive_relay', 'redrive_operator', 'redrive_viewer',
-                                  'redrive_auditor'] LOOP
+                                  'redrive_auditor', 'redrive_console'] LOOP
         IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = v_role) THEN
             BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOBYPASSRLS', v_role);
@@ -21,7 +21,8 @@ $roles$;
 REVOKE ALL ON SCHEMA redrive FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA redrive FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA redrive FROM PUBLIC;
-GRANT USAGE ON SCHEMA redrive TO redrive_producer, redrive_relay, redrive_operator, redrive_viewer, redrive_auditor;
+GRANT USAGE ON SCHEMA redrive TO redrive_producer, redrive_relay, redrive_operator, redrive_viewer, redrive_auditor,
+    redrive_console;
 
 GRANT EXECUTE ON FUNCTION
     redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1
@@ -61,6 +62,32 @@ GRANT SELECT ON redrive.operator_action TO redrive_operator, redrive_auditor;
 GRANT SELECT ON redrive.idempotency TO redrive_auditor;
 GRANT SELECT (tenant, key_hash, message_id) ON redrive.idempotency TO redrive_viewer, redrive_operator;
 
+-- The console acts for people whom it has let in: it reads and does what they may, one tenant at a time, payloads included.
+-- Its login is a member of redrive_console and of redrive_viewer; the owner is made one where that is possible.
+GRANT EXECUTE ON FUNCTION
+    redrive.create_token_1, redrive.revoke_token_1, redrive.find_token_1, redrive.log_in_1, redrive.find_session_1,
+    redrive.log_out_1, redrive.has_token_1, redrive.list_tokens_1, redrive.note_access_1, redrive.begin_request_1,
+    redrive.end_request_1
+    TO redrive_console;
+GRANT SELECT (body, headers) ON redrive.message TO redrive_console;
+GRANT SELECT ON redrive.body TO redrive_console;
+DO $console$
+DECLARE
+    v_given record;
+BEGIN
+    FOR v_given IN SELECT * FROM (VALUES ('redrive_operator', 'redrive_console'), ('redrive_console', current_user),
+                                         ('redrive_viewer', current_user)) AS v (role, member) LOOP
+        BEGIN
+            IF NOT pg_has_role(v_given.member, v_given.role, 'MEMBER') THEN
+                EXECUTE format('GRANT %I TO %I', v_given.role, v_given.member);
+            END IF;
+        EXCEPTION WHEN insufficient_privilege OR unique_violation OR internal_error THEN
+            NULL;  -- the roles are somebody else's, or another database of this server does the same at this moment
+        END;
+    END LOOP;
+END
+$console$;
+
 -- From PostgreSQL 17 on vacuuming is a permission of its own: relays do it where autovacuum looks too seldom.
 DO $vacuum$
 BEGIN
@@ -83,5 +110,17 @@ BEGIN
         EXECUTE format('CREATE POLICY tenant ON redrive.%I FOR SELECT TO redrive_viewer, redrive_operator, redrive_auditor '
                        'USING (current_setting(''redrive.tenant'', true) IN (tenant, ''*''))', v_table);
     END LOOP;
+    -- A replay is of the tenant that its filter names, and of nobody's alone where it names none.
+    FOREACH v_table IN ARRAY ARRAY['replay', 'replay_item'] LOOP
+        EXECUTE format('ALTER TABLE redrive.%I ENABLE ROW LEVEL SECURITY', v_table);
+        EXECUTE format('ALTER TABLE redrive.%I FORCE ROW LEVEL SECURITY', v_table);
+        EXECUTE format('DROP POLICY IF EXISTS engine ON redrive.%I', v_table);
+        EXECUTE format('CREATE POLICY engine ON redrive.%I TO %I USING (true) WITH CHECK (true)', v_table, current_user);
+        EXECUTE format('DROP POLICY IF EXISTS tenant ON redrive.%I', v_table);
+    END LOOP;
+    CREATE POLICY tenant ON redrive.replay FOR SELECT TO redrive_viewer, redrive_operator, redrive_auditor
+        USING (current_setting('redrive.tenant', true) IN (filter->>'tenant', '*'));
+    CREATE POLICY tenant ON redrive.replay_item FOR SELECT TO redrive_viewer, redrive_operator, redrive_auditor
+        USING (EXISTS (SELECT 1 FROM redrive.replay r WHERE r.id = replay_id));
 END
 $row_security$;

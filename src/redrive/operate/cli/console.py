@@ -1,0 +1,104 @@
+"""`redrive console`: the web console and the API, until they are stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from typing import Any, Final
+
+import click
+
+from redrive.errors import SettingsError
+from redrive.operate import logs
+from redrive.operate.cli import output
+from redrive.operate.cli.acts import user_name
+from redrive.operate.cli.context import database_of, example, load_settings
+from redrive.operate.operations import explained
+from redrive.operate.settings import Settings
+from redrive.store import migrate
+
+LIBRARIES: Final = ("fastapi", "uvicorn", "jinja2", "sse_starlette", "python_multipart")
+
+
+@click.command(
+    "console",
+    epilog=example("redrive console", "redrive console --port 9000", "redrive console --host 0.0.0.0 --port 8321"),
+)
+@click.option("--host", help="The address to listen on. Default: this machine only (console_listen).")
+@click.option("--port", type=click.IntRange(0, 65_535), help="The port to listen on; 0 chooses one.")
+@click.option("--root-path", "console_root_path", metavar="PREFIX", help="The prefix below which it lies: /redrive.")
+@click.option("--dsn", metavar="DSN", help="The database. Default: REDRIVE_DSN, redrive.toml.")
+@click.pass_context
+def command(context: click.Context, /, host: str | None, port: int | None, **flags: Any) -> None:
+    """Serve the web console, and the API below /api/v1.
+
+    On this machine it prints a link that is good for one login. Beyond it nobody gets in but by a token (`redrive
+    tokens`) or through a proxy that was named (console_proxy_peers); where there is neither it does not start.
+    """
+    require_libraries()
+    settings = load_settings(context, **flags)
+    settings = _listening_on(settings, host, port)
+    dsn = database_of(settings)
+    logs.configure(settings.log_format, settings.log_level)
+    with explained(dsn):
+        migrate.require_current(dsn)
+        asyncio.run(_serve(settings, dsn))
+
+
+def are_libraries_there() -> bool:
+    return all(find_spec(name) for name in LIBRARIES)
+
+
+def require_libraries() -> None:
+    if not are_libraries_there():
+        raise SettingsError(
+            "The console needs libraries that are not installed.", next="pip install 'redrive[console]'"
+        )
+
+
+def _listening_on(settings: Settings, host: str | None, port: int | None) -> Settings:
+    from redrive.operate.web.serving import address_of
+
+    set_host, set_port = address_of(settings.console_listen)
+    wanted = host or set_host
+    place = f"[{wanted}]" if ":" in wanted else wanted
+    return settings.model_copy(update={"console_listen": f"{place}:{set_port if port is None else port}"})
+
+
+async def _serve(settings: Settings, dsn: str) -> None:
+    from redrive.operate.web import serving
+
+    app = await serving.prepared(dsn, settings)
+    with serving.listening(settings) as sock:
+        await announce(settings, dsn, sock)
+        await serving.serve(app, sock)
+
+
+@asynccontextmanager
+async def beside(settings: Settings, dsn: str) -> AsyncIterator[None]:
+    """Served on the loop of somebody else while the body runs; where its libraries are missing, not."""
+    if not are_libraries_there():
+        output.note("The console is not installed. Next: pip install 'redrive[console]'")
+        yield
+        return
+    from redrive.operate.web import serving
+
+    app = await serving.prepared(dsn, settings)
+    with serving.listening(settings, any_port=settings.origins()["console_listen"] == "default") as sock:
+        await announce(settings, dsn, sock)
+        async with serving.beside(app, sock):
+            yield
+
+
+async def announce(settings: Settings, dsn: str, sock: Any) -> None:
+    """Where it is, and on this machine the way in."""
+    from redrive.operate.web import serving
+
+    host, port = sock.getsockname()[:2]
+    link = await serving.login_link(dsn, settings, sock, name=user_name())
+    if link is None:
+        output.note(f"The console listens on {host}:{port}.")
+    else:
+        output.note(f"The console; this link is good for one login: {link}")

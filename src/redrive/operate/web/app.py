@@ -1,0 +1,142 @@
+"""The console as an ASGI application: the API, the pages and the systems' routers, behind the guard.
+
+It can be mounted in another application (`Mount("/redrive", create_app(…))`) or served on its own (`serving`). A route
+that does not say what it needs (`require`) keeps the application from being made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from redrive.errors import OperatorError, RedriveError
+from redrive.operate.web.asking import Requirement
+from redrive.operate.web.doors import Doors
+from redrive.operate.web.guard import OPEN_PATHS, Guard, refused_response
+from redrive.operate.web.login import login_router, plain_login_page
+from redrive.operate.web.people import People
+from redrive.operate.web.problems import Refusal, refusal_of
+from redrive.ports import TransientFailure
+from redrive.store.postgres import PostgresStore
+from redrive.system import System, discover
+
+CONNECTIONS: Final = 8
+API: Final = "redrive.operate.api"
+PAGES: Final = "redrive.operate.console"
+API_PREFIX: Final = "/api/v1"
+_PHRASES: Final[Mapping[int, tuple[str, str]]] = {
+    404: ("NOT_FOUND", "There is nothing at this address."),
+    405: ("METHOD", "This address does not know this method."),
+    400: ("BAD_REQUEST", "The request cannot be read."),
+}
+
+
+def create_app(dsn: str, doors: Doors | None = None, *, systems: Mapping[str, System] | None = None) -> Guard:
+    """The application on the database of the DSN. systems: whose routers are mounted; None: the installed ones."""
+    store = PostgresStore(dsn, connections=CONNECTIONS, name="redrive console")
+    pages = import_module(PAGES) if find_spec(PAGES) else None
+    app = _application(dsn, store, error_page=getattr(pages, "error_page", None))
+    app.include_router(login_router(getattr(pages, "login_page", plain_login_page)))
+    if find_spec(API):
+        app.include_router(import_module(API).router, prefix=API_PREFIX)
+    for name, system in (discover() if systems is None else systems).items():
+        if system.router is not None:
+            app.include_router(system.router, prefix=f"{API_PREFIX}/{name}")
+    if pages is not None and hasattr(pages, "router"):
+        app.include_router(pages.router)
+    if pages is not None and hasattr(pages, "assets"):
+        app.mount("/assets", _Assets(directory=str(pages.assets)))
+    refuse_open_routes(app)
+    people = People(store, doors or Doors())
+    return Guard(app, people, dsn, error_page=getattr(pages, "error_page", None))
+
+
+def refuse_open_routes(app: FastAPI) -> None:
+    """A route that anybody known could use, because nobody thought of it, is a mistake found now."""
+    for route in app.routes:
+        if isinstance(route, Mount) and not isinstance(route.app, _Assets):
+            raise OperatorError(f"Below {route.path} is an application of its own.", next="a router, with require(…)")
+    for path, _, needed in routes_of(app):
+        if not needed and path not in OPEN_PATHS:
+            raise OperatorError(f"The route {path} does not say what it needs.", next="dependencies=[require(…)]")
+
+
+def routes_of(app: FastAPI) -> Iterator[tuple[str, frozenset[str], list[Requirement]]]:
+    """Every route: its path, its methods, and what it asks of who uses it."""
+    for route in iter_route_contexts(app.routes):
+        if isinstance(route.original_route, Mount):
+            continue
+        dependant = getattr(route, "dependant", None)
+        calls = [one.call for one in dependant.dependencies] if dependant else []
+        needed = [call for call in calls if isinstance(call, Requirement)]
+        yield route.path or "", frozenset(route.methods or ()), needed
+
+
+def _application(dsn: str, store: PostgresStore, *, error_page: Any) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with store:
+            yield
+
+    app = FastAPI(
+        title="Redrive",
+        version="1",
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+    )
+
+    async def refused(request: Request, refusal: Refusal) -> Response:
+        if refusal.denied:
+            await request.scope["redrive.people"].denied(request, refusal, request.scope["redrive.visitor"].principal)
+        return refused_response(request, refusal, error_page)
+
+    async def known(request: Request, error: Any) -> Response:
+        return await refused(request, refusal_of(error, dsn))
+
+    async def unreadable(request: Request, error: Any) -> Response:
+        return await refused(request, _invalid(error))
+
+    async def http(request: Request, error: Any) -> Response:
+        code, detail = _PHRASES.get(error.status_code, ("REFUSED", "The request is refused."))
+        return await refused(request, Refusal(error.status_code, code, detail, headers=error.headers))
+
+    app.add_exception_handler(Refusal, refused)  # type: ignore[arg-type]  # starlette types handlers by Exception
+    app.add_exception_handler(RedriveError, known)
+    app.add_exception_handler(TransientFailure, known)
+    app.add_exception_handler(Exception, known)  # the guard logs it too
+    app.add_exception_handler(RequestValidationError, unreadable)
+    app.add_exception_handler(HTTPException, http)
+    return app
+
+
+def _invalid(error: RequestValidationError) -> Refusal:
+    """Which field, and why; never its value, which may be a secret."""
+    errors = [
+        {"field": ".".join(str(part) for part in one["loc"]), "detail": str(one["msg"])} for one in error.errors()[:20]
+    ]
+    return Refusal(422, "INVALID_VALUE", "The request has values that cannot be accepted.", errors=errors)
+
+
+class _Assets(StaticFiles):
+    """Files of the wheel. Their names change with their content, so that a browser may keep them."""
+
+    def file_response(self, full_path: Any, stat_result: Any, scope: Scope, status_code: int = 200) -> Response:
+        response = super().file_response(full_path, stat_result, scope, status_code)
+        response.headers["cache-control"] = "public, max-age=31536000, immutable"
+        return response

@@ -1,0 +1,90 @@
+"""Coming and going: `/login`, `/logout`, and `/livez` for whoever looks whether the console lives.
+
+A link or a token becomes a session by POST only: what merely looks at an address (a mail scanner, a preview) uses
+nothing up.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Form
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+from redrive.operate.web.asking import people, require, url
+from redrive.operate.web.forgery import csrf_field
+from redrive.operate.web.guard import cookie
+from redrive.operate.web.people import Visitor, session_cookie
+from redrive.operate.web.principal import Permission
+from redrive.operate.web.problems import Refusal
+
+_PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Redrive: log in</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"></head><body><main><h1>Log in</h1>{error}
+<form method="post" action="{action}">{csrf}<input type="hidden" name="next" value="{next}">
+<p><label>Token <input type="password" name="token" value="{link}" autocomplete="off" required></label></p>
+<p><button>Log in</button></p></form></main></body></html>"""
+
+
+def plain_login_page(request: Request, *, link: str | None, next: str, error: str | None) -> Response:
+    """Where the console has none of its own."""
+    said = Markup('<p role="alert">{}</p>').format(error) if error else Markup("")
+    page = Markup(_PAGE).format(  # noqa: S704 - a constant; what is put in is escaped
+        error=said, action=url(request, "/login"), csrf=csrf_field(request), next=next, link=link or ""
+    )
+    return HTMLResponse(page)
+
+
+def login_router(login_page: Any = plain_login_page) -> APIRouter:
+    """login_page: `(request, *, link, next, error) -> Response`."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/livez")
+    async def livez() -> Response:
+        return PlainTextResponse("ok\n")
+
+    @router.get("/robots.txt")
+    async def robots() -> Response:
+        return PlainTextResponse("User-agent: *\nDisallow: /\n")
+
+    @router.get("/login")
+    async def show(request: Request, link: str | None = None, next: str = "/") -> Response:
+        page: Response = login_page(request, link=link, next=own_path(next), error=None)
+        return page
+
+    @router.post("/login")
+    async def log_in(request: Request, token: Annotated[str, Form()], next: Annotated[str, Form()] = "/") -> Response:
+        session = await people(request).log_in(request, token.strip())
+        if session is None:
+            refusal = Refusal(401, "BAD_TOKEN", "A login failed.", denied=True)
+            await people(request).denied(request, refusal, None)
+            error = "This token or link is not good: unknown, used, revoked or expired."
+            page: Response = login_page(request, link=None, next=own_path(next), error=error)
+            page.status_code = 401
+            return page
+        answer = RedirectResponse(url(request, own_path(next)), status_code=303)
+        _set_session(request, answer, session, people(request).doors.session_seconds)
+        return answer
+
+    @router.post("/logout", dependencies=[require(Permission.READ)])
+    async def log_out(request: Request) -> Response:
+        visitor: Visitor = request.scope["redrive.visitor"]
+        if visitor.session is not None:
+            await people(request).log_out(visitor.session)
+        answer = RedirectResponse(url(request, "/login"), status_code=303)
+        _set_session(request, answer, "", 0)
+        return answer
+
+    return router
+
+
+def own_path(wanted: str) -> str:
+    """Where to go after the login: a path of ours, whatever the address said."""
+    plain = wanted.isascii() and wanted.isprintable() and "\\" not in wanted
+    return wanted if plain and wanted.startswith("/") and not wanted.startswith("//") and len(wanted) < 2000 else "/"
+
+
+def _set_session(request: Request, answer: Response, session: str, seconds: float) -> None:
+    doors = people(request).doors
+    answer.headers.append("set-cookie", cookie(session_cookie(doors), session, secure=doors.secure, seconds=seconds))

@@ -1,0 +1,97 @@
+"""What is wrong with a request, in the words of RFC 9457: one object with a stable code, never a stack.
+
+`Refusal` is what this layer raises itself; the errors of `redrive.errors` get their status here. What nobody foresaw
+says its type to the log and nothing to the asker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from redrive.errors import (
+    ActRefused,
+    KeyReused,
+    NotAllowed,
+    NotFound,
+    OperatorError,
+    RedriveError,
+    SchemaError,
+    Unreachable,
+    UsageError,
+)
+from redrive.operate.operations import explained
+from redrive.ports import TransientFailure
+
+CONTENT_TYPE: Final = "application/problem+json"
+_STATUSES: Final[tuple[tuple[type[BaseException], int], ...]] = (
+    (KeyReused, 409),
+    (UsageError, 422),
+    (NotFound, 404),
+    (NotAllowed, 403),
+    (ActRefused, 409),
+    (Unreachable, 503),
+    (SchemaError, 503),
+    (TransientFailure, 503),
+)
+
+
+class Refusal(Exception):
+    """The request is not carried out. denied: somebody tried what they may not, which is kept in the audit."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        denied: bool = False,
+        headers: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.code, self.detail = status, code, detail
+        self.denied = denied
+        self.headers = dict(headers or {})
+        self.more = more
+
+    def problem(self) -> dict[str, Any]:
+        return problem(self.status, self.code, self.detail, **self.more)
+
+
+def problem(status: int, code: str, detail: str, **more: Any) -> dict[str, Any]:
+    return {
+        "type": f"urn:redrive:error:{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "code": code,
+        **more,
+    }
+
+
+def refusal_of(error: BaseException, dsn: str) -> Refusal:
+    """An error of the layers below, as an answer."""
+    known = _in_our_words(error, dsn)
+    status = next((number for kind, number in _STATUSES if isinstance(known, kind)), 500)
+    if status == 503:
+        return Refusal(503, _code(known), "The database does not answer as it should.", headers={"Retry-After": "5"})
+    if status == 500 or not isinstance(known, RedriveError):
+        return Refusal(500, "FAILED", "Something went wrong that should not; the log of the console says where.")
+    if isinstance(known, OperatorError):
+        return Refusal(status, known.code, known.message, denied=status == 403, next=known.next)
+    return Refusal(status, known.code, str(known))
+
+
+def _code(error: BaseException) -> str:
+    return error.code if isinstance(error, RedriveError) else Unreachable.code
+
+
+def _in_our_words(error: BaseException, dsn: str) -> BaseException:
+    """What the driver raises, as `explained` says it."""
+    try:
+        with explained(dsn):
+            raise error
+    except BaseException as said:
+        return said

@@ -1,0 +1,139 @@
+"""Serves the console with uvicorn: on its own, or beside a relay on the same loop (`redrive up`).
+
+On this machine it prints a link that is good for one login, because whoever reads this terminal may act here anyway.
+Beyond it there is none. No header of a proxy changes whom we believe to be speaking; nothing that is asked is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Final
+
+import uvicorn
+
+from redrive.errors import SettingsError
+from redrive.operate.settings import Settings
+from redrive.operate.web.app import create_app
+from redrive.operate.web.doors import Doors, is_loopback, require_a_door
+from redrive.operate.web.guard import Guard
+from redrive.operate.web.principal import Role
+from redrive.operate.web.secrets import LINK_PREFIX, hash_of, new_secret
+from redrive.operate.web.tokens import desk_of
+from redrive.store import access
+from redrive.store.access import Bearer
+from redrive.store.limited import ALL_TENANTS
+from redrive.store.postgres import PostgresStore
+
+LINK_SECONDS: Final = 15 * 60.0
+STOP_SECONDS: Final = 5
+
+
+class Server(uvicorn.Server):
+    """Leaves signals to its process, which may have other things to do, and ends with 0."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listening(settings: Settings, *, any_port: bool = False) -> socket.socket:
+    """A bound socket. any_port: take another port where the one that is set is taken."""
+    host, port = address_of(settings.console_listen)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        try:
+            sock.bind((host, port))
+        except OSError:
+            if not any_port:
+                raise
+            sock.bind((host, 0))
+    except OSError as error:
+        sock.close()
+        raise SettingsError(
+            f"The console cannot listen on {host}:{port}: {error.strerror or type(error).__name__}.",
+            next="give console_listen (--port) another port",
+        ) from error
+    sock.set_inheritable(True)
+    return sock
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """`8321` is this machine only; `0.0.0.0:8321` and `[::]:8321` are everybody's."""
+    host, _, port = text.strip().rpartition(":")
+    if not port.isdigit() or not 0 <= int(port) <= 65_535:
+        raise SettingsError(
+            f"console_listen is {text!r}; it must be a port from 0 to 65535, or HOST:PORT.",
+            next='console_listen = "127.0.0.1:8321"',
+        )
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+async def prepared(dsn: str, settings: Settings) -> Guard:
+    """The application; SettingsError where it would be open, or closed for everybody."""
+    doors = Doors.of(settings)
+    host, _ = address_of(settings.console_listen)
+    async with PostgresStore(dsn, connections=1, name="redrive console") as store:
+        require_a_door(doors, host, has_token=await access.has_token(desk_of(store)))
+    return create_app(dsn, doors)
+
+
+async def login_link(dsn: str, settings: Settings, sock: socket.socket, *, name: str) -> str | None:
+    """An address that lets its reader in once, as administrator; None beyond this machine."""
+    host, port = sock.getsockname()[:2]
+    if not is_loopback(host):
+        return None
+    secret = new_secret(LINK_PREFIX)
+    async with PostgresStore(dsn, connections=1, name="redrive console") as store:
+        await access.create_token(
+            desk_of(store),
+            Bearer(name, Role.ADMIN, ALL_TENANTS),
+            hash_of(secret),
+            kind="link",
+            valid_seconds=LINK_SECONDS,
+            actor=name,
+            reason="a console was started on this machine",
+        )
+    place = f"[{host}]" if ":" in host else host
+    return f"http://{place}:{port}{Doors.of(settings).root_path}/login?link={secret}"
+
+
+async def serve(app: Guard, sock: socket.socket) -> None:
+    """Until the process is asked to end; what is under way has a few seconds."""
+    server = server_of(app)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, server.handle_exit, number, None)
+    await server.serve(sockets=[sock])
+
+
+def server_of(app: Guard) -> uvicorn.Server:
+    config = uvicorn.Config(
+        app,
+        access_log=False,
+        log_config=None,
+        proxy_headers=False,
+        server_header=False,
+        ws="none",
+        lifespan="on",
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+    return Server(config)
+
+
+@asynccontextmanager
+async def beside(app: Guard, sock: socket.socket) -> AsyncIterator[None]:
+    """Served while the body runs."""
+    server = server_of(app)
+    task = asyncio.create_task(server.serve(sockets=[sock]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        with suppress(asyncio.CancelledError):
+            await task

@@ -1,0 +1,62 @@
+"""Tokens: made, listed, revoked. The secret is shown once, to whoever made it. Used by command line and API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from redrive.errors import InvalidValue
+from redrive.operate.web.principal import Role
+from redrive.operate.web.secrets import TOKEN_PREFIX, hash_of, new_secret
+from redrive.store import access
+from redrive.store.access import Bearer, TokenView
+from redrive.store.limited import ALL_TENANTS, LimitedStore
+from redrive.store.postgres import PostgresStore
+
+NAME_MAX: Final = 100
+DAYS_MAX: Final = 3660.0
+DAYS_DEFAULT: Final = 90.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewToken:
+    """name: the actor of what is done with it. tenant: '*' = all. days: how long it is good."""
+
+    name: str
+    role: Role
+    tenant: str = ALL_TENANTS
+    days: float = DAYS_DEFAULT
+
+    def __post_init__(self) -> None:
+        for what, value in (("name", self.name), ("tenant", self.tenant)):
+            if not 1 <= len(value) <= NAME_MAX or not value.isprintable() or value != value.strip():
+                raise InvalidValue(f"The {what} of a token has 1 to {NAME_MAX} printable characters; it is {value!r}.")
+        if not 0 < self.days <= DAYS_MAX:
+            raise InvalidValue(f"A token is good for {self.days:g} days; it must be above 0 and at most {DAYS_MAX:g}.")
+
+
+def desk_of(store: PostgresStore) -> LimitedStore:
+    """The store in the role that may look at tokens."""
+    return LimitedStore(store, role="redrive_console", tenant=ALL_TENANTS)
+
+
+async def create(store: PostgresStore, wanted: NewToken, *, actor: str, reason: str) -> tuple[UUID, str]:
+    """Its id, and the secret, which nobody can read again."""
+    secret = new_secret(TOKEN_PREFIX)
+    bearer = Bearer(wanted.name, wanted.role, wanted.tenant)
+    seconds = wanted.days * 86_400
+    id_ = await access.create_token(
+        desk_of(store), bearer, hash_of(secret), kind="token", valid_seconds=seconds, actor=actor, reason=reason
+    )
+    return id_, secret
+
+
+async def revoke(store: PostgresStore, id_: UUID, *, actor: str, reason: str) -> bool:
+    """Whether it was good until now. NotFound."""
+    return await access.revoke_token(desk_of(store), id_, actor=actor, reason=reason)
+
+
+async def listed(store: PostgresStore, *, before: UUID | None = None, limit: int = 50) -> list[TokenView]:
+    """Latest first."""
+    return await access.list_tokens(desk_of(store), before=before, limit=limit)
