@@ -53,7 +53,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, people: People, dsn: str, *, error_page: Any = None) -> None:
         self._app = app
-        self._people = people
+        self.people = people
         self._dsn = dsn
         self._error_page = error_page
 
@@ -62,11 +62,11 @@ class Guard:
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
             scope = self._below_prefix(scope)
-            await self._answer(scope, receive, _Sender(scope, send, self._people))
+            await self._answer(scope, receive, _Sender(scope, send, self.people))
         # Nothing here speaks websockets: the server closes what is not accepted.
 
     async def _answer(self, scope: Scope, receive: Receive, send: _Sender) -> None:
-        scope["redrive.people"], scope["redrive.visitor"], scope[CHECKED] = self._people, Visitor(None), []
+        scope["redrive.people"], scope["redrive.visitor"], scope[CHECKED] = self.people, Visitor(None), []
         request = Request(scope, receive)
         try:
             body = await self._admitted(request)
@@ -80,7 +80,7 @@ class Guard:
 
     def _below_prefix(self, scope: Scope) -> Scope:
         """Whether the proxy before us has cut the prefix off or not, it is as if we were mounted there."""
-        prefix = self._people.doors.root_path
+        prefix = self.people.doors.root_path
         if not prefix or scope.get("root_path"):
             return scope
         path: str = scope["path"]
@@ -90,18 +90,18 @@ class Guard:
     async def _admitted(self, request: Request) -> bytes:
         """The body, of a request that may go on to its route."""
         self._check_address(request)
-        visitor = await self._people.visitor(request)
+        visitor = await self.people.visitor(request)
         request.scope["redrive.visitor"] = visitor
         if visitor.principal is None and not is_open(route_path(request.scope)):
             raise Refusal(401, "NOT_LOGGED_IN", "Nobody is logged in.", headers={"WWW-Authenticate": "Bearer"})
         body = await _whole_body(request)
         if request.method not in _SAFE and visitor.ambient:
-            forgery.check(request, body, self._people.doors)
+            forgery.check(request, body, self.people.doors)
         return body
 
     def _check_address(self, request: Request) -> None:
         hosts = request.headers.getlist("host")
-        if len(hosts) != 1 or not self._people.doors.knows_host(hosts[0]):
+        if len(hosts) != 1 or not self.people.doors.knows_host(hosts[0]):
             raise Refusal(421, "UNKNOWN_HOST", "This is not a name of the console; console_origin says which is.")
         query: bytes = request.scope.get("query_string", b"")
         if len(request.scope.get("raw_path") or b"") + len(query) > URL_BYTES_MAX:
@@ -111,7 +111,7 @@ class Guard:
 
     async def _refuse(self, request: Request, refusal: Refusal, send: _Sender) -> None:
         if refusal.denied:
-            await self._people.denied(request, refusal, request.scope["redrive.visitor"].principal)
+            await self.people.denied(request, refusal, request.scope["redrive.visitor"].principal)
         await refused_response(request, refusal, self._error_page)(request.scope, request.receive, send)
 
 

@@ -104,9 +104,7 @@ class People:
         who = principal.name if principal else "unknown"
         if not self.denials.count(f"{who}@{peer_of(request)}"):
             return
-        route = request.scope.get("route")
-        path = getattr(route, "path", None) or request.scope["path"]
-        method = request.scope.get("method", "GET")
+        method, path = request.scope.get("method", "GET"), request.scope["path"]
         detail = {"peer": peer_of(request), "code": refusal.code}
         if principal:
             detail |= {"role": principal.role, "tenant": principal.tenant}

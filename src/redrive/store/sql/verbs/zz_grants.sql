@@ -78,7 +78,7 @@ BEGIN
     FOR v_given IN SELECT * FROM (VALUES ('redrive_operator', 'redrive_console'), ('redrive_console', current_user),
                                          ('redrive_viewer', current_user)) AS v (role, member) LOOP
         BEGIN
-            IF NOT pg_has_role(v_given.member, v_given.role, 'MEMBER') THEN
+            IF NOT pg_has_role(v_given.member, v_given.role, 'member') THEN
                 EXECUTE format('GRANT %I TO %I', v_given.role, v_given.member);
             END IF;
         EXCEPTION WHEN insufficient_privilege OR unique_violation OR internal_error THEN
