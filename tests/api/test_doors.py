@@ -20,7 +20,7 @@ from tests.api.conftest import ORIGIN, SECURE, House, asking, bearer
 
 ME = "/api/v1/me"
 PEER = "192.0.2.7"
-PROXY = {"proxy_peers": frozenset({PEER}), "proxy_users": {"anna": Principal("anna", Role.OPERATOR, "*")}}
+PROXY: dict[str, Any] = {"proxy_peers": frozenset({PEER}), "proxy_users": {"anna": Principal("anna", Role.OPERATOR, "*")}}
 pytestmark = [pytest.mark.req("G-21")]
 
 
@@ -41,7 +41,7 @@ async def link_of(house: House, *, valid_seconds: float = 60.0) -> str:
 
 async def csrf_of(client: Any) -> str:
     page = await client.get("/login")
-    return re.findall(r'name="csrf" value="([^"]+)"', page.text)[0]
+    return str(re.findall(r'name="csrf" value="([^"]+)"', page.text)[0])
 
 
 async def log_in(client: Any, secret: str, **fields: str) -> Any:
