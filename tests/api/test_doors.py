@@ -20,7 +20,10 @@ from tests.api.conftest import ORIGIN, SECURE, House, asking, bearer
 
 ME = "/api/v1/me"
 PEER = "192.0.2.7"
-PROXY: dict[str, Any] = {"proxy_peers": frozenset({PEER}), "proxy_users": {"anna": Principal("anna", Role.OPERATOR, "*")}}
+PROXY: dict[str, Any] = {
+    "proxy_peers": frozenset({PEER}),
+    "proxy_users": {"anna": Principal("anna", Role.OPERATOR, "*")},
+}
 pytestmark = [pytest.mark.req("G-21")]
 
 
