@@ -120,18 +120,31 @@ RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_tem
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_row parked;
+    v_now         timestamptz := coalesce(p_now, clock_timestamp());
+    v_destination text;
 BEGIN
-    SELECT * INTO v_row FROM parked k WHERE k.id = p_id FOR UPDATE;
+    SELECT k.destination INTO v_destination FROM parked k WHERE k.id = p_id FOR UPDATE;
     IF NOT FOUND THEN
         RETURN redrive.refusal(p_id);
     END IF;
-    IF redrive.needs_second(v_row.destination, 'discard', p_id::text, p_actor, p_reason, v_now) THEN
+    IF redrive.needs_second(v_destination, 'discard', p_id::text, p_actor, p_reason, v_now) THEN
         RETURN 'second_person';
     END IF;
-    v_row := redrive.unpark(p_id, ARRAY['dead', 'held', 'unrecorded']);
-    PERFORM redrive.close_parked(v_row, 'discard', 'discarded', NULL, p_actor, p_reason, v_now);
+    RETURN redrive.give_up(p_id, p_actor, p_reason, v_now);
+END
+$body$;
+
+-- give_up: discard without asking for a second person: for a system that has its own proof that nothing is lost by it.
+CREATE OR REPLACE FUNCTION redrive.give_up(p_id uuid, p_actor text, p_reason text, p_now timestamptz)
+RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_row parked := redrive.unpark(p_id, ARRAY['dead', 'held', 'unrecorded']);
+BEGIN
+    IF v_row.id IS NULL THEN
+        RETURN redrive.refusal(p_id);
+    END IF;
+    PERFORM redrive.close_parked(v_row, 'discard', 'discarded', NULL, p_actor, p_reason, p_now);
     RETURN 'done';
 END
 $body$;

@@ -7,7 +7,7 @@
 --   already_submitted            under another key, and that one was paid, may have been, or may still be: outbox_id is that one
 -- A second key is accepted when every earlier message of the instruction is dead or closed with proof that it had no effect; a
 -- dead one is discarded with the same commit, so that nobody can requeue it afterwards.
--- Locks: the participant, the instruction, parked rows in id order, then as discard_1 and enqueue_1 do. The participant comes
+-- Locks: the participant, the instruction, parked rows in id order, then as give_up and enqueue_1 do. The participant comes
 -- first: submits of one participant go one by one, and numbers come in the order of their commits.
 -- Relies on: the primary keys, intent_instruction_key.
 CREATE OR REPLACE FUNCTION redrive_payments.submit_1(
@@ -111,7 +111,9 @@ BEGIN
     END LOOP;
     v_dead := ARRAY(SELECT k.id FROM redrive.parked k WHERE k.id = ANY (v_earlier) ORDER BY k.id);
     FOREACH v_id IN ARRAY v_dead LOOP
-        PERFORM redrive.discard_1(v_id, 'payments', 'submitted again under the key ' || p_idempotency_key, p_now);
+        IF redrive.give_up(v_id, 'payments', 'submitted again under the key ' || p_idempotency_key, p_now) <> 'done' THEN
+            RETURN v_id;
+        END IF;
     END LOOP;
     RETURN NULL;
 END
