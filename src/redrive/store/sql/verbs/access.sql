@@ -6,6 +6,7 @@ CREATE OR REPLACE FUNCTION redrive.create_token_1(
     p_kind text, p_name text, p_role text, p_tenant text, p_secret_hash bytea, p_valid_seconds float8, p_actor text,
     p_reason text, p_now timestamptz DEFAULT NULL
 ) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
@@ -26,6 +27,7 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.revoke_token_1(
     p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
 ) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now   timestamptz := coalesce(p_now, clock_timestamp());
@@ -51,6 +53,7 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.find_token_1(p_secret_hash bytea, p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (name text, role text, tenant text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 DECLARE
@@ -78,6 +81,7 @@ CREATE OR REPLACE FUNCTION redrive.log_in_1(
     p_secret_hash bytea, p_session_hash bytea, p_valid_seconds float8, p_peer text, p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (name text, role text, tenant text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 DECLARE
@@ -111,6 +115,7 @@ CREATE OR REPLACE FUNCTION redrive.find_session_1(
     p_session_hash bytea, p_idle_seconds float8, p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (name text, role text, tenant text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 DECLARE
@@ -136,6 +141,7 @@ $body$;
 -- log_out: the session is over. Answers whether there was one.
 CREATE OR REPLACE FUNCTION redrive.log_out_1(p_session_hash bytea) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 BEGIN
     DELETE FROM access_session s WHERE s.secret_hash = p_session_hash;
@@ -146,6 +152,7 @@ $body$;
 -- has_token: whether anybody could come in by a token now.
 CREATE OR REPLACE FUNCTION redrive.has_token_1(p_now timestamptz DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 BEGIN
     RETURN EXISTS (SELECT 1 FROM access_token t WHERE t.kind = 'token' AND t.revoked_at IS NULL
@@ -158,6 +165,7 @@ CREATE OR REPLACE FUNCTION redrive.list_tokens_1(p_before uuid, p_limit integer)
 RETURNS TABLE (id uuid, name text, role text, tenant text, created_at timestamptz, created_by text, expires_at timestamptz,
                used_at timestamptz, revoked_at timestamptz)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 BEGIN
@@ -174,6 +182,7 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.note_access_1(
     p_actor text, p_act text, p_subject text, p_reason text, p_detail json, p_now timestamptz DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 BEGIN
     IF p_act NOT IN ('access_denied', 'read_payload') THEN
@@ -193,6 +202,7 @@ CREATE OR REPLACE FUNCTION redrive.begin_request_1(
     p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (result text, status integer, answer bytea)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 DECLARE
@@ -226,6 +236,7 @@ $body$;
 -- Locks: the row of the key.
 CREATE OR REPLACE FUNCTION redrive.end_request_1(p_actor text, p_key_hash bytea, p_status integer, p_answer bytea)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 BEGIN
     IF p_status IS NULL THEN
