@@ -6,21 +6,19 @@ that does not say what it needs (`require`) keeps the application from being mad
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount
-from starlette.staticfiles import StaticFiles
-from starlette.types import Scope
 
 from redrive.errors import OperatorError, RedriveError
 from redrive.operate.web.asking import Requirement
@@ -37,6 +35,8 @@ CONNECTIONS: Final = 8
 API: Final = "redrive.operate.api"
 PAGES: Final = "redrive.operate.console"
 API_PREFIX: Final = "/api/v1"
+ASSETS: Final = "/assets/{name}"
+FOREVER: Final = "public, max-age=31536000, immutable"
 _PHRASES: Final[Mapping[int, tuple[str, str]]] = {
     404: ("NOT_FOUND", "There is nothing at this address."),
     405: ("METHOD", "This address does not know this method."),
@@ -57,8 +57,8 @@ def create_app(dsn: str, doors: Doors | None = None, *, systems: Mapping[str, Sy
             app.include_router(system.router, prefix=f"{API_PREFIX}/{name}")
     if pages is not None and hasattr(pages, "router"):
         app.include_router(pages.router)
-    if pages is not None and hasattr(pages, "assets"):
-        app.mount("/assets", _Assets(directory=str(pages.assets)))
+    if pages is not None and hasattr(pages, "asset"):
+        app.include_router(_assets(pages.asset))
     refuse_open_routes(app)
     people = People(store, doors or Doors())
     return Guard(app, people, dsn, error_page=getattr(pages, "error_page", None))
@@ -67,10 +67,10 @@ def create_app(dsn: str, doors: Doors | None = None, *, systems: Mapping[str, Sy
 def refuse_open_routes(app: FastAPI) -> None:
     """A route that anybody known could use, because nobody thought of it, is a mistake found now."""
     for route in app.routes:
-        if isinstance(route, Mount) and not isinstance(route.app, _Assets):
+        if isinstance(route, Mount):
             raise OperatorError(f"Below {route.path} is an application of its own.", next="a router, with require(…)")
     for path, _, needed in routes_of(app):
-        if not needed and path not in OPEN_PATHS:
+        if not needed and path not in OPEN_PATHS and path != ASSETS:
             raise OperatorError(f"The route {path} does not say what it needs.", next="dependencies=[require(…)]")
 
 
@@ -133,10 +133,15 @@ def _invalid(error: RequestValidationError) -> Refusal:
     return Refusal(422, "INVALID_VALUE", "The request has values that cannot be accepted.", errors=errors)
 
 
-class _Assets(StaticFiles):
+def _assets(find: Callable[[str], Any]) -> APIRouter:
     """Files of the wheel. Their names change with their content, so that a browser may keep them."""
+    router = APIRouter(include_in_schema=False)
 
-    def file_response(self, full_path: Any, stat_result: Any, scope: Scope, status_code: int = 200) -> Response:
-        response = super().file_response(full_path, stat_result, scope, status_code)
-        response.headers["cache-control"] = "public, max-age=31536000, immutable"
-        return response
+    @router.get(ASSETS)
+    async def asset(name: str) -> Response:
+        found = find(name)
+        if found is None:
+            raise HTTPException(404)
+        return Response(found.body, media_type=found.content_type, headers={"Cache-Control": FOREVER})
+
+    return router

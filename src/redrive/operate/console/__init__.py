@@ -1,0 +1,40 @@
+"""The web console: what an operator sees, and the way from five hundred failures to none.
+
+Pages are made by the server from `redrive.operate.operations` and `redrive.operate.desk`, as the command line is: no
+SQL here, no user code, and nothing that only a browser could do. A page is its URL. Who is asking, and whether he may,
+is decided by `redrive.operate.web`, which serves it all.
+
+`routes.py` names every page, `pages/` has them, `display.py` is the one place through which data of messages reaches a
+page, `works.py` keeps what takes longer than a request, `live.py` tells open pages that something changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from redrive.operate.console import files
+from redrive.operate.console.files import Asset
+from redrive.operate.console.rendering import bare_page
+from redrive.operate.console.routes import router as _router
+
+router = _router()
+
+
+def asset(name: str) -> Asset | None:
+    """A file that pages load, by the name under which they link it."""
+    return files.by_linked_name().get(name)
+
+
+def login_page(request: Request, *, link: str | None, next: str, error: str | None) -> Response:
+    """Where somebody says who he is: by a one-time link, or a token."""
+    return bare_page(request, "login.html", title="Sign in", link=link, next=next, error=error)
+
+
+def error_page(request: Request, status: int, problem: Mapping[str, Any]) -> Response:
+    """What was refused before it reached a page."""
+    values = {"detail": problem.get("detail", ""), "advice": problem.get("next", "")}
+    return bare_page(request, "refused.html", title=str(problem.get("title", "Refused")), status=status, **values)

@@ -1,0 +1,76 @@
+"""Tells open pages that something has changed, so that they fetch themselves again. Events without data.
+
+One look a second for the whole process, however many pages are open, and none while there is none. A page that hears
+nothing for a while knows that it is stale, and says so: there is a beat every few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+from starlette.responses import Response, StreamingResponse
+
+from redrive.errors import RedriveError
+from redrive.operate.console.calls import Call
+from redrive.ports import TransientFailure
+from redrive.store.postgres import PostgresStore
+from redrive.store.watch_reads import pulse
+
+LOOK_SECONDS: Final = 1.0
+BEAT_SECONDS: Final = 5.0
+LISTENERS_MAX: Final = 200
+
+
+class Pulse:
+    """What one look saw, shared by all who listen. lost: the database does not answer."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self.lost = False
+        self.listeners = 0
+        self._looker: asyncio.Task[None] | None = None
+
+    async def listen(self, call: Call) -> AsyncIterator[bytes]:
+        self.listeners += 1
+        if self._looker is None or self._looker.done():
+            self._looker = asyncio.create_task(self._look(call.store))
+        try:
+            yield b"retry: 2000\n\n"
+            async for event in self._events(call):
+                yield event
+        finally:
+            self.listeners -= 1
+
+    async def _events(self, call: Call) -> AsyncIterator[bytes]:
+        seen, quiet = self._state(call), BEAT_SECONDS
+        while not await call.request.is_disconnected():
+            now = self._state(call)
+            if now != seen:
+                seen, quiet = now, 0.0
+                yield b"event: lost\ndata: 1\n\n" if self.lost else b"event: pulse\ndata: 1\n\n"
+            elif quiet >= BEAT_SECONDS:
+                quiet = 0.0
+                yield b"event: lost\ndata: 1\n\n" if self.lost else b"event: beat\ndata: 1\n\n"
+            await asyncio.sleep(LOOK_SECONDS)
+            quiet += LOOK_SECONDS
+
+    def _state(self, call: Call) -> tuple[int, bool, int]:
+        return self.changes, self.lost, call.works.changes(call.principal.name)
+
+    async def _look(self, store: PostgresStore) -> None:
+        while self.listeners:
+            try:
+                self.changes, self.lost = await pulse(store), False
+            except (RedriveError, TransientFailure, OSError):
+                self.lost = True
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+async def listen(call: Call, shared: Pulse) -> Response:
+    """The stream of one page."""
+    if shared.listeners >= LISTENERS_MAX:
+        return Response(status_code=503, headers={"Retry-After": "30"})
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(shared.listen(call), media_type="text/event-stream", headers=headers)

@@ -1,0 +1,89 @@
+"""What operators did, newest first, and whether the record is as it was written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from redrive.errors import InvalidValue
+from redrive.operate.console import display
+from redrive.operate.console.calls import Call
+from redrive.operate.console.rendering import page
+from redrive.operate.desk import audit
+from redrive.operate.moments import moment
+from redrive.operate.web import Permission
+from redrive.store.read_models import LIMIT_MAX, AuditEntry
+
+PAGE: Final = 500  # acts; those of one form are one row
+COLUMNS: Final = ("id", "at", "actor", "act", "subject", "reason", "before", "after")
+
+
+async def list_(call: Call) -> Response:
+    """All, or those about one subject."""
+    call.require(Permission.AUDIT)
+    found = await audit.list_audit(
+        call.store, subject=call.given("subject"), before=_number(call.given("before")), limit=PAGE
+    )
+    verified = await audit.verify(call.store) if call.given("verify") else None
+    return page(
+        call,
+        "audit.html",
+        title="Audit",
+        found=found,
+        runs=runs(found.rows),
+        subject=call.given("subject"),
+        verified=verified,
+        brief=brief,
+    )
+
+
+def runs(entries: Sequence[AuditEntry]) -> list[tuple[AuditEntry, int]]:
+    """Acts in a row by one person, of one kind and for one reason: the latest of them, and how many they are."""
+    same = groupby(entries, key=lambda one: (one.actor, one.act, one.reason))
+    return [(found[0], len(found)) for found in (list(run) for _, run in same)]
+
+
+async def export(call: Call) -> Response:
+    """The latest thousand as CSV."""
+    call.require(Permission.AUDIT)
+    file = io.StringIO()
+    writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
+    writer.writerow(COLUMNS)
+    for one in (await audit.list_audit(call.store, subject=call.given("subject"), limit=LIMIT_MAX)).rows:
+        values = (
+            one.id,
+            moment(one.at),
+            one.actor,
+            one.act,
+            one.subject,
+            one.reason,
+            brief(one.before),
+            brief(one.after),
+        )
+        writer.writerow(display.cell(value) for value in values)
+    return Response(
+        file.getvalue(), media_type="text/csv", headers={"Content-Disposition": 'attachment; filename="audit.csv"'}
+    )
+
+
+def brief(value: Any) -> str:
+    """Before or after, in a line; what is null is left out."""
+    if not isinstance(value, dict):
+        return "" if value is None else json.dumps(value, ensure_ascii=False)
+    return ", ".join(
+        f"{name} {one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)}"
+        for name, one in value.items()
+        if one is not None
+    )
+
+
+def _number(text: str | None) -> int | None:
+    if text and not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise InvalidValue(f"{text!r} is no position; use the link that a page ends with.")
+    return int(text) if text else None

@@ -1,0 +1,327 @@
+"""Failure groups, and the way of one from five hundred failures to none: cause, remedy, check, replay, verification.
+
+Which step a group is at is read from its messages, never kept: whoever opens the page sees the step that comes next,
+and the number on a button is the number of messages that are there. What arrives later is not of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from redrive.errors import InvalidValue, NotAllowed
+from redrive.message import MessageId, ParkReason
+from redrive.operate import operations
+from redrive.operate.console.calls import Call
+from redrive.operate.console.rendering import page
+from redrive.operate.console.works import Work
+from redrive.operate.desk import commonalities, groups, replays, workflow
+from redrive.operate.desk.causes import Cause
+from redrive.operate.desk.groups import Marking
+from redrive.operate.desk.workflow import Who
+from redrive.operate.operations import Outcome
+from redrive.operate.web import Permission
+from redrive.store.postgres import PostgresStore
+from redrive.store.read_models import (
+    LIMIT_MAX,
+    GroupFilter,
+    GroupPosition,
+    GroupStatus,
+    GroupView,
+    ParkedFilter,
+    ReplayView,
+)
+from redrive.store.watch_reads import GroupStep, group_replays, group_steps
+
+PAGE: Final = 25
+SAMPLES: Final = 5
+VALIDATED_AT_ONCE: Final = 500
+VIEWS: Final[dict[str, Sequence[GroupStatus] | None]] = {
+    "open": groups.NEEDS_SOMEBODY,
+    "snoozed": (GroupStatus.SNOOZED,),
+    "ignored": (GroupStatus.IGNORED,),
+    "resolved": (GroupStatus.RESOLVED,),
+    "all": None,
+}
+CAUSES: Final = (
+    (Cause.DATA, "The data", "The payload is wrong, or what it refers to."),
+    (Cause.TRANSIENT, "The destination was down", "It was unreachable, overloaded or too slow."),
+    (Cause.AUTH_CONFIG, "Access or address", "A credential, a permission, a certificate, a URL."),
+    (Cause.CODE_DEFECT, "A defect in the code", "The handler or the destination has a bug."),
+)
+WORDS: Final = ("Cause", "Remedy", "Check", "Replay", "Verify")
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """Where the repair of a group stands. at: the step that comes next, 1 to 5; 6 = there is nothing left to do."""
+
+    at: int
+    steps: dict[str, GroupStep]
+    replay: ReplayView | None
+
+    def count(self, *workflows: str) -> int:
+        return sum(self.steps[name].messages for name in workflows if name in self.steps)
+
+    @property
+    def left(self) -> int:
+        return self.count("open", "triaged", "remediated", "validated")
+
+    @property
+    def cause(self) -> str | None:
+        return next((step.cause for step in self.steps.values() if step.cause), None)
+
+    @property
+    def in_doubt(self) -> int:
+        return sum(step.in_doubt for step in self.steps.values())
+
+
+async def list_(call: Call) -> Response:
+    """Groups that need somebody, latest failure first."""
+    view = call.given("view") or "open"
+    if view not in VIEWS:
+        raise InvalidValue(f"view is {view!r}; it must be one of {', '.join(VIEWS)}.")
+    wanted = GroupFilter(
+        statuses=VIEWS[view], destination=call.given("destination"), before=_position(call.given("before")), limit=PAGE
+    )
+    found = await groups.list_groups(call.store, wanted)
+    following = found.next and f"{found.next.last_seen_at.isoformat()}/{found.next.fingerprint.hex()}"
+    return page(call, "groups.html", title="Failure groups", found=found, view=view, views=VIEWS, following=following)
+
+
+def _position(text: str | None) -> GroupPosition | None:
+    moment, _, fingerprint = (text or "").partition("/")
+    try:
+        return GroupPosition(datetime.fromisoformat(moment), bytes.fromhex(fingerprint)) if text else None
+    except ValueError:
+        raise InvalidValue(f"{text!r} is no position; use the link that a page ends with.") from None
+
+
+async def show(call: Call) -> Response:
+    """One group: what happened, what its messages have in common, and the step that comes next."""
+    group, advice = await groups.show_group(call.store, call.path("group"))
+    repair = await repair_of(call.store, group)
+    wanted = ParkedFilter(reason=ParkReason.DEAD, failure_group=group.fingerprint, limit=SAMPLES)
+    samples = await operations.list_parked(call.store, wanted)
+    plan = await replays.plan(call.store, new_replay(call, group)) if repair.at == 4 and repair.left else None
+    return page(
+        call,
+        "group.html",
+        title=group.error_class,
+        group=group,
+        advice=advice,
+        repair=repair,
+        words=WORDS,
+        causes=CAUSES,
+        evidence=workflow.EVIDENCE,
+        samples=samples,
+        now=samples.at,
+        plan=plan,
+        skipped=replays.SKIPPED,
+        compared=await _compared(call, group) if repair.at <= 2 else None,
+        canary=min(5, max(1, repair.count("validated") // 10)),
+    )
+
+
+async def _compared(call: Call, group: GroupView) -> commonalities.Compared | None:
+    """None for who may not read payloads."""
+    if not call.principal.may(Permission.PAYLOAD):
+        return None
+    try:
+        return await commonalities.compare(call.store, group)
+    except NotAllowed:
+        return None
+
+
+async def repair_of(store: PostgresStore, group: GroupView) -> Repair:
+    """From the messages of a group and its latest replay."""
+    steps = await group_steps(store, group.fingerprint)
+    ids = await group_replays(store, group.id, limit=1)
+    replay = await replays.find(store, str(ids[0])) if ids else None
+    counts = Repair(0, steps, replay)
+    return replace(counts, at=_next_step(counts, replay))
+
+
+def _next_step(repair: Repair, replay: ReplayView | None) -> int:
+    if replay and replay.finished_at is None:
+        return 4
+    for at, name in enumerate(("open", "triaged", "remediated", "validated"), 1):
+        if repair.count(name):
+            return at
+    return 5 if replay and replay.delivered > replay.verified else 6
+
+
+async def triage(call: Call) -> Response:
+    """Say what the cause was, of all that nobody has looked into."""
+    cause = _cause(call.field("cause"))
+    who, owner = _who(call), call.field("owner", limit=100)
+
+    async def doing(work: Work, ids: Sequence[MessageId]) -> None:
+        for some in _slices(ids, LIMIT_MAX):
+            work.add(await workflow.triage(call.store, some, cause, who, owner=owner))
+
+    return await _on_those_at(call, "Cause set for", ("open",), doing)
+
+
+async def remediate(call: Call) -> Response:
+    """Say what was done about it, of all that were triaged."""
+    who, evidence, ticket = _who(call), call.field("evidence"), call.field("ticket")
+    if evidence is None and ticket is None:
+        raise InvalidValue("Say what was done: what was seen or changed, or the ticket.")
+
+    async def doing(work: Work, ids: Sequence[MessageId]) -> None:
+        for some in _slices(ids, LIMIT_MAX):
+            work.add(await workflow.remediate(call.store, some, who, evidence=evidence, ticket=ticket))
+
+    return await _on_those_at(call, "Remedy noted for", ("triaged",), doing)
+
+
+async def validate(call: Call) -> Response:
+    """Let relays look whether they could be sent now."""
+    who = _who(call)
+
+    async def doing(work: Work, ids: Sequence[MessageId]) -> None:
+        for some in _slices(ids, VALIDATED_AT_ONCE):
+            work.add(await workflow.validate(call.store, some, who))
+
+    return await _on_those_at(call, "A relay checked", ("remediated",), doing)
+
+
+async def back(call: Call) -> Response:
+    """Take them back to the remedy: what was done was not enough. They are triaged anew, with the cause they had."""
+    who, cause = _who(call), _cause(call.field("cause"))
+
+    async def doing(work: Work, ids: Sequence[MessageId]) -> None:
+        for some in _slices(ids, LIMIT_MAX):
+            work.add(await workflow.triage(call.store, some, cause, who))
+
+    return await _on_those_at(call, "Taken back:", ("remediated", "validated"), doing)
+
+
+async def ignore(call: Call) -> Response:
+    """Nobody has to look into them; they stay parked."""
+    who = _who(call)
+
+    async def doing(work: Work, ids: Sequence[MessageId]) -> None:
+        for some in _slices(ids, LIMIT_MAX):
+            work.add(await workflow.ignore(call.store, some, who))
+
+    return await _on_those_at(call, "Ignored:", ("open", "triaged", "remediated", "validated"), doing)
+
+
+async def replay(call: Call) -> Response:
+    """Send what was validated again."""
+    call.require(Permission.ACT)
+    group = await groups.find_group(call.store, call.path("group"))
+    wanted = replace(
+        new_replay(call, group),
+        name=call.field("name", limit=replays.NAME_MAX) or group.error_class,
+        reason=call.reason(),
+        request_key=call.field("key", limit=replays.KEY_MAX),
+        rate_per_second=_number(call, "rate", 50.0),
+        canary=int(_number(call, "canary", 0)),
+        failure_ratio_max=_number(call, "stop_at", 10.0) / 100,
+        out_of_order=call.field("out_of_order") == "yes",
+    )
+
+    async def doing(work: Work) -> None:
+        made = await replays.create(call.store, wanted)
+        work.goes_to = call.url(f"/replays/{made.id}")
+
+    return await call.carry_out("Replay", doing, back=call.url(f"/groups/{group.id}"))
+
+
+def new_replay(call: Call, group: GroupView) -> replays.NewReplay:
+    """The replay of a whole group, as it would be made without a word."""
+    return replays.NewReplay(
+        name=group.error_class, filter={"group": group.id}, actor=call.principal.name, reason="dry run"
+    )
+
+
+async def mark(call: Call) -> Response:
+    """What a person says of the group: resolve, reopen, snooze, ignore, assign, note."""
+    call.require(Permission.ACT)
+    act: Any = call.path("mark")
+    hours = _number(call, "hours", 24.0) if act == "snooze" else None
+    marking = Marking(
+        mark=act,
+        actor=call.principal.name,
+        reason=call.reason(),
+        value=call.field("value"),
+        snooze=timedelta(hours=hours) if hours else None,
+    )
+    back_to = call.url(f"/groups/{call.path('group')}")
+
+    async def doing(work: Work) -> None:
+        group = await groups.mark(call.store, call.path("group"), marking)
+        work.said = f"The group is {group.status}." if act not in ("assign", "note") else "Noted."
+
+    return await call.carry_out(act.capitalize(), doing, back=back_to)
+
+
+async def _on_those_at(call: Call, title: str, steps: Sequence[str], doing: Any) -> Response:
+    """A step with the messages of the group that were at these steps when the page was made."""
+    call.require(Permission.ACT)
+    group = await groups.find_group(call.store, call.path("group"))
+    ids = await at_steps(call.store, group, steps, until=as_of(call))
+    if not ids:
+        raise InvalidValue("No message of the group is at this step any more; load the page again.")
+
+    async def run(work: Work) -> None:
+        await doing(work, ids)
+
+    return await call.carry_out(title, run, back=call.url(f"/groups/{group.id}"), total=len(ids))
+
+
+def as_of(call: Call) -> datetime | None:
+    """When the page was made whose number somebody saw."""
+    text = call.field("as_of")
+    try:
+        return datetime.fromisoformat(text) if text else None
+    except ValueError:
+        raise InvalidValue("The form is not whole; load the page again.") from None
+
+
+async def at_steps(
+    store: PostgresStore, group: GroupView, steps: Sequence[str], *, until: datetime | None
+) -> list[MessageId]:
+    """The dead letters of a group that are at one of these steps and were there by then."""
+    wanted = ParkedFilter(reason=ParkReason.DEAD, failure_group=group.fingerprint, limit=LIMIT_MAX)
+    found: list[MessageId] = []
+    while True:
+        some = await operations.list_parked(store, wanted)
+        found += [one.id for one in some.rows if one.workflow in steps and (until is None or one.parked_at <= until)]
+        if some.next is None or len(found) >= workflow.SELECTED_MAX:
+            return found
+        wanted = replace(wanted, before=some.next)
+
+
+def _slices(ids: Sequence[MessageId], size: int) -> list[Sequence[MessageId]]:
+    return [ids[start : start + size] for start in range(0, len(ids), size)]
+
+
+def _who(call: Call) -> Who:
+    return Who(actor=call.principal.name, reason=call.reason())
+
+
+def _cause(text: str | None) -> Cause:
+    try:
+        return Cause(text or "")
+    except ValueError:
+        raise InvalidValue("Say what the cause was.") from None
+
+
+def _number(call: Call, name: str, otherwise: float) -> float:
+    text = call.field(name, limit=20)
+    try:
+        return otherwise if text is None else float(text)
+    except ValueError:
+        raise InvalidValue(f"{name} is {text!r}; it must be a number.") from None
+
+
+def done(results: Sequence[operations.ActResult]) -> int:
+    return sum(result.outcome is Outcome.DONE for result in results)

@@ -1,0 +1,65 @@
+"""Ordering keys that do not go on, what holds them up, and how one goes on without its head."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from redrive.errors import InvalidValue
+from redrive.operate import operations
+from redrive.operate.console.calls import Call
+from redrive.operate.console.rendering import page
+from redrive.operate.console.works import Work
+from redrive.operate.web import Permission
+from redrive.store.read_models import WAITING_MAX, KeyFilter, KeyGroup, KeyPosition
+
+PAGE: Final = 50
+
+
+async def list_(call: Call) -> Response:
+    """Those that wait for a person first."""
+    wanted = KeyFilter(
+        tenant=call.given("tenant"),
+        destination=call.given("destination"),
+        blocked=call.given("view") != "all",
+        after=_position(call.given("after")),
+        limit=PAGE,
+    )
+    found = await operations.list_keys(call.store, wanted)
+    following = found.next and f"{found.next.group}/{found.next.lane}"
+    return page(
+        call, "keys.html", title="Blocked keys", found=found, following=following, wanted=wanted, most=WAITING_MAX
+    )
+
+
+async def ask(call: Call) -> Response:
+    """What would be skipped."""
+    tenant, order_by = call.given("tenant") or "default", call.given("key", limit=1000) or ""
+    head = await operations.find_head(call.store, tenant, order_by)
+    return page(call, "skip.html", title="Skip the head of a key", head=head)
+
+
+async def skip(call: Call) -> Response:
+    """Close the head for good, so that its key goes on."""
+    call.require(Permission.ACT)
+    tenant, order_by = call.field("tenant") or "default", call.field("order_by", limit=1000) or ""
+    sequence, reason = call.field("sequence") or "", call.reason()
+    if not (sequence.isascii() and sequence.isdigit()):
+        raise InvalidValue("The form is not whole; load the page again.")
+
+    async def doing(work: Work) -> None:
+        head = await operations.find_head(call.store, tenant, order_by, sequence=int(sequence))
+        await operations.skip(call.store, head, actor=call.principal.name, reason=reason)
+        work.said = f"Number {head.sequence} is skipped; {head.waiting:,} behind it go on."
+
+    return await call.carry_out("Skip", doing, back=call.url("/keys"))
+
+
+def _position(text: str | None) -> KeyPosition | None:
+    group, _, lane = (text or "").partition("/")
+    if not text:
+        return None
+    if group not in set(KeyGroup) or not (lane.isascii() and lane.isdigit() and len(lane) < 19):
+        raise InvalidValue(f"{text!r} is no position; use the link that a page ends with.")
+    return KeyPosition(KeyGroup(group), int(lane))

@@ -1,0 +1,120 @@
+"""The first page: is it flowing, what is broken, since when, and who looks into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from starlette.responses import Response
+
+from redrive.operate import operations
+from redrive.operate.console.calls import Call
+from redrive.operate.console.charts import traffic_chart
+from redrive.operate.console.rendering import page
+from redrive.operate.desk import groups
+from redrive.operate.findings import Finding, findings
+from redrive.store.read_models import GroupFilter
+from redrive.store.status_models import Backlog, Status
+from redrive.store.watch_reads import traffic
+
+GROUPS_SHOWN: Final = 6
+STOPPED: Final = frozenset({"unhandled", "paused", "down", "no_tenant", "duty_overdue"})  # work that nobody does
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """look: good, warn or bad. why: the most urgent finding, in words."""
+
+    look: str
+    word: str
+    why: str
+
+
+async def show(call: Call) -> Response:
+    """Overview."""
+    status = await operations.status(call.store)
+    if not call.principal.all_tenants:
+        status = of_one_tenant(status)
+    found = findings(status)
+    wanted = GroupFilter(statuses=groups.NEEDS_SOMEBODY, limit=GROUPS_SHOWN)
+    failing = (await groups.list_groups(call.store, wanted)).rows if call.principal.all_tenants else ()
+    causes = sorted((group for group in failing if group.waiting), key=lambda group: -group.waiting)
+    return page(
+        call,
+        "overview.html",
+        title="Overview",
+        status_=status,
+        health=health(status, found, causes=len(causes), alone=not call.principal.all_tenants),
+        findings=[(one, place_of(one)) for one in found if one.code != "dead" or not causes],
+        groups=causes,
+        chart=traffic_chart(await traffic(call.store)),
+        sums=sums(status),
+        flow=flow,
+    )
+
+
+def of_one_tenant(status: Status) -> Status:
+    """What has no tenant is left out: who sees one tenant sees nothing of the machinery that all share."""
+    own = [one for one in status.backlog if one.pending or one.leased or any(one.parked.values())]
+    return replace(status, backlog=own, relays=(), duties=(), waiting_replays=(), oldest_holder=None)
+
+
+def health(status: Status, found: list[Finding], *, causes: int, alone: bool = False) -> Health:
+    """In one word, and why. alone: of one tenant, who does not see relays."""
+    stopped = [finding for finding in found if finding.code in STOPPED]
+    if stopped:
+        return Health("bad", "Not flowing", _sentence(stopped[0], len(stopped) - 1))
+    if found and found[0].code == "dead" and causes:
+        dead = sum(one.parked["dead"] for one in status.backlog)
+        of = f"{dead:,} dead letters of {causes} {'cause' if causes == 1 else 'causes'}"
+        return Health("warn", "Flowing, and somebody is needed", f"{of} wait for a person.")
+    if found:
+        return Health("warn", "Flowing, and somebody is needed", _sentence(found[0], len(found) - 1))
+    if not alone and not any(relay.live for relay in status.relays):
+        return Health("warn", "No relay is running", "Nothing waits. Start one: redrive relay MODULE:APP")
+    return Health("good", "Everything flows", "Nothing needs a person.")
+
+
+def _sentence(finding: Finding, others: int) -> str:
+    more = f"; and {others} more" if others else ""
+    return f"{finding.subject}: {finding.detail}{more}"
+
+
+def sums(status: Status) -> dict[str, int | float | None]:
+    """Over all destinations."""
+    ages = [one.oldest_due_seconds for one in status.backlog if one.oldest_due_seconds is not None]
+    parked = {reason: sum(one.parked[reason] for one in status.backlog) for reason in ("dead", "held", "unrecorded")}
+    return {
+        "oldest_due_seconds": max(ages, default=None),
+        "pending": sum(one.pending for one in status.backlog),
+        "retrying": sum(one.retrying for one in status.backlog),
+        "leased": sum(one.leased for one in status.backlog),
+        "blocked_keys": sum(status.blocked_keys.values()),
+        "relays": sum(relay.live for relay in status.relays),
+        **parked,
+    }
+
+
+def flow(one: Backlog) -> str:
+    """The state of a destination in one word."""
+    if one.paused:
+        return "paused"
+    if not one.handled:
+        return "not handled" if one.pending or one.leased else "no relay"
+    return {"closed": "flows", "open": "down"}.get(one.breaker, one.breaker)
+
+
+def place_of(finding: Finding) -> str | None:
+    """The page where something can be done about it."""
+    match finding.code:
+        case "unhandled" | "paused" | "down":
+            return f"/destinations/{finding.subject}"
+        case "duty_overdue" | "relay_stale" | "relay_deaf" | "old_snapshot":
+            return "/relays"
+        case "keys_halted":
+            return "/keys"
+        case "replay_stopped" | "replay_waiting":
+            return "/replays"
+        case "dead" | "held" | "unrecorded":
+            return f"/parked/{finding.code}"
+    return None

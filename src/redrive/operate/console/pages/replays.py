@@ -1,0 +1,141 @@
+"""Replays: how far each is, what became of its messages, and the word of a person that they have arrived."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final, get_args
+from uuid import UUID
+
+from starlette.responses import Response
+
+from redrive.errors import InvalidValue
+from redrive.message import MessageId
+from redrive.operate.console.calls import Call
+from redrive.operate.console.charts import shares
+from redrive.operate.console.rendering import page
+from redrive.operate.console.works import Work
+from redrive.operate.desk import replays, workflow
+from redrive.operate.desk.replays import Steering
+from redrive.operate.desk.workflow import Who
+from redrive.operate.web import Permission
+from redrive.store.postgres import PostgresStore
+from redrive.store.read_models import LIMIT_MAX, ReplayView
+
+PAGE: Final = 20
+ITEMS: Final = 25
+OUTCOMES: Final = ("waiting", "requeued", "delivered", "dead", "held", "unrecorded", "skipped")
+STEERING: Final[dict[Steering, str]] = {
+    "approve": "Let it begin",
+    "pause": "Send nothing more for now",
+    "resume": "Go on",
+    "cancel": "Send nothing more of it",
+}
+
+
+async def list_(call: Call) -> Response:
+    """Latest first."""
+    before = _uuid(call.given("before"))
+    found = await replays.list_replays(call.store, before=before, limit=PAGE)
+    return page(call, "replays.html", title="Replays", found=found, parts=parts)
+
+
+async def show(call: Call) -> Response:
+    """One replay, with its messages."""
+    replay = await replays.find(call.store, call.path("replay"))
+    outcome = call.given("outcome")
+    if outcome not in (None, *OUTCOMES):
+        raise InvalidValue(f"outcome is {outcome!r}; it must be one of {', '.join(OUTCOMES)}.")
+    items = await replays.list_items(
+        call.store, replay.id, outcome=outcome, after=int(_whole(call.given("after"))), limit=ITEMS
+    )
+    return page(
+        call,
+        "replay.html",
+        title=replay.name,
+        replay=replay,
+        items=items,
+        now=items.at,
+        outcome=outcome,
+        outcomes=OUTCOMES,
+        parts=parts(replay),
+        left_seconds=left_seconds(replay),
+        fitting=[act for act in get_args(Steering) if replay.status in replays.FITS[act]],
+        steering=STEERING,
+        skipped=replays.SKIPPED,
+        canary_done=min(replay.canary, replay.delivered + replay.failed),
+    )
+
+
+def parts(replay: ReplayView) -> list[tuple[str, float, float]]:
+    """The bar of its progress."""
+    counts = [
+        ("good", replay.delivered),
+        ("bad", replay.failed),
+        ("work", replay.under_way),
+        ("skip", replay.skipped),
+        ("wait", replay.waiting),
+    ]
+    return shares(counts)
+
+
+def left_seconds(replay: ReplayView) -> float | None:
+    """By its rate, which is the least that it takes."""
+    return replay.waiting / replay.rate_per_second if replay.status == "running" and replay.waiting else None
+
+
+async def steer(call: Call) -> Response:
+    """Approve, pause, resume or cancel."""
+    act: Any = call.path("act")
+    call.require(Permission.APPROVE if act == "approve" else Permission.ACT)
+    reason = call.reason()
+
+    async def doing(work: Work) -> None:
+        replay = await replays.steer(call.store, call.path("replay"), act, actor=call.principal.name, reason=reason)
+        work.said = f"The replay is {replay.status}."
+
+    return await call.carry_out(act.capitalize(), doing, back=call.url(f"/replays/{call.path('replay')}"))
+
+
+async def verify(call: Call) -> Response:
+    """Somebody has seen that they arrived."""
+    call.require(Permission.ACT)
+    replay = await replays.find(call.store, call.path("replay"))
+    who = Who(actor=call.principal.name, reason=call.reason())
+    ids = await delivered(call.store, replay.id, until=None)
+
+    async def doing(work: Work) -> None:
+        for start in range(0, len(ids), LIMIT_MAX):
+            work.add(await workflow.verify(call.store, ids[start : start + LIMIT_MAX], who))
+
+    if not ids:
+        raise InvalidValue("Nothing of this replay is left to verify.")
+    return await call.carry_out("Verified:", doing, back=call.url(f"/replays/{replay.id}"), total=len(ids))
+
+
+async def delivered(store: PostgresStore, replay: UUID, *, until: datetime | None) -> list[MessageId]:
+    """Its messages that have arrived and that nobody has verified."""
+    found: list[MessageId] = []
+    after = 0
+    while True:
+        some = await replays.list_items(store, replay, outcome="delivered", after=after, limit=LIMIT_MAX)
+        found += [
+            item.message_id
+            for item in some.rows
+            if item.verified_at is None and (until is None or (item.finished_at and item.finished_at <= until))
+        ]
+        if some.next is None:
+            return found
+        after = some.next
+
+
+def _uuid(text: str | None) -> UUID | None:
+    try:
+        return UUID(text) if text else None
+    except ValueError:
+        raise InvalidValue(f"{text!r} is no position; use the link that a page ends with.") from None
+
+
+def _whole(text: str | None) -> str:
+    if text and not (text.isascii() and text.isdigit() and len(text) < 18):
+        raise InvalidValue(f"{text!r} is no position; use the link that a page ends with.")
+    return text or "0"

@@ -1,0 +1,128 @@
+"""Templates to pages. Everything is escaped, an undefined name is an error, and nothing is marked as safe.
+
+Values of messages come to a template only through `display`. Times are shown relative to the database's clock, with
+the moment itself beside it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Final
+
+import jinja2
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from redrive.operate import moments
+from redrive.operate.console.calls import PERMISSIONS, Call
+from redrive.operate.console.files import assets
+from redrive.operate.plain import one_line, several_lines
+from redrive.operate.web import csrf_field, csrf_token, url
+
+# One colour for each state, by a class of the style sheet; the word is always there too.
+LOOKS: Final = {
+    "delivered": "good", "done": "good", "verified": "good", "resolved": "good", "validated": "good", "live": "good",
+    "flows": "good", "ok": "good", "closed": "good", "ready": "good", "on time": "good", "intact": "good",
+    "pending": "wait", "waiting": "wait", "would": "wait", "not_due": "wait", "new": "wait",
+    "leased": "work", "running": "work", "requeued": "work", "in_flight": "work", "triaged": "work",
+    "remediated": "work",
+    "retrying": "warn", "paused": "warn", "half_open": "warn", "ramping": "warn", "warn": "warn", "suspect": "warn",
+    "snoozed": "warn", "stale": "warn", "breaker_open": "warn", "stopped": "warn", "no relay": "warn",
+    "dead": "bad", "open": "bad", "regressed": "bad", "failed": "bad", "fail": "bad", "refused": "bad", "down": "bad",
+    "not handled": "bad", "overdue": "bad", "broken": "bad", "lost": "bad", "not_found": "bad",
+    "held": "held", "unrecorded": "late",
+}  # fmt: skip
+NAVIGATION: Final = (
+    ("", (("/", "Overview", "pulse", "o"),)),
+    (
+        "Repair",
+        (
+            ("/groups", "Failure groups", "layers", "g"),
+            ("/parked/dead", "Parked", "inbox", "d"),
+            ("/replays", "Replays", "replay", "r"),
+            ("/keys", "Blocked keys", "key", "k"),
+        ),
+    ),
+    (
+        "Look up",
+        (
+            ("/messages", "Messages", "list", "m"),
+            ("/destinations", "Destinations", "target", "t"),
+            ("/relays", "Relays", "server", "s"),
+            ("/audit", "Audit", "book", "a"),
+        ),
+    ),
+)
+
+EVERYWHERE: Final = frozenset({"/groups", "/replays", "/destinations", "/relays", "/audit"})  # what has no tenant
+
+
+@cache
+def environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("redrive.operate.console"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "number": lambda value: f"{value:,}",
+        "words": lambda value: str(value).replace("_", " "),
+        "line": one_line,
+        "lines": several_lines,
+        "moment": moments.moment,
+        "span": moments.span,
+        "iso": _iso,
+        "look": lambda state: LOOKS.get(str(state), "idle"),
+        "percent": percent,
+        "messages": lambda count: f"{count:,} {'message' if count == 1 else 'messages'}",
+    }
+    made.globals |= {
+        "asset": lambda name: assets()[name].name,
+        "ago": moments.ago,
+        "until": moments.until,
+        "sections": NAVIGATION,
+        "everywhere": EVERYWHERE,
+        "permissions": {permission.value: (permission, words) for permission, words in PERMISSIONS.items()},
+        "zip": zip,
+    }
+    return made
+
+
+def page(call: Call, template: str, *, title: str, status: int = 200, **values: Any) -> Response:
+    """A whole page; only its `main` part is another one from page to page."""
+    context = {
+        "call": call,
+        "url": call.url,
+        "here": call.here,
+        "me": call.principal,
+        "title": title,
+        "active": call.request.scope["path"].removeprefix(call.prefix) or "/",
+        "csrf_field": csrf_field(call.request),
+        "csrf_token": csrf_token(call.request),
+        "new_key": call.works.new_token,
+        "work": call.works.find(call.query.get("work"), call.principal.name),
+        **values,
+    }
+    return HTMLResponse(environment().get_template(template).render(context), status_code=status)
+
+
+def percent(share: float) -> str:
+    """Never 100 % unless it is all, and never 0 % unless it is none."""
+    if 0.995 <= share < 1:
+        return "99 %"
+    if 0 < share < 0.005:
+        return "under 1 %"
+    return f"{share:.0%}".replace("%", " %")
+
+
+def _iso(value: datetime | None) -> str:
+    return "" if value is None else value.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def bare_page(request: Request, template: str, *, title: str, status: int = 200, **values: Any) -> Response:
+    """A page without the frame: for who is not let in yet, or not there."""
+    context = {"url": lambda path: url(request, path), "title": title, "csrf_field": csrf_field(request), **values}
+    return HTMLResponse(environment().get_template(template).render(context), status_code=status)
