@@ -1,0 +1,146 @@
+"""The rail's own book: every request, acceptance and effect, on disk before anybody is told (RELIABILITY.md, log R).
+
+Append-only, one JSON object a line, in the form of `redrive.prove.journal`; a kill leaves at most half a line, which
+never happened. Opened again it knows all effects, and what was accepted and is not paid yet.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from redrive.prove import journal
+
+PAGE_MAX: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What somebody wants to be paid: the fields of a request that an effect carries on."""
+
+    token: str
+    instruction_id: str
+    participant_id: str
+    sequence_id: int
+    rail_type: str
+    amount: str
+    currency: str
+    destination: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """Money that moved. cursor: its place in the statement, from 1."""
+
+    cursor: int
+    token: str
+    instruction_id: str
+    participant_id: str
+    sequence_id: int
+    amount: str
+    currency: str
+    reference: str
+    effected_at: float
+
+
+class Ledger:
+    """One file. Two effects of one token are two effects: whether that may happen is the rail's profile."""
+
+    def __init__(self, path: Path) -> None:
+        self._effects: list[Effect] = []
+        self._durable = 0  # so many of them are on disk; nobody is told of the others yet
+        self._by_token: dict[str, list[Effect]] = defaultdict(list)
+        self._orders: dict[str, Order] = {}
+        self._requests: Counter[tuple[str, str]] = Counter()
+        self._accepted: dict[str, tuple[Order, float]] = {}
+        for line in journal.read(path):
+            self._remember(line)
+        self._journal = journal.SharedJournal(path)
+
+    def close(self) -> None:
+        self._journal.close()
+
+    def effect_of(self, token: str) -> Effect | None:
+        """The first one, if there is any."""
+        found = self._by_token.get(token)
+        return found[0] if found and found[0].cursor <= self._durable else None
+
+    def order_of(self, token: str) -> Order | None:
+        """What was first accepted or paid under this token."""
+        return self._orders.get(token)
+
+    def accepted(self) -> Sequence[tuple[Order, float]]:
+        """What will be paid, and when: nobody takes it back, and no kill either."""
+        return list(self._accepted.values())
+
+    def is_accepted(self, token: str) -> bool:
+        return token in self._accepted
+
+    def page(self, *, after: int, limit: int) -> Sequence[Effect]:
+        return self._effects[after : min(after + limit, self._durable)]
+
+    async def request(self, call: str, token: str, **noted: Any) -> int:
+        """Write down that somebody asked; the how manieth of its kind for this token."""
+        self._requests[call, token] += 1
+        nth = self._requests[call, token]
+        await self._journal.append(log="request", call=call, token=token, nth=nth, at=time.time(), **noted)
+        return nth
+
+    def asked(self, call: str, token: str) -> int:
+        return self._requests[call, token]
+
+    async def accept(self, order: Order, *, due_at: float) -> None:
+        """It will be paid at `due_at`, a time of day."""
+        self._orders.setdefault(order.token, order)
+        self._accepted[order.token] = (order, due_at)
+        await self._journal.append(log="accepted", **asdict(order), due_at=due_at)
+
+    async def pay(self, order: Order) -> Effect:
+        """The effect: once this returns it has happened."""
+        self._orders.setdefault(order.token, order)
+        cursor = len(self._effects) + 1
+        kept = {name: value for name, value in asdict(order).items() if name in _EFFECT}
+        effect = Effect(cursor=cursor, reference=f"R-{cursor:08}", effected_at=time.time(), **kept)
+        self._add(effect)
+        await self._journal.append(log="effect", order=asdict(order), **asdict(effect))
+        self._durable = max(self._durable, cursor)  # the journal keeps the order of the calls
+        self._accepted.pop(order.token, None)
+        return effect
+
+    async def note(self, **line: Any) -> None:
+        """What was said, for whoever reads the log; nothing follows from it."""
+        await self._journal.append(**line, at=time.time())
+
+    def _add(self, effect: Effect) -> None:
+        self._effects.append(effect)
+        self._by_token[effect.token].append(effect)
+
+    def _remember(self, line: journal.Line) -> None:
+        match line.get("log"):
+            case "request":
+                self._requests[line["call"], line["token"]] += 1
+            case "accepted":
+                order = _of(Order, line)
+                self._orders.setdefault(order.token, order)
+                self._accepted[order.token] = (order, line["due_at"])
+            case "effect":
+                self._orders.setdefault(line["token"], _of(Order, line["order"]))
+                self._accepted.pop(line["token"], None)
+                self._add(_of(Effect, line))
+                self._durable = len(self._effects)
+
+
+def read_effects(path: Path) -> Iterator[Effect]:
+    """The effects of a ledger that nobody need have open, in their order."""
+    return (_of(Effect, line) for line in journal.read(path) if line.get("log") == "effect")
+
+
+def _of(kind: type[Any], line: Mapping[str, Any]) -> Any:
+    return kind(**{one.name: line[one.name] for one in fields(kind)})
+
+
+_EFFECT: Final = frozenset(one.name for one in fields(Effect))
