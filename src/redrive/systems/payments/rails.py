@@ -24,7 +24,7 @@ from redrive.answers import (
     Unknown,
     clean_code,
 )
-from redrive.app import Destination, Duty
+from redrive.app import App, Destination, Duty
 from redrive.errors import InvalidValue
 from redrive.message import Attempt
 from redrive.policy import Backoff, Breaker, Policy, Rules, in_doubt_default
@@ -63,7 +63,8 @@ class Rail:
 
     url: of its API, to which `/payments` is added. token_ttl_seconds: how long it remembers a token, as it says itself;
     None = it does not, or does not say. can_look_up: it can be asked by the token. lookup_after_seconds: from when its
-    "not found" is believed. destination_format: iban, us_account, card_token or wallet_id; None = what its name says.
+    "not found" is believed. has_statement: it lists what it did (`GET {url}/statement`), and the books are compared
+    with it. destination_format: iban, us_account, card_token or wallet_id; None = what its name says.
     codes: its own codes and what they mean (delivered, retryable, terminal, unknown), beside the common ones.
     concurrency: payments at a time in one relay; global_concurrency and rate: over all relays.
     """
@@ -73,6 +74,7 @@ class Rail:
     token_ttl_seconds: float | None = None
     can_look_up: bool = False
     lookup_after_seconds: float = 0.0
+    has_statement: bool = False
     destination_format: str | None = None
     codes: Mapping[str, Meaning] = field(default_factory=dict)
     timeout_seconds: float = TIMEOUT_SECONDS
@@ -141,13 +143,13 @@ class RailTransport(HttpTransport):
             egress=rail.egress,
             connections=rail.concurrency,
         )
-        self._rail = rail
+        self.rail = rail
         self._codes = {**CODES, **{code: (meaning, ANY_STATUS) for code, meaning in rail.codes.items()}}
 
     async def validate(self, attempt: Attempt) -> None:
         """P-02 again, before each dispatch: what is wrong is terminal, and nothing has gone out."""
         try:
-            payment_of(attempt, self._rail.destination_format)
+            payment_of(attempt, self.rail.destination_format)
         except PaymentRefused as refused:
             raise Terminal(refused.reason, f"{refused.field}: {refused.rule}") from None
 
@@ -224,11 +226,34 @@ def _require(is_same: bool, field: str, value: object) -> None:
         raise PaymentRefused("SEQUENCE_TAMPERED", field, value, "it must be what the payment was submitted with.")
 
 
-def with_rails(rails: Iterable[Rail], *, duties: Sequence[Duty] = ()) -> System:
-    """The system with these rails, for `App.include`."""
-    from redrive.systems.payments import system
+def with_rails(
+    rails: Iterable[Rail],
+    *,
+    duties: Sequence[Duty] = (),
+    reconcile_every_seconds: float = 300.0,
+    lag_seconds: float = 60.0,
+) -> System:
+    """The system with these rails, for `App.include`. A duty compares the books of those that have a statement.
 
-    return replace(system, destinations=[rail.destination() for rail in rails], duties=[*system.duties, *duties])
+    lag_seconds: how long a rail may take to write down what it has answered; only then is it missing.
+    """
+    from redrive.systems.payments import system
+    from redrive.systems.payments.reconcile import duty
+
+    all_rails = list(rails)
+    listing = [rail for rail in all_rails if rail.has_statement]
+    comparing = [duty(listing, every_seconds=reconcile_every_seconds, lag_seconds=lag_seconds)] if listing else []
+    return replace(
+        system,
+        destinations=[rail.destination() for rail in all_rails],
+        duties=[*system.duties, *comparing, *duties],
+    )
+
+
+def rails_of(app: App) -> list[Rail]:
+    """Those that an app declares."""
+    transports = [destination.transport for destination in app.destinations.values()]
+    return [transport.rail for transport in transports if isinstance(transport, RailTransport)]
 
 
 def _read(reply: Reply) -> Mapping[str, Any]:

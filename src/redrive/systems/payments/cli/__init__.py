@@ -12,6 +12,8 @@ NOUNS: Final = {
     name: f"{__name__}.{name}"
     for name in (
         "participants",
+        "rail",
+        "reconcile",
         "show",
         "submit",
     )

@@ -6,9 +6,13 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA redrive_payments FROM PUBLIC;
 GRANT USAGE ON SCHEMA redrive_payments TO redrive_producer, redrive_relay, redrive_operator, redrive_viewer, redrive_auditor;
 GRANT EXECUTE ON FUNCTION redrive_payments.submit_1, redrive_payments.add_participant_1, redrive_payments.bump_participant_outbox_seq
     TO redrive_producer;
+GRANT EXECUTE ON FUNCTION redrive_payments.statement_cursor_1, redrive_payments.keep_statement_1, redrive_payments.open_payments_1, redrive_payments.entries_1,
+    redrive_payments.strangers_1, redrive_payments.agree_1, redrive_payments.confirm_late_1, redrive_payments.compared_1
+    TO redrive_relay, redrive_operator;
 GRANT EXECUTE ON FUNCTION redrive_payments.state_of_attempt TO redrive_viewer, redrive_operator, redrive_auditor, redrive_relay;
 GRANT SELECT ON redrive_payments.participant, redrive_payments.instruction, redrive_payments.intent, redrive_payments.intents, redrive_payments.payment_outbox_pending,
-    redrive_payments.payment_outbox_attempts, redrive_payments.participant_outbox_sequences
+    redrive_payments.payment_outbox_attempts, redrive_payments.participant_outbox_sequences, redrive_payments.statement_entry,
+    redrive_payments.reconciliation, redrive_payments.unreconciled, redrive_payments.finding
     TO redrive_viewer, redrive_operator, redrive_auditor;
 
 DO $row_security$
@@ -23,6 +27,16 @@ BEGIN
         EXECUTE format('DROP POLICY IF EXISTS tenant ON redrive_payments.%I', v_table);
         EXECUTE format('CREATE POLICY tenant ON redrive_payments.%I FOR SELECT TO redrive_viewer, redrive_operator, redrive_auditor '
                        'USING (current_setting(''redrive.tenant'', true) IN (tenant, ''*''))', v_table);
+    END LOOP;
+    -- A statement is of a rail, and so of all tenants: for who may see all.
+    FOREACH v_table IN ARRAY ARRAY['statement_entry', 'reconciliation', 'unreconciled', 'finding'] LOOP
+        EXECUTE format('ALTER TABLE redrive_payments.%I ENABLE ROW LEVEL SECURITY', v_table);
+        EXECUTE format('ALTER TABLE redrive_payments.%I FORCE ROW LEVEL SECURITY', v_table);
+        EXECUTE format('DROP POLICY IF EXISTS engine ON redrive_payments.%I', v_table);
+        EXECUTE format('CREATE POLICY engine ON redrive_payments.%I TO %I USING (true) WITH CHECK (true)', v_table, current_user);
+        EXECUTE format('DROP POLICY IF EXISTS everybody ON redrive_payments.%I', v_table);
+        EXECUTE format('CREATE POLICY everybody ON redrive_payments.%I FOR SELECT TO redrive_viewer, redrive_operator, redrive_auditor '
+                       'USING (current_setting(''redrive.tenant'', true) = ''*'')', v_table);
     END LOOP;
 END
 $row_security$;

@@ -1,0 +1,77 @@
+"""`redrive payments reconcile`: compare intents, archive and the rails' statements, now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from redrive.errors import SettingsError
+from redrive.operate import operations
+from redrive.operate.cli import output
+from redrive.operate.cli.context import Call, example, plain_command
+from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.output import Column
+from redrive.operate.cli.relay import load
+from redrive.systems.payments.rails import Rail, rails_of
+from redrive.systems.payments.reconcile import LAG_SECONDS, Compared, reconcile
+
+_COLUMNS: Final = (
+    Column("rail"),
+    Column("read", "right"),
+    Column("agreed", "right"),
+    Column("confirmed", "right"),
+    Column("under way", "right"),
+    Column("findings", "right"),
+)
+_FINDINGS: Final = (Column("rail"), Column("kind"), Column("what was found", grow=True, fold=True))
+
+
+@click.command(
+    "reconcile", epilog=example("redrive payments reconcile", "redrive payments reconcile --app shop:app --json")
+)
+@click.option("--app", "app_spec", metavar="MODULE:APP", help="Where the rails are declared. Default: redrive.toml.")
+@click.option(
+    "--lag-seconds",
+    type=click.FloatRange(0),
+    default=LAG_SECONDS,
+    show_default=True,
+    help="How long a rail may take to write down what it has answered.",
+)
+@plain_command
+def command(call: Call, app_spec: str | None, lag_seconds: float) -> None:
+    """Compare what was asked for, what our archive says, and what each rail's statement says.
+
+    A payment that is parked and was made all the same becomes delivered, with the rail's reference. What cannot be
+    explained is a finding: exit with 6. The duty of a relay does the same every five minutes.
+    """
+    app, _ = load(click.get_current_context(), app_spec)
+    rails = [rail for rail in rails_of(app) if rail.has_statement]
+    if not rails:
+        raise SettingsError(
+            "No rail that has a statement is declared.", next="write has_statement = true in [payments.rails.NAME]"
+        )
+    _report(call, asyncio.run(_compare(call.dsn, rails, lag_seconds)))
+
+
+async def _compare(dsn: str, rails: Sequence[Rail], lag_seconds: float) -> list[Compared]:
+    async with operations.opened(dsn) as store:
+        return [await reconcile(store, rail, lag_seconds=lag_seconds) for rail in rails]
+
+
+def _report(call: Call, compared: Sequence[Compared]) -> None:
+    if call.json:
+        output.document("reconciliation", {"rails": compared})
+    else:
+        output.show(output.table(_COLUMNS, [_row(one) for one in compared]))
+        found = [(one.rail_type, finding.kind.value, finding.sentence) for one in compared for finding in one.findings]
+        if found:
+            output.show(output.table(_FINDINGS, found))
+    if any(one.findings for one in compared):
+        raise click.exceptions.Exit(Exit.FINDINGS)
+
+
+def _row(one: Compared) -> tuple[object, ...]:
+    return one.rail_type, one.read, one.agreed, one.confirmed, one.open, len(one.findings)

@@ -1,0 +1,197 @@
+"""Comparing the books of three: intents, archive, and what the rails say they did (I24).
+
+`reconcile` reads on in a rail's statement, judges what is not over on all sides (`redrive.patterns.reconciliation`),
+confirms what is parked and was paid all the same, and writes down what nobody can explain. Safe to run twice, by the
+duty `payments.reconcile` and by `redrive payments reconcile`. After a failover or a restore the rails stand still until
+it has found nothing (`redrive/store/sql/verbs/epoch.sql`). SQL: `sql/verbs/reconcile.sql`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import Any, Final, cast
+from uuid import UUID
+
+from redrive.app import Duty
+from redrive.patterns.reconciliation import Effect, Finding, Item, Late, Page, collect, match
+from redrive.ports import Store
+from redrive.store.postgres import PostgresStore
+from redrive.systems.payments.rails import Rail
+from redrive.systems.payments.statement import Statement
+
+DUTY: Final = "payments.reconcile"
+# A rail may take so long to write down what it has answered; only then is it missing.
+LAG_SECONDS: Final = 60.0
+BATCH: Final = 500
+_FIRST: Final = UUID(int=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """What came of one rail. read: new entries of its statement. confirmed: late successes of what was parked.
+
+    agreed: payments that are over on all sides now. open: those that are still under way. findings: what is not
+    explained.
+    """
+
+    rail_type: str
+    read: int = 0
+    confirmed: int = 0
+    agreed: int = 0
+    open: int = 0
+    findings: Sequence[Finding] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        found = f"{len(self.findings)} findings"
+        return f"{self.rail_type}: {self.read} read, {self.agreed} agreed, {self.confirmed} confirmed, {found}"
+
+
+async def reconcile(store: PostgresStore, rail: Rail, *, lag_seconds: float = LAG_SECONDS) -> Compared:
+    """Compare all that is open of one rail, once."""
+    began = await store.now()
+    read = await _read_on(store, rail)
+    findings: list[Finding] = []
+    confirmed = agreed = left_open = 0
+    async for items, effects in _open_payments(store, rail):
+        verdict = match(items, effects, complete_until=began - timedelta(seconds=lag_seconds))
+        findings += verdict.findings
+        agreed += len(verdict.agreed)
+        left_open += verdict.open
+        confirmed += await _settle(store, rail, verdict.agreed, verdict.late)
+    async for strangers in _strangers(store, rail):
+        findings += match((), strangers).findings
+    await _note(store, rail, findings)
+    return Compared(
+        rail_type=rail.rail_type,
+        read=read,
+        confirmed=confirmed,
+        agreed=agreed,
+        open=left_open,
+        findings=findings,
+    )
+
+
+def duty(rails: Sequence[Rail], *, every_seconds: float, lag_seconds: float) -> Duty:
+    """Of all rails that have a statement; one that cannot be read leaves the others theirs."""
+
+    async def run_once(store: Store) -> str:
+        said = []
+        failures = []
+        for rail in rails:
+            try:
+                said.append(str(await reconcile(cast("PostgresStore", store), rail, lag_seconds=lag_seconds)))
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        return "; ".join(said)
+
+    return Duty(name=DUTY, every_seconds=every_seconds, run_once=run_once)
+
+
+async def _read_on(store: PostgresStore, rail: Rail) -> int:
+    statement = Statement(rail)
+
+    async def keep(page: Page) -> str | None:
+        rows = await store.rows(
+            "SELECT redrive_payments.keep_statement_1(%s, %s::json)", [rail.rail_type, json.dumps(page.entries)]
+        )
+        return cast("str | None", rows[0][0])
+
+    try:
+        rows = await store.rows("SELECT redrive_payments.statement_cursor_1(%s)", [rail.rail_type])
+        return await collect(statement.page, keep, after=rows[0][0])
+    finally:
+        await statement.aclose()
+
+
+async def _open_payments(store: PostgresStore, rail: Rail) -> AsyncIterator[tuple[list[Item], list[Effect]]]:
+    after = _FIRST
+    while True:
+        rows = await store.rows(
+            "SELECT outbox_id, tenant, instruction_id, participant_id, sequence_id, amount, currency, state, in_doubt,"
+            " reference, at FROM redrive_payments.open_payments_1(%s, %s, %s)",
+            [rail.rail_type, after, BATCH],
+        )
+        if not rows:
+            return
+        after = rows[-1][0]
+        ids = [row[0] for row in rows]
+        # After the archive: an effect that is not there yet was not there when the payment was looked at.
+        entries = await store.rows(
+            "SELECT outbox_id, cursor, token, amount, currency, reference, effected_at"
+            " FROM redrive_payments.entries_1(%s)",
+            [ids],
+        )
+        yield [_item(row) for row in rows], [_effect(str(row[0]), *row[1:]) for row in entries]
+
+
+async def _strangers(store: PostgresStore, rail: Rail) -> AsyncIterator[list[Effect]]:
+    after = 0
+    while True:
+        rows = await store.rows(
+            "SELECT place, cursor, token, amount, currency, reference, effected_at, instruction_id"
+            " FROM redrive_payments.strangers_1(%s, %s, %s)",
+            [rail.rail_type, after, BATCH],
+        )
+        if not rows:
+            return
+        after = rows[-1][0]
+        yield [_effect(None, *row[1:7], instruction_id=row[7]) for row in rows]
+
+
+async def _settle(store: PostgresStore, rail: Rail, agreed: Sequence[str], late: Sequence[Late]) -> int:
+    """What agrees is over; what was paid late is confirmed. How many were."""
+    if agreed:
+        ids = [UUID(key) for key in agreed]
+        await store.rows("SELECT redrive_payments.agree_1(%s, %s)", [rail.rail_type, ids])
+    confirmed = 0
+    for one in late:
+        rows = await store.rows("SELECT redrive_payments.confirm_late_1(%s)", [UUID(one.item.key)])
+        confirmed += rows[0][0] == "done"
+    return confirmed
+
+
+async def _note(store: PostgresStore, rail: Rail, findings: Sequence[Finding]) -> None:
+    said = json.dumps([asdict(finding) for finding in findings], default=str)
+    await store.rows("SELECT redrive_payments.compared_1(%s, %s::json)", [rail.rail_type, said])
+
+
+def _item(row: Sequence[Any]) -> Item:
+    outbox_id, tenant, instruction, participant, sequence, amount, currency, state, in_doubt, reference, at = row
+    return Item(
+        key=str(outbox_id),
+        terms={"amount": amount, "currency": currency},
+        state=state,
+        in_doubt=in_doubt,
+        reference=reference,
+        at=at,
+        evidence={
+            "tenant": tenant,
+            "instruction_id": instruction,
+            "participant_id": participant,
+            "sequence_id": sequence,
+        },
+    )
+
+
+def _effect(
+    key: str | None,
+    cursor: str,
+    token: str,
+    amount: Any,
+    currency: str,
+    reference: str | None,
+    effected_at: Any,
+    **evidence: Any,
+) -> Effect:
+    return Effect(
+        cursor=cursor,
+        key=key,
+        terms={"amount": amount, "currency": currency},
+        reference=reference,
+        evidence={"token": token, "effected_at": str(effected_at), **evidence},
+    )
