@@ -6,6 +6,7 @@ import secrets
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import getdoc
 from typing import Any, NoReturn
 
 import click
@@ -14,13 +15,30 @@ from redrive.operate.cli import output
 from redrive.operate.cli.bars import bars
 from redrive.operate.cli.context import example
 from redrive.operate.cli.exits import Exit
+from redrive.system import System, discover
 
 SEEDS = 1_000_000
 
 
-@click.group("prove")
+class Proofs(click.Group):
+    """Ours, and those of the installed systems."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_systems()])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        own = super().get_command(ctx, cmd_name)
+        systems = _systems()
+        return own or (_of_system(systems[cmd_name]) if cmd_name in systems else None)
+
+
+@click.group("prove", cls=Proofs)
 def command() -> None:
     """Try to break it, and see that nothing is lost, doubled or taken back."""
+
+
+def _systems() -> dict[str, System]:
+    return {name: one for name, one in discover().items() if one.prove is not None}
 
 
 def _options(body: Callable[..., None]) -> Callable[..., None]:
@@ -72,6 +90,21 @@ def desk(seed: int | None, scale: float, dsn: str | None, as_json: bool) -> None
     if as_json:
         output.document("prove_desk", report.document())
     _end(report, as_json=as_json)
+
+
+def _of_system(system: System) -> click.Command:
+    """What it promises, proven by what it brings; its first words are the help."""
+    assert system.prove is not None
+    prove = system.prove
+
+    def body(seed: int | None, scale: float, dsn: str | None, as_json: bool) -> None:
+        report = _run(prove, seed=seed, scale=scale, dsn=dsn)
+        if as_json:
+            output.document("prove_system", {"system": system.name, **report.document()})
+        _end(report, as_json=as_json)
+
+    examples = [f"redrive prove {system.name}", f"redrive prove {system.name} --seed 7 --scale 0.05 --json"]
+    return click.command(system.name, help=getdoc(prove), epilog=example(*examples))(_options(body))
 
 
 def _run(prove: Callable[..., Any], *, seed: int | None, scale: float, dsn: str | None) -> Any:

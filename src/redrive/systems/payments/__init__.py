@@ -50,9 +50,22 @@ def _from_settings(table: Mapping[str, Any], file: Path) -> System:
     return from_settings(table, file)
 
 
+def _prove(**values: Any) -> Any:
+    """Pay ten thousand times over rails that lose replies, pay late and refuse, while relays are killed.
+
+    PostgreSQL is stopped at once, too. Each instruction must have one effect in the rails' own ledgers, to the cent, in
+    the order of its participant; the books must agree. Then a rail that forgets tokens pays later than it should: what
+    only a person can judge must be held, and not be paid twice. Exit code 1 means that one of these is not so.
+    """
+    from redrive.systems.payments.prove.campaign import prove
+
+    return prove(**values)
+
+
 system = System(
     name="payments",
     migrations=files(__name__) / "sql",
     cli=command,
+    prove=_prove,
     from_settings=_from_settings,
 )
