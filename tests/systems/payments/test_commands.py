@@ -3,41 +3,12 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from redrive.operate.cli import output
-from redrive.operate.cli.main import cli
-from tests.support import documents
-from tests.systems.payments.conftest import IBAN
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(paying: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Run]:
-    """The command line on the module's database; what it prints with `--json` is compared with its schema."""
-    monkeypatch.chdir(tmp_path)
-    printed = output.document
-
-    def document(name: str, values: Mapping[str, Any], **options: Any) -> None:
-        documents.seen(
-            name, {"schema": f"redrive.{name}/v1", **{key: output.plain(one) for key, one in values.items()}}
-        )
-        printed(name, values, **options)
-
-    monkeypatch.setattr(output, "document", document)
-    root = logging.getLogger()
-    level = root.level
-    yield lambda *arguments: CliRunner().invoke(cli, ["--dsn", paying, "payments", *arguments])
-    root.setLevel(level)
-    for handler in [one for one in root.handlers if one.get_name() == "redrive"]:
-        root.removeHandler(handler)
+from tests.systems.payments.conftest import IBAN, Run
 
 
 def _submit(run: Run, participant: str, *more: str, amount: str = "12.34", currency: str = "EUR") -> Result:

@@ -191,10 +191,11 @@ class RailTransport(HttpTransport):
         if known is not None and known[0] == "terminal":
             return Absent()
         if known is None or known[0] != "delivered":
-            return CannotTell(clean_code(code) if isinstance(code, str) else f"HTTP_{reply.status}")
+            code = clean_code(code) if isinstance(code, str) else f"HTTP_{reply.status}"
+            return CannotTell(code, f"Lookup {reply.status} {code}")
         if not _is_same(said, attempt.payload):
-            return CannotTell("LOOKUP_DIFFERS", "The rail has another amount or currency under our token.")
-        return Found(_reference(said), {"rail_code": clean_code(code)})
+            return CannotTell("LOOKUP_DIFFERS", "Lookup: the rail has another amount or currency under our token.")
+        return Found(_reference(said), {"rail_code": clean_code(code), "by": "lookup"})
 
 
 def payment_of(attempt: Attempt, destination_format: str | None = None) -> Payment:

@@ -1,0 +1,136 @@
+"""What happened to one instruction, as a story: who, when, what and why, from the archive alone (P-07).
+
+`story` reads it, `told` is the sentence for one event. The same events, word for word, are the JSON document. Called by
+`redrive payments audit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from redrive.systems.payments import reads
+from redrive.systems.payments.database import Connection, Row, read
+
+ACTS: Final = {
+    "REQUEUE": "sent again",
+    "CONFIRM": "confirmed as paid",
+    "DENY": "denied: it was not paid, and is sent again",
+    "DISCARD": "given up",
+    "CANCEL": "cancelled",
+    "SKIP": "skipped, so that the participant's next payment could go",
+    "EXPIRE": "expired before it was sent",
+    "REPAIR": "recorded again",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """instruction: what was to be paid. events: from the first on. intents: how each message of it stands now."""
+
+    instruction: Row
+    intents: Sequence[Row]
+    events: Sequence[Row]
+
+
+def story(conn: Connection, instruction_id: str, *, tenant: str) -> Story:
+    """NotFound where there is no such instruction."""
+    shown = reads.show(conn, instruction_id, tenant=tenant)
+    found = read(conn, "audit", {"tenant": tenant, "instruction_id": instruction_id})
+    return Story(
+        shown.instruction, shown.intents, [{**event, "told": told(event, shown.instruction)} for event in found]
+    )
+
+
+def told(event: Row, instruction: Row) -> str:
+    """One event as a sentence."""
+    match event["what"]:
+        case "submitted":
+            return _submitted(event, instruction)
+        case "late answer":
+            return _late(event)
+        case "in hand":
+            return f"{_who(event)} has it in hand."
+        case "act":
+            return _act(event)
+    return _attempt(event)
+
+
+def _submitted(event: Row, instruction: Row) -> str:
+    return (
+        f"Submitted as number {event['sequence_id']} of {instruction['participant_id']}, under the key"
+        f" {event['idempotency_key']}: {instruction['amount']} {instruction['currency']} by {instruction['rail_type']}."
+    )
+
+
+def _act(event: Row) -> str:
+    done = ACTS.get(event["state"], event["state"].lower())
+    if event["actor"] is None:
+        return f"It was {done}."
+    reference = f", reference {event['reference']}" if event["reference"] else ""
+    return f"{event['actor']}: it is {done}{reference}. Reason: {event['reason']}."
+
+
+def _attempt(event: Row) -> str:
+    match event["state"]:
+        case "DISPATCHED":
+            how = "asked the rail and found it paid" if event["by_lookup"] else "paid it"
+            said = f" (the rail said {event['rail_code']})" if event["rail_code"] else ""
+            return f"{_who(event)} {how}{said}{_reference(event)}."
+        case "ZOMBIE_REQUEUE":
+            return (
+                f"{_who(event)} was lost with it in hand ({event['code']}). Whether it was paid is not known; it comes"
+                " back with the same token and the same number."
+            )
+        case "FAILED":
+            why = f"{_said(event)} That is final: it was not paid."
+            return (
+                f"{_who(event)} was refused: {why}"
+                if event["answer"] == "terminal"
+                else f"{_who(event)} gave up: {why}"
+            )
+        case "HELD":
+            return f"{_who(event)} cannot know whether it was paid: {_said(event)} It is held until a person finds out."
+        case "HAND_BACK":
+            return f"{_who(event)} handed it back before anything was sent."
+        case "RETRYABLE":
+            return _retry(event)
+    return f"{_who(event)}: it was {event['state'].lower()}."
+
+
+def _retry(event: Row) -> str:
+    again = f" Next at {_clock(event['next_at'])}." if event["next_at"] else ""
+    if event["answer"] == "unknown" and event["by_lookup"]:
+        return f"{_who(event)} asked the rail, which could not tell: {_said(event)} It was not sent again.{again}"
+    if event["answer"] == "unknown":
+        return f"{_who(event)} does not know whether it was paid: {_said(event)} The rail comes first next time.{again}"
+    return f"{_who(event)} could not pay it: {_said(event)} Nothing was paid.{again}"
+
+
+def _late(event: Row) -> str:
+    said = "paid" if event["answer"] == "delivered" else (event["code"] or event["answer"] or "nothing")
+    return (
+        f"{_who(event)} came back with its answer: {said}{_reference(event)}. Its claim had been lost, so the answer"
+        " was refused, and kept as evidence."
+    )
+
+
+def _who(event: Row) -> str:
+    return f"Attempt {event['attempt_no']} (relay …{str(event['worker'])[-8:]})"
+
+
+def _said(event: Row) -> str:
+    """In the rail's words where it said something, else in ours."""
+    if event["text"]:
+        return f"{event['text'].rstrip('.')}."
+    return f"{event['code'] or event['answer']}."
+
+
+def _reference(event: Row) -> str:
+    return f", reference {event['reference']}" if event["reference"] else ""
+
+
+def _clock(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%H:%M:%S}"
