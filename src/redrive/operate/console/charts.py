@@ -84,7 +84,7 @@ def _took(slots: Sequence[Slot]) -> str:
     last = max((slot for slot in slots if slot.median_ms is not None), default=None)
     if last is None or last.median_ms is None or last.slow_ms is None:
         return "nothing was sent"
-    return f"{milliseconds(last.median_ms)} median, {milliseconds(last.slow_ms)} p95"
+    return f"{milliseconds(last.median_ms)} p50, {milliseconds(last.slow_ms)} p95"
 
 
 def milliseconds(value: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -40,6 +41,7 @@ async def list_(call: Call) -> Response:
         subject=call.given("subject"),
         verified=verified,
         brief=brief,
+        about=about,
     )
 
 
@@ -70,6 +72,19 @@ async def export(call: Call) -> Response:
     return Response(
         file.getvalue(), media_type="text/csv", headers={"Content-Disposition": 'attachment; filename="audit.csv"'}
     )
+
+
+_SUBJECT: Final = re.compile(r"(?:(\w+) )?([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+_PLACES: Final = {"message": "/messages/", "replay": "/replays/", "group": "/groups/"}
+
+
+def about(subject: str) -> tuple[str, str, str | None]:
+    """What an act was about: the kind of thing, a short name, and its page if it has one."""
+    found = _SUBJECT.fullmatch(subject)
+    if found is None:
+        return "", subject, None
+    kind, id_ = found[1] or "message", found[2]
+    return kind, f"…{id_[-12:]}", f"{_PLACES[kind]}{id_}" if kind in _PLACES else None
 
 
 def brief(value: Any) -> str:

@@ -58,11 +58,15 @@ WORDS: Final = ("Cause", "Remedy", "Check", "Replay", "Verify")
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Where the repair of a group stands. at: the step that comes next, 1 to 5; 6 = there is nothing left to do."""
+    """Where the repair of a group stands. at: the step that comes next, 1 to 5; 6 = there is nothing left to do.
+
+    others: messages of the group that are parked and not dead.
+    """
 
     at: int
     steps: dict[str, GroupStep]
     replay: ReplayView | None
+    others: int = 0
 
     def count(self, *workflows: str) -> int:
         return sum(self.steps[name].messages for name in workflows if name in self.steps)
@@ -142,7 +146,7 @@ async def repair_of(store: PostgresStore, group: GroupView) -> Repair:
     steps = await group_steps(store, group.fingerprint)
     ids = await group_replays(store, group.id, limit=1)
     replay = await replays.find(store, str(ids[0])) if ids else None
-    counts = Repair(0, steps, replay)
+    counts = Repair(0, steps, replay, max(0, group.waiting - sum(step.messages for step in steps.values())))
     return replace(counts, at=_next_step(counts, replay))
 
 

@@ -63,8 +63,8 @@ def health(status: Status, found: list[Finding], *, causes: int, alone: bool = F
     """In one word, and why. alone: of one tenant, who does not see relays."""
     stopped = [finding for finding in found if finding.code in STOPPED]
     if stopped:
-        return Health("bad", "Not flowing", _sentence(stopped[0], len(stopped) - 1))
-    if found and found[0].code == "dead" and causes:
+        return Health("bad", _how_much(status, stopped), _sentence(stopped[0], len(stopped) - 1))
+    if found and all(finding.code == "dead" for finding in found) and causes:
         dead = sum(one.parked["dead"] for one in status.backlog)
         of = f"{dead:,} dead letters of {causes} {'cause' if causes == 1 else 'causes'}"
         return Health("warn", "Flowing, and somebody is needed", f"{of} wait for a person.")
@@ -73,6 +73,14 @@ def health(status: Status, found: list[Finding], *, causes: int, alone: bool = F
     if not alone and not any(relay.live for relay in status.relays):
         return Health("warn", "No relay is running", "Nothing waits. Start one: redrive relay MODULE:APP")
     return Health("good", "Everything flows", "Nothing needs a person.")
+
+
+def _how_much(status: Status, stopped: list[Finding]) -> str:
+    """A destination that somebody has paused must not look like an outage of all."""
+    places = {finding.subject for finding in stopped} & {one.destination for one in status.backlog}
+    if not places or len(places) == len(status.backlog):
+        return "Not flowing"
+    return f"{len(places)} of {len(status.backlog)} destinations {'does' if len(places) == 1 else 'do'} not flow"
 
 
 def _sentence(finding: Finding, others: int) -> str:
