@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import psycopg
@@ -72,6 +73,12 @@ async def test_rows_that_are_counted_up_have_room_beside_them(store: PostgresSto
 async def test_dead_rows_are_cleared_away(worn: str, store: PostgresStore) -> None:
     assert (await looks(store))["pending"].dead_rows >= DEAD_ROWS
     assert await store.vacuum() == "vacuumed pending"
+    # The server may be analysing a table at that moment, with a snapshot that keeps them: then the next one does it.
+    for _ in range(300):
+        if (await looks(store))["pending"].dead_rows == 0:
+            break
+        await asyncio.sleep(0.1)
+        await store.vacuum()
     assert (await looks(store))["pending"].dead_rows == 0
     assert await store.vacuum() == "nothing to do"
 

@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="334fb3b77521d9f9"),
+        Upgrade(version="0.1.0", fingerprint="fae5e254b225e925"),
         migrations.CreateModel(
             name="Destination",
             fields=[

@@ -29,13 +29,18 @@ $body$;
 
 -- watch_epoch: write down the epoch if it is new; if it is not the first, pause what moves money. Called by register and
 -- heartbeat. Whoever paused a destination before stays named: what is in his name, he resumes.
--- Locks: destination rows in name order, then the audit chain; nothing while the epoch is the same.
+-- Locks: an advisory lock that is tried, destination rows in name order, then the audit chain; nothing while the epoch is the
+-- same.
 CREATE OR REPLACE FUNCTION redrive.watch_epoch(p_now timestamptz) RETURNS void LANGUAGE plpgsql
 AS $body$
 DECLARE
     v_changed boolean := redrive.epoch_changed();
     v_name    text;
 BEGIN
+    IF v_changed IS FALSE OR NOT pg_try_advisory_xact_lock(hashtextextended('redrive.epoch', 0)) THEN
+        RETURN;  -- or somebody else is just writing it down: nobody waits for it
+    END IF;
+    v_changed := redrive.epoch_changed();  -- a new look, behind the lock
     IF v_changed IS FALSE THEN
         RETURN;
     END IF;
@@ -44,7 +49,7 @@ BEGIN
       FROM redrive.present_epoch() p
     ON CONFLICT (number) DO NOTHING;
     IF NOT FOUND OR v_changed IS NULL THEN
-        RETURN;  -- somebody else has written it down, or it is the first
+        RETURN;  -- seen by somebody with an older snapshot only, or it is the first
     END IF;
     FOR v_name IN SELECT d.name FROM destination d WHERE d.money ORDER BY d.name FOR UPDATE LOOP
         UPDATE destination d
