@@ -73,6 +73,12 @@ async def latest_requests(store: PostgresStore, ids: Sequence[MessageId]) -> dic
     return {row["message_id"]: RequestView(**row) for row in rows}
 
 
+async def proposals(store: PostgresStore, act: str, subjects: Sequence[str]) -> dict[str, str]:
+    """Who has asked for the act, by subject, where a second person has to ask too."""
+    async with snapshot(store) as ask:
+        return {row["subject"]: row["asked_by"] for row in await ask("proposals", act=act, subjects=list(subjects))}
+
+
 async def list_replays(
     store: PostgresStore,
     *,

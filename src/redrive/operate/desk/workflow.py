@@ -152,13 +152,15 @@ async def copy(store: PostgresStore, id_: MessageId, key: str, who: Who) -> Mess
     )
 
 
-async def edit(store: PostgresStore, ids: Sequence[MessageId], patch: Any, who: Who) -> list[ActResult]:
+async def edit(
+    store: PostgresStore, ids: Sequence[MessageId], patch: Any, who: Who, *, row_version: int | None = None
+) -> list[ActResult]:
     """Change each payload by a JSON Patch: a new version of the same message, beside the old one.
 
-    A payload that the patch does not fit is refused, as is one that is not JSON; nothing is changed then. Needs a login
-    that may read payloads.
+    A payload that the patch does not fit is refused, as is one that is not JSON; nothing is changed then. row_version:
+    refused too where the parked record is not that one any more. Needs a login that may read payloads.
     """
-    return [await _edit_one(store, id_, patch, who) for id_ in dict.fromkeys(ids)]
+    return [await _edit_one(store, id_, patch, who, row_version) for id_ in dict.fromkeys(ids)]
 
 
 async def preview(store: PostgresStore, id_: MessageId, patch: Any) -> tuple[bytes, bytes]:
@@ -183,10 +185,12 @@ def exact(digits: str) -> float:
     return number
 
 
-async def _edit_one(store: PostgresStore, id_: MessageId, patch: Any, who: Who) -> ActResult:
+async def _edit_one(store: PostgresStore, id_: MessageId, patch: Any, who: Who, row_version: int | None) -> ActResult:
     details = await show_message(store, id_, payload=True)
     if details.parked is None or details.payload is None:
         return _result(StepResult(id_, details.view.state), "edit")
+    if row_version not in (None, details.parked.row_version):
+        return _result(StepResult(id_, "changed"), "edit")
     try:
         body = patched(details.payload.body, details.payload.content_type, patch)
     except ValueError as error:

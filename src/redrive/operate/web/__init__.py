@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from redrive.operate.web.asking import CurrentPrincipal as CurrentPrincipal
     from redrive.operate.web.asking import ScopedStore as ScopedStore
     from redrive.operate.web.asking import current_principal as current_principal
+    from redrive.operate.web.asking import doorkeeper as doorkeeper
     from redrive.operate.web.asking import note_payload_read as note_payload_read
     from redrive.operate.web.asking import own_ids as own_ids
     from redrive.operate.web.asking import page_key as page_key
-    from redrive.operate.web.asking import people as people
     from redrive.operate.web.asking import require as require
     from redrive.operate.web.asking import scoped_store as scoped_store
     from redrive.operate.web.asking import url as url
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 _MODULE_OF = modules_of(
     {
-        "redrive.operate.web.asking": "CurrentPrincipal ScopedStore current_principal note_payload_read own_ids"
-        " page_key people require scoped_store url",
+        "redrive.operate.web.asking": "CurrentPrincipal ScopedStore current_principal doorkeeper note_payload_read"
+        " own_ids page_key require scoped_store url",
         "redrive.operate.web.forgery": "csrf_field csrf_token",
         "redrive.operate.web.principal": "Permission Principal Role",
         "redrive.operate.web.problems": "Refusal",

@@ -15,17 +15,19 @@ from typing import Any, Final
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount
 
 from redrive.errors import OperatorError, RedriveError
-from redrive.operate.web.asking import Requirement
+from redrive.operate.web.asking import Requirement, require
 from redrive.operate.web.doors import Doors
 from redrive.operate.web.guard import OPEN_PATHS, Guard, refused_response
 from redrive.operate.web.login import login_router, plain_login_page
 from redrive.operate.web.people import People
+from redrive.operate.web.principal import Permission
 from redrive.operate.web.problems import Refusal, refusal_of
 from redrive.ports import TransientFailure
 from redrive.store.postgres import PostgresStore
@@ -37,6 +39,34 @@ PAGES: Final = "redrive.operate.console"
 API_PREFIX: Final = "/api/v1"
 ASSETS: Final = "/assets/{name}"
 FOREVER: Final = "public, max-age=31536000, immutable"
+
+
+class Problem(BaseModel):
+    """What is wrong (RFC 9457). code: stable. next: what helps, where anything does."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    next: str | None = None
+    errors: list[dict[str, str]] | None = None
+
+
+PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"model": Problem, "description": words}
+    for status, words in {
+        400: "It cannot be read, or has no Idempotency-Key.",
+        401: "Nobody is logged in.",
+        403: "Who asks may not.",
+        404: "There is none, or it is of another tenant.",
+        409: "It does not fit the state, or somebody was faster.",
+        413: "It is too large.",
+        422: "A value is outside its bounds, or the Idempotency-Key was used for something else.",
+        429: "Too many attempts failed.",
+        503: "The database does not answer.",
+    }.items()
+}
 _PHRASES: Final[Mapping[int, tuple[str, str]]] = {
     404: ("NOT_FOUND", "There is nothing at this address."),
     405: ("METHOD", "This address does not know this method."),
@@ -50,18 +80,29 @@ def create_app(dsn: str, doors: Doors | None = None, *, systems: Mapping[str, Sy
     pages = import_module(PAGES) if find_spec(PAGES) else None
     app = _application(dsn, store, error_page=getattr(pages, "error_page", None))
     app.include_router(login_router(getattr(pages, "login_page", plain_login_page)))
-    if find_spec(API):
-        app.include_router(import_module(API).router, prefix=API_PREFIX)
+    app.include_router(import_module(API).router, prefix=API_PREFIX, responses=PROBLEMS)
     for name, system in (discover() if systems is None else systems).items():
         if system.router is not None:
-            app.include_router(system.router, prefix=f"{API_PREFIX}/{name}")
+            app.include_router(system.router, prefix=f"{API_PREFIX}/{name}", responses=PROBLEMS, tags=[name])
+    app.include_router(_description(app), prefix=API_PREFIX)
     if pages is not None and hasattr(pages, "router"):
-        app.include_router(pages.router)
+        app.include_router(pages.router, include_in_schema=False)
     if pages is not None and hasattr(pages, "asset"):
         app.include_router(_assets(pages.asset))
     refuse_open_routes(app)
-    people = People(store, doors or Doors())
-    return Guard(app, people, dsn, error_page=getattr(pages, "error_page", None))
+    people = People(store, doors or Doors(), dsn)
+    return Guard(app, people, error_page=getattr(pages, "error_page", None))
+
+
+def _description(app: FastAPI) -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/openapi.json", dependencies=[require(Permission.READ)])
+    async def openapi() -> dict[str, Any]:
+        """What there is, for programs."""
+        return app.openapi()
+
+    return router
 
 
 def refuse_open_routes(app: FastAPI) -> None:

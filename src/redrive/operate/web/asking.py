@@ -21,7 +21,7 @@ from redrive.store.read_models import LIMIT_MAX
 from redrive.store.reads import find_messages
 
 
-def people(request: HTTPConnection) -> People:
+def doorkeeper(request: HTTPConnection) -> People:
     """Who lets in; for what the console does in its own name."""
     found: People = request.scope["redrive.people"]
     return found
@@ -63,7 +63,7 @@ def require(permission: Permission, *, all_tenants: bool = False) -> Any:
 def scoped_store(request: Request) -> LimitedStore:
     """The store as who asks may see it: their tenant, in the database's role of theirs."""
     principal = current_principal(request)
-    return LimitedStore(people(request).store, role=principal.database_role, tenant=principal.tenant)
+    return LimitedStore(doorkeeper(request).store, role=principal.database_role, tenant=principal.tenant)
 
 
 CurrentPrincipal = Annotated[Principal, Depends(current_principal)]
@@ -84,7 +84,7 @@ async def own_ids(store: PostgresStore, ids: Sequence[MessageId]) -> None:
 async def note_payload_read(request: Request, id_: MessageId, why: str) -> None:
     """Who looks at a payload is kept in the audit."""
     await access.note_access(
-        people(request).desk,
+        doorkeeper(request).desk,
         actor=current_principal(request).name,
         act="read_payload",
         subject=str(id_),

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from redrive.errors import NotAllowed
 from redrive.operate.web import forgery
+from redrive.operate.web.once import Once
 from redrive.operate.web.people import People, Visitor
 from redrive.operate.web.problems import CONTENT_TYPE, Refusal, refusal_of
 
@@ -51,15 +52,14 @@ _log = logging.getLogger("redrive.console")
 class Guard:
     """Around the application. error_page: how a refusal looks to a person; None: as to a program."""
 
-    def __init__(self, app: ASGIApp, people: People, dsn: str, *, error_page: Any = None) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, people: People, *, error_page: Any = None) -> None:
+        self.app = app
         self.people = people
-        self._dsn = dsn
         self._error_page = error_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
         elif scope["type"] == "http":
             scope = self._below_prefix(scope)
             await self._answer(scope, receive, _Sender(scope, send, self.people))
@@ -70,13 +70,18 @@ class Guard:
         request = Request(scope, receive)
         try:
             body = await self._admitted(request)
-            await self._app(scope, _replayed(body, receive), send)
+            await self._route(request, body)(scope, _replayed(body, receive), send)
         except Refusal as refusal:
             await self._refuse(request, refusal, send)
         except Exception as error:
             _log.error("%s %s failed (%s)", request.method, _route(scope), type(error).__qualname__, exc_info=error)
             if not send.started:
-                await self._refuse(request, refusal_of(error, self._dsn), send)
+                await self._refuse(request, refusal_of(error, self.people.dsn), send)
+
+    def _route(self, request: Request, body: bytes) -> ASGIApp:
+        principal = request.scope["redrive.visitor"].principal
+        changes = request.method not in _SAFE and route_path(request.scope).startswith(API_PREFIX)
+        return Once(self.app, self.people.desk, principal, body) if changes and principal else self.app
 
     def _below_prefix(self, scope: Scope) -> Scope:
         """Whether the proxy before us has cut the prefix off or not, it is as if we were mounted there."""

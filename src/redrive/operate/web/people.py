@@ -61,6 +61,7 @@ class People:
 
     store: PostgresStore
     doors: Doors
+    dsn: str = field(repr=False)
     failed: Attempts = field(default_factory=lambda: Attempts(LOGINS_PER_MINUTE, time.monotonic))
     denials: Attempts = field(default_factory=lambda: Attempts(DENIALS_PER_MINUTE, time.monotonic))
 

@@ -1,0 +1,178 @@
+"""Messages: the list, one with its whole life, its payload, and what can be done to one or to many."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+
+from redrive.errors import ActRefused, NotFound
+from redrive.message import MessageId, ParkReason
+from redrive.operate import operations
+from redrive.operate.api import cursors, shapes
+from redrive.operate.api.changing import changes
+from redrive.operate.api.selecting import require_approver_for_second, tenant_of, visible
+from redrive.operate.api.shapes import Acted, Key, Life, Limit, Listed, Made, PayloadShown, Why, Word
+from redrive.operate.desk import workflow
+from redrive.operate.operations import Act, ActResult, Outcome
+from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, note_payload_read, own_ids, require
+from redrive.store.read_models import MessageFilter, MessageView, ParkedFilter, ParkedRecord
+from redrive.store.reads import STATES
+
+router = APIRouter(tags=["messages"])
+After = Annotated[str | None, Query(max_length=cursors.LENGTH_MAX, description="The `next` of the page before.")]
+
+
+class MessageAct(Why):
+    """stage, out_of_order: of requeue. reference: of confirm. dry_run: say what would be done."""
+
+    stage: Word | None = None
+    out_of_order: bool = False
+    reference: Key | None = None
+    only: ParkReason | None = None
+    dry_run: bool = False
+
+
+class ManyActs(MessageAct):
+    act: Act
+    ids: shapes.Ids
+
+
+class Copy(Why):
+    """key: of the new message."""
+
+    key: Key
+
+
+@router.get("/messages", dependencies=[require(Permission.READ)])
+async def list_messages(
+    store: ScopedStore,
+    principal: CurrentPrincipal,
+    state: Annotated[str | None, Query(description=f"One of {', '.join(STATES)}.", max_length=100)] = None,
+    destination: Word | None = None,
+    tenant: Word | None = None,
+    kind: Word | None = None,
+    key: Key | None = None,
+    after: After = None,
+    limit: Limit = 50,
+) -> Listed[MessageView]:
+    """Messages, newest first."""
+    wanted = MessageFilter(
+        state=state,
+        destination=destination,
+        tenant=tenant_of(principal, tenant),
+        kind=kind,
+        key=key,
+        before=cursors.to_id(after),
+        limit=limit,
+    )
+    return shapes.listed(await operations.list_messages(store, wanted), cursors.of_id)
+
+
+@router.get("/messages/{id}", dependencies=[require(Permission.READ)])
+async def show_message(store: ScopedStore, id: UUID) -> Life:
+    """One message with its attempts, acts, and what it waits for; not what it carries."""
+    details = await operations.show_message(store, MessageId(id))
+    return Life(**{name: getattr(details, name) for name in Life.model_fields})
+
+
+@router.get("/messages/{id}/payload", dependencies=[require(Permission.PAYLOAD)])
+async def show_payload(request: Request, store: ScopedStore, id: UUID) -> PayloadShown:
+    """What it carries, as it was last edited. Who looks is kept in the audit."""
+    details = await operations.show_message(store, MessageId(id), payload=True)
+    assert details.payload is not None
+    await note_payload_read(request, MessageId(id), "read over the API")
+    body = details.payload.body
+    try:
+        text, encoded = body.decode(), None
+    except UnicodeDecodeError:
+        text, encoded = None, base64.b64encode(body).decode()
+    return PayloadShown(
+        content_type=details.payload.content_type, headers=details.payload.headers, text=text, base64=encoded
+    )
+
+
+@router.post("/messages/{id}/copy", status_code=201, dependencies=changes(Permission.ACT))
+async def copy_message(store: ScopedStore, principal: CurrentPrincipal, id: UUID, body: Copy) -> Made:
+    """A new message with what a discarded one had, under a new key."""
+    await own_ids(store, [MessageId(id)])
+    await require_approver_for_second(store, principal, "copy", [MessageId(id)])
+    return Made(id=await workflow.copy(store, MessageId(id), body.key, body.who(principal)))
+
+
+@router.post("/messages/{id}/{act}", dependencies=changes(Permission.ACT))
+async def act_on_one(
+    store: ScopedStore, principal: CurrentPrincipal, id: UUID, act: Act, body: MessageAct
+) -> ActResult:
+    """Requeue, cancel, confirm, deny, repair or discard one message. 409 where it does not fit its state."""
+    result = (await _acted(store, principal, act, [id], body))[0]
+    if result.outcome is Outcome.NOT_FOUND:
+        raise NotFound(f"There is no message {id}.", next="redrive messages list")
+    if result.outcome is Outcome.REFUSED:
+        raise ActRefused(f"Message {id}: {result.detail}.", next=result.next)
+    return result
+
+
+@router.post("/acts", dependencies=changes(Permission.ACT))
+async def act_on_many(store: ScopedStore, principal: CurrentPrincipal, body: ManyActs) -> Acted:
+    """The same for many: each on its own, and what became of each."""
+    return shapes.acted(await _acted(store, principal, body.act, body.ids, body))
+
+
+async def _acted(
+    store: ScopedStore, principal: CurrentPrincipal, act: Act, ids: list[UUID], body: MessageAct
+) -> list[ActResult]:
+    chosen = await visible(store, ids)
+    await require_approver_for_second(store, principal, act.value, chosen.ids)
+    wanted = operations.Request(
+        act=act,
+        actor=principal.name,
+        reason=body.reason,
+        stage=body.stage,
+        out_of_order=body.out_of_order,
+        reference=body.reference,
+        only=body.only,
+    )
+    does = operations.preview if body.dry_run else operations.perform
+    return await chosen.each(lambda some: does(store, wanted, some))
+
+
+@router.get("/parked", dependencies=[require(Permission.READ)])
+async def list_parked(
+    store: ScopedStore,
+    principal: CurrentPrincipal,
+    reason: ParkReason,
+    destination: Word | None = None,
+    tenant: Word | None = None,
+    kind: Word | None = None,
+    error_class: Word | None = None,
+    group: Annotated[
+        str | None, Query(pattern="^[0-9a-f]{32}$", description="The whole id of a failure group.")
+    ] = None,
+    after: After = None,
+    limit: Limit = 50,
+) -> Listed[ParkedRecord]:
+    """What waits for a person, latest first: dead, held or unrecorded."""
+    wanted = ParkedFilter(
+        reason=reason,
+        destination=destination,
+        tenant=tenant_of(principal, tenant),
+        kind=kind,
+        error_class=error_class,
+        failure_group=bytes.fromhex(group) if group else None,
+        before=cursors.to_parked(after),
+        limit=limit,
+    )
+    return shapes.listed(await operations.list_parked(store, wanted), cursors.of_parked)
+
+
+@router.get("/parked/{id}", dependencies=[require(Permission.READ)])
+async def show_parked(store: ScopedStore, id: UUID) -> ParkedRecord:
+    """One of them. `row_version` counts what people changed about it."""
+    found = await operations.show_parked(store, MessageId(id))
+    if found is None:
+        raise NotFound(f"No message {id} is parked.", next="redrive messages list")
+    return found

@@ -1,0 +1,131 @@
+"""Which messages a request means: by their ids, or all dead letters that a filter selects. Foreign ids are unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Self
+from uuid import UUID
+
+from pydantic import StringConstraints, model_validator
+
+from redrive.errors import InvalidValue, NotFound
+from redrive.message import MessageId, ParkReason
+from redrive.operate.api.shapes import Body, Ids, Why, Word
+from redrive.operate.desk import workflow
+from redrive.operate.desk.groups import find_group
+from redrive.operate.operations import ActResult, Outcome
+from redrive.operate.web import Permission, Principal, Refusal
+from redrive.store.desk_reads import proposals
+from redrive.store.limited import LimitedStore
+from redrive.store.read_models import ParkedFilter
+from redrive.store.reads import find_messages
+
+GROUP_DIGITS = 32
+GroupId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4,32}$")]
+
+
+class Filter(Body):
+    """At least one of them. group: the beginning of its id; all of it for who sees one tenant only."""
+
+    group: GroupId | None = None
+    destination: Word | None = None
+    error_class: Word | None = None
+    kind: Word | None = None
+    tenant: Word | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.model_fields_set or all(value is None for value in self.model_dump().values()):
+            raise ValueError("a filter has to say something")
+        return self
+
+
+class Selection(Body):
+    """ids or filter, one of the two."""
+
+    ids: Ids | None = None
+    filter: Filter | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.ids is None) == (self.filter is None):
+            raise ValueError("name messages by ids or by a filter; one of the two")
+        return self
+
+
+class SelectionWhy(Selection, Why):
+    pass
+
+
+@dataclass(frozen=True)
+class Selected:
+    """ids: what who asks may see. missing: what is unknown to them."""
+
+    ids: Sequence[MessageId]
+    missing: Sequence[ActResult]
+
+    async def each(self, step: Callable[[Sequence[MessageId]], Awaitable[list[ActResult]]]) -> list[ActResult]:
+        done = await step(self.ids) if self.ids else []
+        return [*done, *self.missing]
+
+
+async def selected(store: LimitedStore, principal: Principal, wanted: Selection) -> Selected:
+    if wanted.ids is not None:
+        return await visible(store, wanted.ids)
+    assert wanted.filter is not None
+    given = await parked_filter(store, principal, wanted.filter)
+    found = await workflow.select(store, given)
+    if not found:
+        raise NotFound("No dead letter matches.", next="redrive dead list")
+    return Selected(found, ())
+
+
+async def visible(store: LimitedStore, ids: Sequence[UUID]) -> Selected:
+    """Those that are there for who asks; a verb acts by the id alone, so nothing else gets to one."""
+    wanted = [MessageId(one) for one in dict.fromkeys(ids)]
+    found = await find_messages(store, wanted)
+    missing = [
+        ActResult(id=one, outcome=Outcome.NOT_FOUND, detail="there is no such message")
+        for one in wanted
+        if one not in found
+    ]
+    return Selected([one for one in wanted if one in found], missing)
+
+
+async def parked_filter(store: LimitedStore, principal: Principal, given: Filter) -> ParkedFilter:
+    fingerprint = await group_of(store, principal, given.group) if given.group else None
+    return ParkedFilter(
+        reason=ParkReason.DEAD,
+        failure_group=fingerprint,
+        destination=given.destination,
+        error_class=given.error_class,
+        kind=given.kind,
+        tenant=tenant_of(principal, given.tenant),
+    )
+
+
+async def group_of(store: LimitedStore, principal: Principal, group: str) -> bytes:
+    """A group is nobody's: who sees one tenant is not told whether there is one, and names it in full."""
+    if principal.all_tenants:
+        return (await find_group(store, group)).fingerprint
+    if len(group) != GROUP_DIGITS:
+        raise InvalidValue(f"The id of a group has {GROUP_DIGITS} digits; it has {len(group)}.")
+    return bytes.fromhex(group)
+
+
+def tenant_of(principal: Principal, wanted: str | None) -> str | None:
+    """The tenant of a filter; who sees one has that one, whatever the request says."""
+    return wanted if principal.all_tenants else principal.tenant
+
+
+async def require_approver_for_second(
+    store: LimitedStore, principal: Principal, act: str, ids: Sequence[MessageId]
+) -> None:
+    """Where money moves two people ask; the second of them has to be an approver."""
+    if principal.may(Permission.APPROVE) or not ids:
+        return
+    asked = await proposals(store, act, [str(id_) for id_ in ids])
+    if any(by != principal.name for by in asked.values()):
+        detail = f"Another person has asked for {act}; to be the second takes the role approver."
+        raise Refusal(403, "ROLE_TOO_LOW", detail, denied=True)

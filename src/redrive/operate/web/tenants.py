@@ -1,0 +1,27 @@
+"""What somebody may see who sees one tenant only, of what is told of all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from redrive.operate.web.principal import Principal
+from redrive.store.status_models import Backlog, Status
+
+
+def status_for(principal: Principal, status: Status) -> Status:
+    """Their own backlog; no relays, no sessions, no reasons that were written for others."""
+    if principal.all_tenants:
+        return status
+    return replace(
+        status,
+        backlog=[replace(one, pause_reason=None, breaker_code=None) for one in status.backlog if _has_any(one)],
+        relays=[],
+        duties=[],
+        late_answers=0,
+        lanes_mended=0,
+        oldest_holder=None,
+    )
+
+
+def _has_any(backlog: Backlog) -> bool:
+    return bool(backlog.pending or backlog.leased or any(backlog.parked.values()))
