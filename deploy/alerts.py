@@ -1,12 +1,14 @@
 """The alert rules, with what makes each fire and clear: `python deploy/alerts.py` writes deploy/prometheus/.
 
 One declaration gives the rule (`alerts.yml`) and its unit test (`alerts.test.yml`, for promtool). Each alert has a page
-in docs/runbooks/. Thresholds are starting points: copy the file and change them.
+in docs/runbooks/. Thresholds are starting points: copy the file and change them. Those of payments are arguments:
+`python deploy/alerts.py oldest_pending_seconds=120` prints the rules with it, and writes nothing.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -260,9 +262,93 @@ ALERTS = (
 )
 
 
-def rules() -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """Of the alerts of payments: seconds, dead letters in 15 minutes, payments, a share of all attempts."""
+
+    oldest_pending_seconds: float = 60
+    dead_letters: float = 5
+    stuck: float = 0
+    retryable_share: float = 0.2
+
+
+SEPA = {"destination": "payments.sepa"}
+
+
+def payments_alerts(at: Thresholds) -> tuple[Alert, ...]:
+    """By the names of the document of payments, on its metrics."""
+    return (
+        Alert(
+            name="PaymentsOldestPending",
+            severity=PAGE,
+            after="5m",
+            expr=f"max by (destination) (oldest_pending_age_seconds) > {at.oldest_pending_seconds:g}",
+            summary="Payments wait too long",
+            description="The oldest due payment of {{ $labels.destination }} waits for longer than it should.",
+            series={'oldest_pending_age_seconds{destination="payments.sepa"}': "0x3 120x9 0x10"},
+            fires=11,
+            clears=14,
+            labels=SEPA,
+        ),
+        Alert(
+            name="PaymentsDlqGrowth",
+            severity=PAGE,
+            expr=f'sum(increase(attempts_total{{state="FAILED"}}[15m])) > {at.dead_letters:g}',
+            summary="Payments fail in numbers",
+            description="More payments were given up in 15 minutes than are usual.",
+            series={'attempts_total{state="FAILED"}': "0x5 2+2x9 20x40"},
+            fires=12,
+            clears=40,
+        ),
+        Alert(
+            name="PaymentsStuckDispatching",
+            severity=PAGE,
+            after="3m",
+            expr=f"sum by (destination) (stuck_dispatching_count) > {at.stuck:g}",
+            summary="Payments are stuck",
+            description="Payments of {{ $labels.destination }} are in the hands of a relay that is gone.",
+            series={'stuck_dispatching_count{destination="payments.sepa"}': "0x3 2x7 0x10"},
+            fires=9,
+            clears=13,
+            labels=SEPA,
+        ),
+        Alert(
+            name="PaymentsRetryableRate",
+            severity=TICKET,
+            after="10m",
+            expr='sum(rate(attempts_total{state="RETRYABLE"}[5m]))'
+            ' / sum(rate(attempts_total{state=~"DISPATCHED|RETRYABLE|FAILED|HELD"}[5m]))'
+            f" > {at.retryable_share:g}",
+            summary="Too many payments have to be tried again",
+            description="The share of attempts that have to be tried again has been high for ten minutes.",
+            series={
+                'attempts_total{state="DISPATCHED"}': "0+60x60",
+                'attempts_total{state="RETRYABLE"}': "0+60x20 1200x40",
+            },
+            fires=16,
+            clears=30,
+        ),
+        Alert(
+            name="PaymentsFindings",
+            severity=PAGE,
+            expr="sum by (rail, kind) (payments_findings) > 0",
+            summary="The books of payments do not agree",
+            description="Rail {{ $labels.rail }}: {{ $labels.kind }}. Intents, archive and statement differ.",
+            series={'payments_findings{rail="sepa",kind="missing"}': "0x3 1x9 0x10"},
+            fires=5,
+            clears=14,
+            labels={"rail": "sepa", "kind": "missing"},
+        ),
+    )
+
+
+PAYMENTS = payments_alerts(Thresholds())
+
+
+def rules(payments: Sequence[Alert] = PAYMENTS) -> dict[str, Any]:
     """As Prometheus reads them."""
-    return {"groups": [{"name": "redrive", "rules": [_rule(alert) for alert in ALERTS]}]}
+    groups = {"redrive": ALERTS, "payments": payments}
+    return {"groups": [{"name": name, "rules": [_rule(one) for one in alerts]} for name, alerts in groups.items()]}
 
 
 def _rule(alert: Alert) -> dict[str, Any]:
@@ -289,7 +375,7 @@ def unit_tests() -> dict[str, Any]:
     return {
         "rule_files": ["alerts.yml"],
         "evaluation_interval": "1m",
-        "tests": [_unit_test(alert) for alert in ALERTS],
+        "tests": [_unit_test(alert) for alert in (*ALERTS, *PAYMENTS)],
     }
 
 
@@ -316,13 +402,23 @@ def _unit_test(alert: Alert) -> dict[str, Any]:
 def files() -> dict[Path, str]:
     """Every file that is made, with what is in it."""
     made = {"alerts.yml": rules(), "alerts.test.yml": unit_tests()}
-    return {
-        HERE / "prometheus" / name: HEADER + yaml.safe_dump(what, sort_keys=False, width=120, allow_unicode=True)
-        for name, what in made.items()
-    }
+    return {HERE / "prometheus" / name: HEADER + written(what) for name, what in made.items()}
+
+
+def written(what: dict[str, Any]) -> str:
+    return yaml.safe_dump(what, sort_keys=False, width=120, allow_unicode=True)
+
+
+def with_thresholds(arguments: Sequence[str]) -> str:
+    """The rules with these thresholds, written as NAME=VALUE; one that is not known raises."""
+    given = dict(argument.partition("=")[::2] for argument in arguments)
+    return written(rules(payments_alerts(Thresholds(**{name: float(value) for name, value in given.items()}))))
 
 
 def main() -> None:
+    if sys.argv[1:]:
+        print(with_thresholds(sys.argv[1:]), end="")
+        return
     for path, text in files().items():
         path.write_text(text, encoding="utf-8")
 

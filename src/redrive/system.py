@@ -26,7 +26,8 @@ class System:
     """Everything that a system brings.
 
     migrations: directory with `tables/` and `verbs/` as in redrive/store/sql, run after the engine's; None = no tables.
-    cli: a click command or group. router: an ASGI router for the console. metrics, views: names to declarations.
+    cli: a click command or group. router: an ASGI router for the console. views: names to declarations. metrics: by
+    name, in the form of `redrive.operate.observe.catalogue`.
     demo, prove: callables behind `redrive <name> demo` and `redrive prove <name>`.
     from_settings: the system as the table of its name in `redrive.toml` declares it, for a relay that no Python names.
     """

@@ -20,6 +20,7 @@ import yaml
 from redrive.operate.cli.main import cli
 from redrive.operate.observe import catalogue
 from redrive.operate.settings import Settings
+from redrive.systems.payments.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -41,8 +42,13 @@ ALERTS = script("alerts")
 DASHBOARDS = script("dashboards")
 
 
+EVERY_ALERT = (*ALERTS.ALERTS, *ALERTS.PAYMENTS)
+
+
 def names_in(expr: str) -> set[str]:
-    return {re.sub(r"_(bucket|count|sum)$", "", name) for name in re.findall(r"redrive_\w+", expr)}
+    """Those of the engine begin alike; those of payments are the names that its document gives them."""
+    found = {re.sub(r"_(bucket|count|sum)$", "", name) for name in re.findall(r"redrive_\w+", expr)}
+    return found | (set(re.findall(r"\w+", expr)) & set(METRICS))
 
 
 @pytest.mark.req("G-20")
@@ -52,9 +58,9 @@ def test_the_files_are_what_the_scripts_make(made: Any) -> None:
         assert path.read_text(encoding="utf-8") == text, f"run: python deploy/{made.__name__}.py"
 
 
-@pytest.mark.parametrize("alert", ALERTS.ALERTS, ids=lambda alert: alert.name)
+@pytest.mark.parametrize("alert", EVERY_ALERT, ids=lambda alert: alert.name)
 def test_an_alert_asks_for_metrics_that_exist(alert: Any) -> None:
-    known = {metric.name for metric in catalogue.METRICS}
+    known = {metric.name for metric in catalogue.METRICS} | set(METRICS)
     assert names_in(alert.expr)
     assert names_in(alert.expr) <= known
     assert set().union(*map(names_in, alert.series)) <= known
@@ -74,8 +80,23 @@ def test_each_reason_to_be_parked_has_its_alert() -> None:
     assert all(f'reason="{reason}"' in asked for reason in catalogue.REASONS)
 
 
+@pytest.mark.req("P-06")
+def test_the_thresholds_of_payments_are_those_of_the_ruling_and_can_be_changed() -> None:
+    asked = {alert.name: (alert.expr.rpartition(" > ")[2], alert.after) for alert in ALERTS.PAYMENTS}
+    assert asked == {
+        "PaymentsOldestPending": ("60", "5m"),
+        "PaymentsDlqGrowth": ("5", "0m"),
+        "PaymentsStuckDispatching": ("0", "3m"),
+        "PaymentsRetryableRate": ("0.2", "10m"),
+        "PaymentsFindings": ("0", "0m"),
+    }
+    assert "(oldest_pending_age_seconds) > 120" in ALERTS.with_thresholds(["oldest_pending_seconds=120"])
+    with pytest.raises(TypeError, match="oldest"):
+        ALERTS.with_thresholds(["oldest=120"])
+
+
 def test_each_alert_has_a_runbook_and_each_runbook_an_alert() -> None:
-    assert {path.stem for path in RUNBOOKS.glob("*.md")} == {alert.name for alert in ALERTS.ALERTS}
+    assert {path.stem for path in RUNBOOKS.glob("*.md")} == {alert.name for alert in EVERY_ALERT}
 
 
 @pytest.mark.parametrize("page", sorted(RUNBOOKS.glob("*.md")), ids=lambda page: page.stem)

@@ -35,7 +35,7 @@ def test_every_query_answers(database: str, tmp_path: Path, prometheus: str) -> 
         wait_until(lambda: bool(answer(url, "redrive_parked > 0")), seconds=60, what="the first values")
         wait_until(lambda: bool(answer(url, "rate(redrive_claims_total[1m])")), seconds=30, what="a second scrape")
         silent = [expr for expr in dashboard_queries() if not answer(url, expr)]
-        for alert in ALERTS.ALERTS:
+        for alert in (*ALERTS.ALERTS, *ALERTS.PAYMENTS):
             answer(url, alert.expr)
     assert [expr for expr in silent if not any(name in expr for name in QUIET)] == []
 

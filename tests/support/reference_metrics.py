@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from redrive.operate.observe import catalogue
 from redrive.operate.observe.catalogue import Metric
+from redrive.systems.payments.metrics import METRICS
 from tests.support.reference_text import paragraph, table, words
 
 
@@ -32,6 +33,13 @@ def metrics_page() -> Iterator[str]:
     yield from ("", "## Of the exposition", "")
     own = (catalogue.READER, catalogue.READ_AT, catalogue.INFO)
     yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in own])
+    yield from ("", "## Of payments")
+    yield from paragraph(
+        """Shown by a relay whose app includes payments, by the names of the document that asked for them. Gauges are
+        shown by the relay that reads the database."""
+    )
+    yield ""
+    yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in METRICS.values()])
     yield from ("", "## Names of the source documents")
     yield from paragraph(
         """What the documents that Redrive was made from call it, and where it is found here. A ratio or a throughput is

@@ -137,7 +137,7 @@ async def _run(
     logs.subscribe(events)
     for advice in settings.advice():
         logging.getLogger("redrive").warning(advice)
-    async with _observed(events, process.dsn, settings), beside():
+    async with _observed(events, process, settings), beside():
         await run_relay(process, events=events)
 
 
@@ -150,7 +150,7 @@ def _trace(events: Events) -> None:
 
 
 @asynccontextmanager
-async def _observed(events: Events, dsn: str, settings: Settings) -> AsyncIterator[None]:
+async def _observed(events: Events, process: RelayProcess, settings: Settings) -> AsyncIterator[None]:
     """With metrics and health, if the settings say where; the library that they need is imported only then."""
     if settings.metrics_listen is None:
         yield
@@ -160,8 +160,9 @@ async def _observed(events: Events, dsn: str, settings: Settings) -> AsyncIterat
 
     async with observing(
         events,
-        dsn,
+        process.dsn,
         Address.parsed(settings.metrics_listen),
+        more=[metric for system in process.app.systems.values() for metric in system.metrics.values()],
         every_seconds=settings.metrics_every_seconds,
         stalled_seconds=settings.stalled_seconds,
     ) as address:

@@ -1,7 +1,8 @@
 """Every metric there is: name, kind, labels, meaning, and what feeds it. Declared here and nowhere else; pure.
 
-The exposition, `docs/reference/metrics.md`, the dashboards and the tests of the alert rules are made from this list.
-A label is a destination, a duty, a table or a word of a closed list: never an id, a tenant, a key or a text.
+A system brings its own in the same form (`System.metrics`), by the names that its document gives them. The exposition,
+`docs/reference/metrics.md`, the dashboards and the tests of the alert rules are made from this list. A label is a
+destination, a duty, a table or a word of a closed list: never an id, a tenant, a key or a text.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, LiteralString
 
 PREFIX: Final = "redrive_"
 
@@ -27,13 +28,14 @@ class Feed:
     """How one event moves a metric.
 
     amount: which of the event's values is added (or observed); None = 1. scale: what it is multiplied by.
-    words: labels that the event's name decides; all others are values of the event. sets: what a gauge becomes;
-    None = the time of day.
+    words: labels that the event's name decides; all others are values of the event. renamed: labels that say a value of
+    the event in other words: which value, and which word for which. sets: what a gauge becomes; None = the time of day.
     """
 
     amount: str | None = None
     scale: float = 1.0
     words: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)
     sets: float | None = None
 
 
@@ -43,6 +45,9 @@ class Metric:
 
     events: of the relay that is asked, by name. gauge: else the name of the value that the elected reader reads from
     the database. seeds: what the source documents call it.
+    Of a system: only: destinations that begin like this; what is of no destination counts. reason: of a gauge, the only
+    one that counts. query: SQL of the system that gives the gauge, as subject, reason and value. words: of labels that
+    are known beforehand, so that their series begin at 0.
     """
 
     name: str
@@ -53,6 +58,14 @@ class Metric:
     gauge: str | None = None
     buckets: tuple[float, ...] = ()
     seeds: tuple[str, ...] = ()
+    only: str = ""
+    reason: str | None = None
+    query: LiteralString | None = None
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def is_of(self, destination: str | None) -> bool:
+        """Whether what happened there moves it."""
+        return destination is None or destination.startswith(self.only)
 
 
 DURATION_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)

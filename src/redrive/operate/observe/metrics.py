@@ -37,19 +37,25 @@ class Reading:
 
 
 class RelayMetrics:
-    """One registry, its metrics made from the catalogue. read: what the reader has at the moment of a scrape."""
+    """One registry, its metrics made from the catalogue. read: what the reader has at the moment of a scrape.
 
-    def __init__(self, read: Read = Reading, *, now: Callable[[], float] = time.time) -> None:
+    more: metrics of the systems that the relay includes.
+    """
+
+    def __init__(
+        self, read: Read = Reading, *, more: Sequence[Metric] = (), now: Callable[[], float] = time.time
+    ) -> None:
         self.registry = new_registry()
         self._now = now
-        self._series = {metric.name: _collector(metric, self.registry) for metric in catalogue.RELAY}
+        self._moved = [*catalogue.RELAY, *(metric for metric in more if metric.gauge is None)]
+        self._series = {metric.name: _collector(metric, self.registry) for metric in self._moved}
         self._children: dict[tuple[str, ...], Any] = {}
         self._series_of_info()
-        self.registry.register(_Database(read))
+        self.registry.register(_Database(read, [metric for metric in more if metric.gauge is not None]))
 
     def subscribe(self, events: Events) -> Callable[[], None]:
         """Count from now on. Returns the function that ends it."""
-        moves = [(event, metric, feed) for metric in catalogue.RELAY for event, feed in metric.events.items()]
+        moves = [(event, metric, feed) for metric in self._moved for event, feed in metric.events.items()]
         ends = [events.subscribe(self._mover(metric, feed), event) for event, metric, feed in moves]
         ends.append(events.subscribe(self._begin, "relay.started"))
 
@@ -61,8 +67,9 @@ class RelayMetrics:
 
     def _begin(self, _: str, values: Mapping[str, Any]) -> None:
         """Every series of a destination is there, at 0, before its first message."""
-        known = {**catalogue.WORDS, "destination": tuple(values["destinations"])}
-        for metric in catalogue.RELAY:
+        for metric in self._moved:
+            own = tuple(name for name in values["destinations"] if metric.is_of(name))
+            known = {**catalogue.WORDS, **metric.words, "destination": own}
             if metric.labels and set(metric.labels) <= set(known):
                 for labels in product(*(known[label] for label in metric.labels)):
                     self._labelled(metric, labels)
@@ -72,7 +79,8 @@ class RelayMetrics:
 
         def moved(_: str, values: Mapping[str, Any]) -> None:
             amount = 1.0 if feed.amount is None else values.get(feed.amount)
-            if amount is not None:  # an attempt that was never begun took no time
+            # An attempt that was never begun took no time.
+            if amount is not None and metric.is_of(values.get("destination")):
                 move(self._child(metric, feed, values), self._amount(metric, feed, amount))
 
         return moved
@@ -85,9 +93,7 @@ class RelayMetrics:
     def _child(self, metric: Metric, feed: Feed, values: Mapping[str, Any]) -> Any:
         if not metric.labels:
             return self._series[metric.name]
-        return self._labelled(
-            metric, tuple(str(feed.words.get(label) or values.get(label) or "") for label in metric.labels)
-        )
+        return self._labelled(metric, tuple(_label(feed, label, values) for label in metric.labels))
 
     def _labelled(self, metric: Metric, labels: tuple[str, ...]) -> Any:
         child = self._children.get((metric.name, *labels))
@@ -100,17 +106,27 @@ class RelayMetrics:
         info.labels(redrive.__version__).set(1)
 
 
+def _label(feed: Feed, label: str, values: Mapping[str, Any]) -> str:
+    if label in feed.renamed:
+        source, words = feed.renamed[label]
+        return words.get(str(values.get(source)), "")
+    return str(feed.words.get(label) or values.get(label) or "")
+
+
 class _Database:
     """The values that were read of the database, as families of gauges; made anew for each scrape."""
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: Read, more: Sequence[Metric]) -> None:
         self._read = read
+        self._more = more
 
     def collect(self) -> Iterator[Family]:
         reading = self._read()
         yield _family(catalogue.READER, [((), float(reading.is_reader))])
         yield _family(catalogue.READ_AT, [((), reading.at)])
         yield from families(reading.gauges)
+        if reading.is_reader:
+            yield from (_family(metric, _values(metric, reading.gauges)) for metric in self._more)
 
     def describe(self) -> Iterator[Family]:
         """Nothing of it is known before it is read; it collides with no name of ours."""
@@ -125,6 +141,14 @@ def families(gauges: Sequence[Gauge]) -> Iterator[Family]:
     for name, metric in catalogue.BY_GAUGE.items():
         if name in values:
             yield _family(metric, values[name])
+
+
+def _values(metric: Metric, gauges: Sequence[Gauge]) -> list[tuple[tuple[str, ...], float]]:
+    """Those of a system: of its destinations, and of its reason."""
+    own = [gauge for gauge in gauges if gauge.name == metric.gauge and metric.is_of(gauge.subject or None)]
+    if metric.reason is None:
+        return [(_labels(gauge), gauge.value) for gauge in own]
+    return [((gauge.subject,), gauge.value) for gauge in own if gauge.reason == metric.reason]
 
 
 def _labels(gauge: Gauge) -> tuple[str, ...]:

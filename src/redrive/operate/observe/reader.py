@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
 from redrive import redact
 from redrive.events import Events
 from redrive.message import WorkerId
+from redrive.operate.observe.catalogue import Metric
 from redrive.operate.observe.metrics import Reading
 from redrive.ports import TransientFailure, duty_hold_seconds
-from redrive.store.gauges import DUTY, hold_duty, read_gauges
+from redrive.store.gauges import DUTY, Gauge, hold_duty, read_gauges
 from redrive.store.postgres import PostgresStore
 
 EVERY_SECONDS: Final = 15.0
@@ -26,7 +27,7 @@ LET_GO_SECONDS: Final = 2.0
 
 
 class Reader:
-    """Holds the duty if nobody else does, and reads while it has it."""
+    """Holds the duty if nobody else does, and reads while it has it. more: metrics of systems; some are queries."""
 
     def __init__(
         self,
@@ -35,12 +36,14 @@ class Reader:
         *,
         events: Events,
         every_seconds: float = EVERY_SECONDS,
+        more: Sequence[Metric] = (),
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._worker = worker
         self._events = events
         self._every_seconds = every_seconds
+        self._queries = [(metric.gauge, metric.query) for metric in more if metric.gauge and metric.query]
         self._monotonic = monotonic
         self._shown = Reading()
         self._shown_until = 0.0
@@ -76,6 +79,9 @@ class Reader:
         if not await hold_duty(self._store, DUTY, self._worker, every_seconds=self._every_seconds):
             self._shown_until = 0.0
             return False
-        self._shown = Reading(await read_gauges(self._store), at=time.time(), is_reader=True)
+        gauges = await read_gauges(self._store)
+        for name, query in self._queries:
+            gauges += [Gauge(name, *row) for row in await self._store.rows(query, [])]
+        self._shown = Reading(gauges, at=time.time(), is_reader=True)
         self._shown_until = asked_at + duty_hold_seconds(self._every_seconds)
         return True

@@ -239,6 +239,7 @@ def with_rails(
     lag_seconds: how long a rail may take to write down what it has answered; only then is it missing.
     """
     from redrive.systems.payments import system
+    from redrive.systems.payments.metrics import METRICS
     from redrive.systems.payments.reconcile import duty
 
     all_rails = list(rails)
@@ -248,6 +249,7 @@ def with_rails(
         system,
         destinations=[rail.destination() for rail in all_rails],
         duties=[*system.duties, *comparing, *duties],
+        metrics=METRICS,
     )
 
 

@@ -172,3 +172,19 @@ BEGIN
     END IF;
 END
 $body$;
+
+-- count_findings: how many of each kind are open, of each rail that was ever compared; 0 where there is none, so that a rail that
+-- agrees is seen to agree. Relies on: finding_open.
+CREATE OR REPLACE FUNCTION redrive_payments.count_findings_1()
+RETURNS TABLE (rail_type text, kind text, findings float8)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, pg_temp
+AS $body$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT r.rail_type, k.kind,
+           (SELECT count(*) FROM finding f WHERE f.rail_type = r.rail_type AND f.kind = k.kind AND f.resolved_at IS NULL)::float8
+      FROM reconciliation r
+     CROSS JOIN unnest(ARRAY['unexplained', 'twice', 'differs', 'other_reference', 'missing', 'waiting', 'given_up']) AS k(kind);
+END
+$body$;
