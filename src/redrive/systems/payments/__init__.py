@@ -62,10 +62,19 @@ def _prove(**values: Any) -> Any:
     return prove(**values)
 
 
+def _demo(**values: Any) -> int:
+    """Nine payments over three rails, told as they happen."""
+    from redrive.systems.payments.demo.play import Demo, run
+
+    console = values.pop("console")
+    return run(Demo(**values), console)
+
+
 system = System(
     name="payments",
     migrations=files(__name__) / "sql",
     cli=command,
+    demo=_demo,
     prove=_prove,
     from_settings=_from_settings,
 )

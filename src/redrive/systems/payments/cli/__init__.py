@@ -12,6 +12,7 @@ NOUNS: Final = {
     name: f"{__name__}.{name}"
     for name in (
         "audit",
+        "demo",
         "participants",
         "rail",
         "reconcile",

@@ -1,0 +1,249 @@
+"""The demo as it happens: rails in processes of their own, a relay here, and the story told while it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import dict_row
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from redrive.events import Events
+from redrive.operate import embedded
+from redrive.operate.cli.output import STATE_STYLES
+from redrive.operate.installed import upgrade_installed
+from redrive.relay.limits import RelayLimits
+from redrive.relay.run import RelayProcess, run_relay
+from redrive.systems import payments
+from redrive.systems.payments.demo import app as demo_app
+from redrive.systems.payments.demo import story
+from redrive.systems.payments.demo.story import PARTICIPANTS, PROFILES, SCENES, Scene
+from redrive.systems.payments.rail.ledger import read_effects
+
+SERVER: Final = "redrive.systems.payments.rail.server"
+LIMITS: Final = RelayLimits(lease_seconds=10, reap_every_seconds=2, heartbeat_seconds=1)
+LOOK_SECONDS: Final = 0.2
+STORY_SECONDS_MAX: Final = 120.0
+_HOW_IT_STANDS: Final = """
+SELECT i.instruction_id, redrive.state_of(i.outbox_id) AS state, k.reason, a.attempt, a.reference, a.actor
+  FROM redrive_payments.intent i
+  LEFT JOIN redrive.parked k ON k.id = i.outbox_id
+  LEFT JOIN LATERAL (SELECT x.attempt, x.reference, x.actor FROM redrive.attempt x WHERE x.message_id = i.outbox_id
+                      ORDER BY x.completed_at DESC LIMIT 1) a ON true
+ WHERE i.instruction_id = ANY (%s)
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """home: where the data, the rails' ledgers and `redrive.toml` live. once: end when the story is told."""
+
+    home: Path
+    once: bool = False
+    dsn: str | None = None
+
+
+def run(demo: Demo, console: Console) -> int:
+    """Exit code: 0, or 1 where the story ended otherwise than it must."""
+    demo.home.mkdir(parents=True, exist_ok=True)
+    if demo.dsn is not None:
+        return _with_database(demo, demo.dsn, console)
+    console.print("Starting PostgreSQL …", style="dim")
+    with embedded.start(demo.home / "postgres") as server:
+        return _with_database(demo, server.dsn, console)
+
+
+def _with_database(demo: Demo, dsn: str, console: Console) -> int:
+    upgrade_installed(dsn)
+    number = _next_run(dsn)
+    with _rails(demo.home, number) as urls:
+        os.environ[demo_app.VARIABLE] = json.dumps(urls)
+        _write_settings(demo.home, dsn, urls)
+        return asyncio.run(_play(demo, dsn, number, console))
+
+
+async def _play(demo: Demo, dsn: str, number: int, console: Console) -> int:
+    ended = asyncio.Event()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signum, ended.set)
+    process = RelayProcess(app=demo_app.made(), app_spec=demo_app.SPEC, dsn=dsn, limits=LIMITS, name="payments demo")
+    relay = asyncio.create_task(run_relay(process, events=Events(), signals=False))
+    try:
+        await asyncio.to_thread(_submit, dsn, number)
+        console.print(f"{len(SCENES)} payments of {len(PARTICIPANTS)} companies are submitted.", style="dim")
+        stands = await _told(dsn, number, console, ended=ended, relay=relay)
+        _summary(console, demo.home, number, stands)
+        if not demo.once and not ended.is_set():
+            console.print("The relay goes on until Ctrl-C.", style="dim")
+            await asyncio.wait([relay, asyncio.create_task(ended.wait())], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        relay.cancel()
+        with suppress(asyncio.CancelledError):
+            await relay
+    wrong = violations(stands, demo.home, number)
+    for sentence in wrong:
+        console.print(sentence, style="bold red")
+    return 1 if wrong and demo.once else 0
+
+
+async def _told(
+    dsn: str, number: int, console: Console, *, ended: asyncio.Event, relay: asyncio.Task[None]
+) -> Mapping[str, Mapping[str, Any]]:
+    """Say what happens to each payment when it happens, until all is as it will be."""
+    deadline = asyncio.get_running_loop().time() + STORY_SECONDS_MAX
+    said: dict[str, str] = {}
+    while True:
+        stands = await asyncio.to_thread(_how_it_stands, dsn, number)
+        for scene in SCENES:
+            name = story.instruction_id(scene, number)
+            state = stands[name]["shown"]
+            if said.get(name, "pending") != state and state != "leased":
+                _say(console, scene, state, stands[name])
+            said[name] = state if state != "leased" else said.get(name, "pending")
+        over = all(stands[story.instruction_id(scene, number)]["shown"] == scene.ends for scene in SCENES)
+        if over or ended.is_set() or asyncio.get_running_loop().time() > deadline:
+            return stands
+        if relay.done():
+            relay.result()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), LOOK_SECONDS)
+
+
+def _say(console: Console, scene: Scene, state: str, stands: Mapping[str, Any]) -> None:
+    line = Text(f"{PARTICIPANTS[scene.participant]:<18} {scene.name:<13}")
+    line.append(f"{scene.amount:>8} {scene.currency}  ")
+    line.append(f"{state:<10}", style=STATE_STYLES.get(state, ""))
+    line.append(scene.told if state == scene.ends else "only a person, or the rail's statement, can say more")
+    if stands["actor"] == "reconciliation" and state == "delivered":
+        line.append("  (by reconciliation)", style="dim")
+    console.print(line, soft_wrap=True)
+
+
+def _summary(console: Console, home: Path, number: int, stands: Mapping[str, Mapping[str, Any]]) -> None:
+    table = Table("payment", "company", "rail", "amount", "state", "attempts", "reference", title="How it stands")
+    for scene in SCENES:
+        name = story.instruction_id(scene, number)
+        row = stands[name]
+        state = Text(row["shown"], style=STATE_STYLES.get(row["shown"], ""))
+        amount = f"{scene.amount} {scene.currency}"
+        told = (name, PARTICIPANTS[scene.participant], scene.rail, amount, state)
+        table.add_row(*told, str(row["attempt"] or 0), row["reference"] or "–")
+    console.print(table)
+    held = next(story.instruction_id(scene, number) for scene in SCENES if scene.ends == "held")
+    console.print(
+        f"Every attempt, in {home}: redrive payments show {held}; redrive payments reconcile; redrive held list"
+    )
+
+
+def violations(stands: Mapping[str, Mapping[str, Any]], home: Path, number: int) -> list[str]:
+    """What is not as it must be: by the database, and by the rails' ledgers."""
+    found = []
+    paid = [effect.instruction_id for rail in PROFILES for effect in read_effects(_ledger(home, rail))]
+    for scene in SCENES:
+        name = story.instruction_id(scene, number)
+        if stands[name]["shown"] != scene.ends:
+            found.append(f"{name} is {stands[name]['shown']}; it should be {scene.ends}.")
+        if paid.count(name) != scene.paid:
+            found.append(f"{name} was paid {paid.count(name)} times; it should be {int(scene.paid)}.")
+    return found
+
+
+# the database
+
+
+def _next_run(dsn: str) -> int:
+    with psycopg.connect(dsn) as conn:
+        row = conn.execute(
+            "SELECT count(*) FROM redrive_payments.participant WHERE participant_id LIKE 'bakery-%'"
+        ).fetchone()
+    assert row is not None
+    return int(row[0]) + 1
+
+
+def _submit(dsn: str, number: int) -> None:
+    with psycopg.connect(dsn) as conn:
+        for name, shown in PARTICIPANTS.items():
+            payments.add_participant(conn, story.participant_id(name, number), name=shown)
+        for scene in SCENES:
+            payments.submit(conn, story.instruction(scene, number))
+
+
+def _how_it_stands(dsn: str, number: int) -> dict[str, dict[str, Any]]:
+    """By instruction. shown: the state, or why it is parked."""
+    names = [story.instruction_id(scene, number) for scene in SCENES]
+    with psycopg.connect(dsn, row_factory=dict_row) as conn:
+        rows = conn.execute(_HOW_IT_STANDS, [names]).fetchall()
+    return {row["instruction_id"]: {**row, "shown": row["reason"] or row["state"]} for row in rows}
+
+
+# the rails
+
+
+@contextmanager
+def _rails(home: Path, number: int) -> Iterator[dict[str, str]]:
+    """Each in a process of its own, ended with the block; rail type to address."""
+    started: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        for rail_type, profile in PROFILES.items():
+            plans = {story.instruction_id(one, number): one.meets for one in SCENES if one.rail == rail_type}
+            script = {"plans": plans, "late_seconds": [story.LATE_SECONDS, story.LATE_SECONDS]}
+            settings = {"ledger": str(_ledger(home, rail_type)), "profile": profile.value, "script": script}
+            started[rail_type] = _start(settings)
+        yield {rail_type: _address(process) for rail_type, process in started.items()}
+    finally:
+        for process in started.values():
+            process.kill()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+
+
+def _start(settings: Mapping[str, Any]) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+        start_new_session=True,  # Ctrl-C is for us; we end it
+    )
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(settings).encode())
+    process.stdin.close()
+    return process
+
+
+def _address(process: subprocess.Popen[bytes]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().decode().strip()
+
+
+def _ledger(home: Path, rail_type: str) -> Path:
+    return home / f"{rail_type}.ledger"
+
+
+def _write_settings(home: Path, dsn: str, urls: Mapping[str, str]) -> None:
+    """So that commands in another terminal find database and rails: run them in this directory."""
+    lines = [f"dsn = {json.dumps(dsn)}"]
+    for rail in story.rails(urls):
+        lines += ["", f"[payments.rails.{rail.rail_type}]", f"url = {json.dumps(rail.url)}"]
+        lines += [f"can_look_up = {_toml(rail.can_look_up)}", f"has_statement = {_toml(rail.has_statement)}"]
+        if rail.token_ttl_seconds is not None:
+            lines.append(f"token_ttl_seconds = {rail.token_ttl_seconds}")
+        lines.append('egress = { allow = ["127.0.0.0/8"], schemes = ["http"] }')
+    (home / "redrive.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _toml(value: bool) -> str:
+    return "true" if value else "false"
