@@ -42,7 +42,6 @@ def served(dsn: str, *, prefix: str = "", role: Role = Role.ADMIN, name: str = "
             await asyncio.shield(task)
         except asyncio.CancelledError:
             server.should_exit = True
-            server.force_exit = True
             await task
 
     # Not in the thread of the test: a browser's test has a loop of its own there.

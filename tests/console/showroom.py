@@ -99,7 +99,7 @@ async def _dead(
     settlement = m.park(ParkReason.DEAD, answer=Terminal(code), error_class=code)
     for turn, attempt in enumerate(await _claimed(store, at, [destination])):
         outcome = m.outcome(attempt, settlement, text=text, latency_ms=31)
-        await store.settle(m.WORKER, [outcome], now=at + timedelta(seconds=turn * 20))
+        await store.settle(m.WORKER, [outcome], now=at + turn / count * timedelta(minutes=30))
     return ids
 
 

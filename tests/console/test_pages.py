@@ -79,6 +79,7 @@ def _filled(path: str, world: World) -> Iterator[str]:
             yield path
 
 
+@pytest.mark.full
 async def test_no_text_of_anybody_runs_on_any_page(admin: Any, world: World) -> None:
     looked, faults = 0, []
     for path in paths(world):

@@ -16,7 +16,6 @@ TYPES: Final = {
     "svg": "image/svg+xml",
     "txt": "text/plain; charset=utf-8",
 }
-FOREVER: Final = "public, max-age=31536000, immutable"
 
 
 class Asset(NamedTuple):

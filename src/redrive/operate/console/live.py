@@ -34,7 +34,7 @@ class Pulse:
 
     async def listen(self, call: Call) -> AsyncIterator[bytes]:
         self.listeners += 1
-        if self._looker is None or self._looker.done():
+        if self._looker is None:
             self._looker = asyncio.create_task(self._look(call.store))
         try:
             yield b"retry: 2000\n\n"
@@ -42,6 +42,9 @@ class Pulse:
                 yield event
         finally:
             self.listeners -= 1
+            if not self.listeners and self._looker:
+                self._looker.cancel()
+                self._looker = None
 
     async def _events(self, call: Call) -> AsyncIterator[bytes]:
         seen, quiet = self._state(call), BEAT_SECONDS
@@ -60,7 +63,7 @@ class Pulse:
         return self.changes, self.lost, call.works.changes(call.principal.name)
 
     async def _look(self, store: PostgresStore) -> None:
-        while self.listeners:
+        while True:
             try:
                 self.changes, self.lost = await pulse(store), False
             except (RedriveError, TransientFailure, OSError):

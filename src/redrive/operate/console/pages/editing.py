@@ -145,8 +145,10 @@ def look(body: bytes, text: str, samples: Sequence[Sample]) -> Looked:
         return Looked(
             problem=f"This is not JSON: {error.msg}, line {error.lineno}, column {error.colno}.", line=error.lineno
         )
-    except (RedriveError, RecursionError) as error:
-        return Looked(problem=str(error) or "It is nested too deeply.")
+    except RecursionError:
+        return Looked(problem="It is nested too deeply.")
+    except RedriveError as error:
+        return Looked(problem=str(error))
     bodies = [sample.body for sample in samples]
     return Looked(
         rows=display.side_by_side(before, display.pretty(text)) if patch else (),
