@@ -209,6 +209,13 @@ async def test_a_form_that_is_sent_twice_acts_once(house: House, admin: Any, wor
     assert "discarded" in shown
 
 
+async def test_the_doctor_is_asked_on_request(admin: Any, world: World) -> None:
+    assert "PostgreSQL 1" not in (await admin.get("/relays")).text
+    examined = (await admin.get("/relays?doctor=1")).text
+    assert "the server answers" in examined
+    assert "PostgreSQL 1" in examined
+
+
 async def test_an_act_without_a_reason_is_refused(admin: Any, world: World) -> None:
     refused = await admin.post(f"/messages/{world.ids[0]}/discard", data={"key": "k2"})
     assert refused.status_code == 422

@@ -1,4 +1,4 @@
-"""Which test proves which requirement: `docs/traceability.md`, made from the `req` marks in the tests.
+"""Which test proves which requirement: `docs/traceability.md`, made from the `req` and `seed` marks in the tests.
 
     python -m tests.support.traceability --write
 
@@ -17,24 +17,40 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "traceability.md"
 REQUIREMENTS = TESTS / "requirements.toml"
+NAMED = TESTS / "seed_tests.toml"
 
 
 def marks() -> dict[str, list[str]]:
     """Requirement id to the tests that carry its mark, sorted."""
+    return _found("req")
+
+
+def named_marks() -> dict[str, list[str]]:
+    """`document: name` of a test that a document names, to the tests that carry its mark."""
+    return _found("seed")
+
+
+def named() -> list[str]:
+    """The tests that the documents name, as `document: name`."""
+    found = tomllib.loads(NAMED.read_text(encoding="utf-8"))
+    return [f"{document}: {name}" for document, listed in found.items() for name in listed["tests"]]
+
+
+def _found(mark: str) -> dict[str, list[str]]:
     found: dict[str, set[str]] = {}
     for path in sorted(TESTS.rglob("test_*.py")):
-        for requirement, test in _marks_of(path):
+        for requirement, test in _marks_of(path, mark):
             found.setdefault(requirement, set()).add(test)
     return {requirement: sorted(tests) for requirement, tests in found.items()}
 
 
-def _marks_of(path: Path) -> Iterator[tuple[str, str]]:
+def _marks_of(path: Path, mark: str) -> Iterator[tuple[str, str]]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     place = path.relative_to(TESTS.parent).as_posix()
-    whole_module = [r for node in tree.body if _is_pytestmark(node) for r in _requirements(node)]
+    whole_module = [r for node in tree.body if _is_pytestmark(node) for r in _requirements(node, mark)]
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            own = [r for decorator in node.decorator_list for r in _requirements(decorator)]
+            own = [r for decorator in node.decorator_list for r in _requirements(decorator, mark)]
             if not node.name.lower().startswith("test"):
                 own = []
             for requirement in own + (whole_module if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else []):
@@ -48,15 +64,16 @@ def _is_pytestmark(node: ast.stmt) -> bool:
     )
 
 
-def _requirements(node: ast.AST) -> list[str]:
-    """The strings of every `req(...)` call below a node."""
-    return [
-        argument.value
+def _requirements(node: ast.AST, mark: str) -> list[str]:
+    """What every `mark(...)` call below a node says; several texts are one, with a colon between them."""
+    calls = [
+        [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
         for call in ast.walk(node)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "req"
-        for argument in call.args
-        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == mark
     ]
+    if mark == "seed":
+        return [": ".join(map(str, texts)) for texts in calls]
+    return [str(text) for texts in calls for text in texts]
 
 
 def requirements() -> Mapping[str, Mapping[str, str]]:
@@ -77,13 +94,25 @@ def page() -> str:
         "|---|---|---|---|",
     ]
     lines += [_row(name, facts, tests.get(name, [])) for name, facts in requirements().items()]
+    lines += ["", "Tests that the source documents name:", "", "| document | name | tests |", "|---|---|---|"]
+    found = named_marks()
+    lines += [_named_row(one, found.get(one, [])) for one in named()]
     return "\n".join(lines) + "\n"
 
 
 def _row(name: str, facts: Mapping[str, str], tests: list[str]) -> str:
+    return f"| {name} | {facts['text']} | {facts['part']} | {_shown(tests)} |"
+
+
+def _named_row(name: str, tests: list[str]) -> str:
+    document, _, text = name.partition(": ")
+    return f"| {document} | {text} | {_shown(tests)} |"
+
+
+def _shown(tests: list[str]) -> str:
     shown = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in tests[:6])
     more = f"<br>and {len(tests) - 6} more" if len(tests) > 6 else ""
-    return f"| {name} | {facts['text']} | {facts['part']} | {shown + more or '**gap**'} |"
+    return shown + more or "**gap**"
 
 
 if __name__ == "__main__":

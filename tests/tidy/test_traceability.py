@@ -21,3 +21,7 @@ def test_every_delivered_requirement_has_a_test() -> None:
 
 def test_no_test_names_a_requirement_that_does_not_exist() -> None:
     assert set(traceability.marks()) - set(traceability.requirements()) == set()
+
+
+def test_every_test_that_a_document_names_is_there_and_no_other_is_claimed() -> None:
+    assert set(traceability.named_marks()) == set(traceability.named())

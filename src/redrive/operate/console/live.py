@@ -42,7 +42,7 @@ class Pulse:
                 yield event
         finally:
             self.listeners -= 1
-            if not self.listeners and self._looker:
+            if not self.listeners and self._looker is not None:
                 self._looker.cancel()
                 self._looker = None
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from redrive.operate import operations
+from redrive.operate import doctor, operations
 from redrive.operate.console.calls import Call
 from redrive.operate.console.rendering import page
+from redrive.operate.installed import installed_sets
+from redrive.operate.web import doorkeeper
 
 
 async def show(call: Call) -> Response:
-    """Relays and duties."""
+    """Relays and duties; with `?doctor=1` also what the doctor finds, as the console's own login."""
     status = await operations.status(call.store)
-    return page(call, "relays.html", title="Relays", status_=status, points=None)
+    points = None
+    if call.given("doctor"):
+        points = await doctor.examine(doorkeeper(call.request).dsn, sets=installed_sets())
+    return page(call, "relays.html", title="Relays", status_=status, points=points)
