@@ -20,6 +20,7 @@ _SQL_CODE: Final = re.compile(r"'([A-Z]{4,}(?:_[A-Z]+)*)'")
 CODES: Final = {
     "ABSENT_AFTER_DOUBT": "The lookup found nothing, but the destination is `money` and keeps no token: held.",
     "ABSENT_TOO_EARLY": "The lookup found nothing before `lookup_after_seconds` had passed: asked again then.",
+    "ADOPTED_DEAD": "It came from another outbox, which had given it up: whether it had an effect is not known.",
     "CANCELLED": "The handler cancelled itself (it raised `CancelledError`): nobody can tell.",
     "COMPLETE_ROLLED_BACK": "The handler called `complete` and its transaction did not commit: nobody can tell.",
     "CRASHED": "It took down its process while it ran alone, as often as `Policy.crashes` allows.",

@@ -183,8 +183,8 @@ INDEXES = {
     ),
     "ix_attempts_by_instruction": (
         (
-            "SELECT * FROM redrive_payments.payment_outbox_attempts WHERE tenant = 'default' AND instruction_id = 'p-7/3'"
-            " ORDER BY claimed_at DESC"
+            "SELECT * FROM redrive_payments.payment_outbox_attempts WHERE tenant = 'default'"
+            " AND instruction_id = 'p-7/3' ORDER BY claimed_at DESC"
         ),
         "intent_instruction_key",
     ),

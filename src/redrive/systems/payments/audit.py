@@ -23,6 +23,7 @@ ACTS: Final = {
     "SKIP": "skipped, so that the participant's next payment could go",
     "EXPIRE": "expired before it was sent",
     "REPAIR": "recorded again",
+    "ADOPT": "adopted",
 }
 
 

@@ -11,6 +11,7 @@ import click
 NOUNS: Final = {
     name: f"{__name__}.{name}"
     for name in (
+        "adopt",
         "audit",
         "demo",
         "participants",

@@ -1,0 +1,240 @@
+"""A legacy `payment_outbox` is moved in place: all rows over, with their ids and numbers, then it is dropped (P-09).
+
+`plan` says of each row what it would become, and of which nobody can say; `adopt` carries it out in the same
+transaction, and refuses while one is unexplained. The id is kept because the rail knows the payment by it: what the old
+dispatcher had tried is asked for before it is sent. SQL: `sql/verbs/adopt.sql`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+from uuid import UUID
+
+from psycopg import sql
+
+from redrive.errors import ActRefused, InvalidValue, NotFound
+from redrive.produce.payload import canonical_json
+from redrive.systems.payments.database import Connection, Row
+from redrive.systems.payments.names import AMOUNT_HEADER
+from redrive.systems.payments.validation import Instruction, Payment, PaymentRefused, checked
+
+Meaning = Literal["waiting", "doubtful", "paid", "failed"]
+MEANINGS: Final[Mapping[Meaning, str]] = {
+    "waiting": "pending",
+    "doubtful": "doubtful",
+    "paid": "delivered",
+    "failed": "dead",
+}
+# What is in hand is in none of them: first the old dispatcher must be gone, then somebody says `doubtful`.
+WORDS: Final[Mapping[str, Meaning]] = {
+    "PENDING": "waiting",
+    "NEW": "waiting",
+    "QUEUED": "waiting",
+    "RETRYABLE": "waiting",
+    "DISPATCHED": "paid",
+    "SENT": "paid",
+    "DELIVERED": "paid",
+    "COMPLETED": "paid",
+    "FAILED": "failed",
+    "DEAD": "failed",
+}
+REQUIRED: Final = (
+    "outbox_id",
+    "instruction_id",
+    "participant_id",
+    "sequence_id",
+    "idempotency_key",
+    "rail_type",
+    "payload",
+    "status",
+)
+OPTIONAL: Final = {"attempt_count": "0", "rail_reference": "NULL::text", "created_at": "now()"}
+ACTOR: Final = "payments adopt"
+SHOWN_MAX: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A row, and what it becomes."""
+
+    row: Row
+    meaning: Meaning
+    payment: Payment
+
+
+@dataclass(frozen=True, slots=True)
+class Unexplained:
+    """A row, and why nobody can say what it becomes."""
+
+    outbox_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What became, or would become, of a legacy table. counts: by meaning. dropped: it is gone."""
+
+    table: str
+    explained: Sequence[Explained]
+    unexplained: Sequence[Unexplained]
+    dropped: bool = False
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found = Counter(one.meaning for one in self.explained)
+        return {meaning: found.get(meaning, 0) for meaning in MEANINGS}
+
+
+def plan(conn: Connection, table: str, *, tenant: str, words: Mapping[str, Meaning]) -> Plan:
+    """Looks at every row, with the table locked: nobody adds one while it is moved."""
+    name = _existing(conn, table)
+    conn.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(name))
+    rows = conn.execute(_selecting(conn, name, table)).fetchall()
+    known = {**WORDS, **words}
+    found = [_explain(row, tenant=tenant, words=known) for row in rows]
+    explained = [one for one in found if isinstance(one, Explained)]
+    wrong = [one for one in found if isinstance(one, Unexplained)]
+    return Plan(table, explained, [*wrong, *_gaps(explained), *_paid_twice(explained)])
+
+
+def adopt(conn: Connection, table: str, *, tenant: str, words: Mapping[str, Meaning]) -> Plan:
+    """Moves all of it and drops the table, in the connection's transaction; refused while a row is unexplained."""
+    found = plan(conn, table, tenant=tenant, words=words)
+    if found.unexplained:
+        first = found.unexplained[0]
+        raise ActRefused(
+            f"{len(found.unexplained)} rows of {table} are unexplained; the first is {first.outbox_id}: {first.why}"
+            " Nothing was changed.",
+            next=f"redrive payments adopt --table {table} --dry-run",
+        )
+    for one in found.explained:
+        _move(conn, one, tenant=tenant, table=table)
+    conn.execute(sql.SQL("DROP TABLE {}").format(_existing(conn, table)))
+    return Plan(found.table, found.explained, (), dropped=True)
+
+
+def read_words(given: Sequence[str]) -> dict[str, Meaning]:
+    """`DISPATCHING=doubtful` and the like."""
+    found: dict[str, Meaning] = {}
+    for one in given:
+        word, _, meaning = one.partition("=")
+        if meaning not in MEANINGS or not word:
+            raise InvalidValue(f"--status is {one!r}; it must be WORD=MEANING, with one of {', '.join(MEANINGS)}.")
+        found[word.upper()] = meaning  # type: ignore[assignment] # it is one of them
+    return found
+
+
+def _existing(conn: Connection, table: str) -> sql.Composable:
+    schema, _, name = table.rpartition(".")
+    found = conn.execute("SELECT to_regclass(%s)::oid AS oid", [table]).fetchone()
+    if found is None or found["oid"] is None:
+        raise NotFound(f"There is no table {table}.")
+    return sql.Identifier(schema, name) if schema else sql.Identifier(name)
+
+
+def _selecting(conn: Connection, name: sql.Composable, table: str) -> sql.Composed:
+    """Its rows in the order of their numbers; a column that is not there has its default."""
+    query = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+    there = {row["attname"] for row in conn.execute(query, [table]).fetchall()}
+    missing = [column for column in REQUIRED if column not in there]
+    if missing:
+        raise InvalidValue(f"{table} has no column {missing[0]!r}; it must have {', '.join(REQUIRED)}.")
+    columns: list[sql.Composable] = [
+        sql.Identifier(column) for column in REQUIRED if column not in ("outbox_id", "payload")
+    ]
+    columns += [
+        sql.SQL("outbox_id::text AS outbox_id"),
+        sql.SQL("payload ->> 'amount' AS amount"),
+        sql.SQL("payload ->> 'currency' AS currency"),
+        sql.SQL("payload -> 'destination' AS destination"),
+    ]
+    columns += [
+        sql.Identifier(column)
+        if column in there
+        else sql.SQL("{} AS {}").format(sql.SQL(default), sql.Identifier(column))
+        for column, default in OPTIONAL.items()
+    ]
+    return sql.SQL("SELECT {} FROM {} ORDER BY participant_id, sequence_id").format(sql.SQL(", ").join(columns), name)
+
+
+def _explain(row: Row, *, tenant: str, words: Mapping[str, Meaning]) -> Explained | Unexplained:
+    id = str(row["outbox_id"])
+    meaning = words.get(str(row["status"]).upper())
+    if meaning is None:
+        return Unexplained(
+            id, f"its status is {row['status']!r}; say what it means with --status {row['status']}=MEANING."
+        )
+    try:
+        UUID(id)
+    except ValueError:
+        return Unexplained(id, "its id is no UUID, and so cannot stay the token that the rail knows it by.")
+    try:
+        payment = checked(Instruction.read({**_instruction(row), "tenant": tenant}))
+    except PaymentRefused as refused:
+        return Unexplained(id, str(refused))
+    # What was tried once may have been paid, whatever the old dispatcher made of it.
+    return Explained(row, "doubtful" if meaning == "waiting" and row["attempt_count"] else meaning, payment)
+
+
+def _instruction(row: Row) -> dict[str, Any]:
+    names = ("instruction_id", "idempotency_key", "participant_id", "rail_type", "amount", "currency", "destination")
+    return {name: row[name] for name in names}
+
+
+def _gaps(explained: Sequence[Explained]) -> Iterator[Unexplained]:
+    """A number that is missing may be a payment that is: nobody can say what became of it."""
+    last: dict[str, int] = {}
+    for one in explained:
+        participant, number = one.payment.participant_id, one.row["sequence_id"]
+        before = last.get(participant)
+        if before is not None and number != before + 1:
+            yield Unexplained(str(one.row["outbox_id"]), f"its number is {number}, after {before} of {participant!r}.")
+        last[participant] = number
+
+
+def _paid_twice(explained: Sequence[Explained]) -> Iterator[Unexplained]:
+    """Two rows of one instruction that were, or may be, paid."""
+    seen: set[str] = set()
+    for one in explained:
+        instruction = one.payment.instruction_id
+        if instruction in seen and one.meaning != "failed":
+            yield Unexplained(str(one.row["outbox_id"]), f"instruction {instruction!r} would be paid a second time.")
+        if one.meaning != "failed":
+            seen.add(instruction)
+
+
+def _move(conn: Connection, one: Explained, *, tenant: str, table: str) -> None:
+    payment, row = one.payment, one.row
+    values = (
+        tenant,
+        row["outbox_id"],
+        MEANINGS[one.meaning],
+        payment.instruction_id,
+        payment.idempotency_key,
+        payment.participant_id,
+        row["sequence_id"],
+        payment.rail_type,
+        str(payment.amount),
+        payment.currency,
+        hashlib.sha256(canonical_json(payment.destination)).digest(),
+        canonical_json(payment.destination_shown).decode(),
+        canonical_json(payment.payload),
+        canonical_json({AMOUNT_HEADER: payment.amount_text}).decode(),
+        row["attempt_count"],
+        row["rail_reference"],
+        row["created_at"],
+        ACTOR,
+        f"was {row['status']} in {table}",
+    )
+    query = (
+        "SELECT redrive_payments.adopt_1(%s, %s::uuid, %s, %s, %s, %s, %s::bigint, %s, %s::numeric, %s, %s, %s::json,"
+        " %s, %s::json, %s::integer, %s, %s::timestamptz, %s, %s) AS answer"
+    )
+    found = conn.execute(query, values).fetchone()
+    answer = None if found is None else found["answer"]
+    if answer != "done":
+        raise ActRefused(f"{row['outbox_id']} of {table} cannot be moved: {answer}. Nothing was changed.")
