@@ -10,6 +10,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from redrive.answers import Delivered
 from redrive.errors import Unreachable
@@ -199,6 +201,30 @@ async def test_a_rail_whose_statement_cannot_be_read_changes_nothing(books: Book
     with pytest.raises(Unreachable):
         await reconcile(books.store, gone, lag_seconds=0)
     assert (await books.compare()).agreed == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"<html>",
+        b"[]",
+        b'{"entries": []}',
+        b'{"entries": [{"cursor": "1"}], "next": null}',
+        json.dumps({"entries": [{**order(), "cursor": 1, "effected_at": 0}], "next": None}).encode(),
+        json.dumps({"entries": [{**order(amount="NaN"), "cursor": "1", "effected_at": 0}], "next": None}).encode(),
+    ],
+)
+async def test_what_is_no_page_of_a_statement_changes_nothing(books: Books, said: bytes) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=said)
+
+    app = web.Application()
+    app.router.add_get("/statement", answer)
+    async with TestServer(app) as server:
+        broken = books.rail.rail(rail_type=books.rail_type, url=str(server.make_url("")))
+        with pytest.raises(Unreachable, match="no page of a statement"):
+            await reconcile(books.store, broken, lag_seconds=0)
+    assert await books.findings() == []
 
 
 async def test_after_another_epoch_a_rail_stands_still_until_the_books_agree(books: Books) -> None:
