@@ -178,7 +178,7 @@ def stage(database: str) -> Iterator[Stage]:
 @pytest.mark.req("P-05", "G-14")
 def test_an_answer_that_comes_after_the_lease_is_refused_and_kept_and_it_is_paid_once(stage: Stage) -> None:
     """The rail pays and is slow to say so; meanwhile the claim is lost, and another relay asks and finds it."""
-    slow = Terms(hang_seconds=3.0, timeout_seconds=60.0)
+    slow = Terms(hang_seconds=6.0, timeout_seconds=60.0)
     scene = Scene(stage, slow, name="late")
     scene.open_rails(terms.RAILS[:1], seed=1, faults={Fault.HANG: 100.0})
     (sleeper,) = scene.open_relays(1)
