@@ -143,7 +143,7 @@ def _summary(console: Console, home: Path, number: int, stands: Mapping[str, Map
     console.print(table)
     held = next(story.instruction_id(scene, number) for scene in SCENES if scene.ends == "held")
     console.print(
-        f"Every attempt, in {home}: redrive payments show {held}; redrive payments reconcile; redrive held list"
+        f"Every attempt, in {home}: redrive payments audit {held}; redrive payments reconcile; redrive held list"
     )
 
 

@@ -67,6 +67,8 @@ class Scene:
     def close_relays(self) -> list[str]:
         """Stop them gracefully; what did not end as it must, in words."""
         for relay in self._relays:
+            # One that has just been started does not know yet how to stop.
+            self._stage.wait(lambda relay=relay: self._has_begun(relay), seconds=STOP_SECONDS)  # type: ignore[misc]
             relay.signal(signal.SIGTERM)
         complaints = []
         for relay in self._relays:
@@ -77,6 +79,10 @@ class Scene:
             relay.end()
         self._relays = []
         return complaints
+
+    def _has_begun(self, relay: Process) -> bool:
+        known = "SELECT count(*) FROM redrive.relay WHERE pid = %s"
+        return relay.code is not None or self._stage.value(known, relay.pid) > 0
 
     def _start_relay(self, number: int) -> Process:
         return self._stage.relay(

@@ -110,7 +110,7 @@ class Plan:
             participants=PARTICIPANTS,
             kills=max(2, round(KILLS * scale)),
             stops=max(1, round(STOPS * scale)) if own_server else 0,
-            beyond=max(20, round(BEYOND * scale)),
+            beyond=max(40, round(BEYOND * scale)),
         )
 
 
