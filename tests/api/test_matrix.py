@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from redrive.operate.web.app import API_PREFIX, create_app, routes_of
+from redrive.operate.web.app import API_PREFIX, create_app, description, routes_of
 from redrive.operate.web.asking import Requirement
 from redrive.operate.web.principal import LEAST_ROLE, Role
 from tests.api import world as w
@@ -26,7 +26,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 def operations() -> Iterator[tuple[str, str, Requirement]]:
     """Method, path below the prefix, and what it needs; as the application says itself."""
     app: Any = create_app("host=nowhere", systems={}).app
-    described = app.openapi()["paths"]
+    described = description(app)["paths"]
     needs = {(method, path): needed for path, methods, needed in routes_of(app) for method in methods}
     for path, methods in described.items():
         for method in methods:

@@ -22,7 +22,14 @@ from redrive.operate.cli.main import Commands, cli
 from redrive.operate.embedded import EmbeddedError
 from redrive.operate.settings import Settings
 from redrive.operate.settings_sources import PREFIX
-from tests.support import django_migration, documents, reference_api, reference_metrics, reference_sources
+from tests.support import (
+    django_migration,
+    documents,
+    reference_api,
+    reference_http,
+    reference_metrics,
+    reference_sources,
+)
 from tests.support.reference_text import paragraph, table
 
 ROOT: Final = Path(__file__).parents[2]
@@ -43,6 +50,7 @@ def pages() -> dict[str, str]:
         "cli.md": cli_page,
         "errors.md": errors_page,
         "events.md": reference_sources.events_page,
+        "http.md": reference_http.http_page,
         "json.md": documents.page,
         "metrics.md": reference_metrics.metrics_page,
         "settings.md": settings_page,

@@ -28,7 +28,7 @@ from redrive.operate.web.guard import OPEN_PATHS, Guard, refused_response
 from redrive.operate.web.login import login_router, plain_login_page
 from redrive.operate.web.people import People
 from redrive.operate.web.principal import Permission
-from redrive.operate.web.problems import Refusal, refusal_of
+from redrive.operate.web.problems import CONTENT_TYPE, Refusal, refusal_of
 from redrive.ports import TransientFailure
 from redrive.store.postgres import PostgresStore
 from redrive.system import System, discover
@@ -100,9 +100,19 @@ def _description(app: FastAPI) -> APIRouter:
     @router.get("/openapi.json", dependencies=[require(Permission.READ)])
     async def openapi() -> dict[str, Any]:
         """What there is, for programs."""
-        return app.openapi()
+        return description(app)
 
     return router
+
+
+def description(app: FastAPI) -> dict[str, Any]:
+    """OpenAPI of all routes below the prefix; what is refused is a problem, which FastAPI cannot say by itself."""
+    said = app.openapi()
+    for operation in (one for path in said["paths"].values() for one in path.values()):
+        for status, answer in operation["responses"].items():
+            if status >= "400" and "application/json" in answer.get("content", {}):
+                answer["content"] = {CONTENT_TYPE: answer["content"]["application/json"]}
+    return said
 
 
 def refuse_open_routes(app: FastAPI) -> None:

@@ -41,7 +41,7 @@ class Server(uvicorn.Server):
 
 
 def listening(settings: Settings, *, any_port: bool = False) -> socket.socket:
-    """A bound socket. any_port: take another port where the one that is set is taken."""
+    """A socket that listens. any_port: take another port where the one that is set is taken."""
     host, port = address_of(settings.console_listen)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -53,6 +53,7 @@ def listening(settings: Settings, *, any_port: bool = False) -> socket.socket:
             if not any_port:
                 raise
             sock.bind((host, 0))
+        sock.listen()  # from here on who comes waits, and is not turned away
     except OSError as error:
         sock.close()
         raise SettingsError(
