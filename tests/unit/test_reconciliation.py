@@ -23,6 +23,7 @@ def judged(one: Item, *effects: Effect, until: datetime | None = None) -> str:
     """The kind of the finding, or late, agreed, open."""
     verdict = match([one], effects, complete_until=until)
     words = [finding.kind.value for finding in verdict.findings]
+    words += ["unasked"] * len(verdict.unasked)
     words += ["late"] * len(verdict.late) + ["agreed"] * len(verdict.agreed) + ["open"] * verdict.open
     (word,) = words
     return word
@@ -34,7 +35,7 @@ EXPECTED = {
     **{(state, 0): "agreed" for state in CLOSED},
     ("delivered", 0): "missing",
     ("delivered", 1): "agreed",
-    ("pending", 1): "waiting",
+    ("pending", 1): "unasked",
     ("leased", 1): "open",
     ("unrecorded", 1): "open",
     **{(state, 1): "late" for state in PARKED},

@@ -4,8 +4,9 @@
     await collect(read, keep, after=cursor)  # the other side's ledger, page by page, from where one was
 
 A late success of something that is parked is no finding: it is confirmed with the ledger's reference, and never sent
-again. Everything that cannot be explained is a finding, and stays one until it is. Storing is the caller's: see
-`redrive.systems.payments.reconcile`.
+again. Nor is one of something that waits to be sent: it is put in doubt, so that the other side is asked first, as
+after a failover that lost what was known of it. Everything that cannot be explained is a finding, and stays one until
+it is. Storing is the caller's: see `redrive.systems.payments.reconcile`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Kind(StrEnum):
 
     unexplained: an effect that nobody asked for. twice: more than one effect of one item. differs: other terms than
     asked for. other_reference: delivered under another reference than the ledger's. missing: delivered, and not in the
-    ledger. waiting: in the ledger, and about to be sent. given_up: in the ledger, and closed as not sent.
+    ledger. given_up: in the ledger, and closed as not sent.
     """
 
     UNEXPLAINED = "unexplained"
@@ -33,7 +34,6 @@ class Kind(StrEnum):
     DIFFERS = "differs"
     OTHER_REFERENCE = "other_reference"
     MISSING = "missing"
-    WAITING = "waiting"
     GIVEN_UP = "given_up"
 
 
@@ -78,7 +78,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Late:
-    """Parked, and it happened all the same: to be confirmed with this reference."""
+    """It happened all the same: parked, and to be confirmed with this reference; or pending, and to be asked about."""
 
     item: Item
     effect: Effect
@@ -86,10 +86,14 @@ class Late:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """agreed: keys of items that are over on all sides. open: how many are still under way on one of them."""
+    """late: what is parked and happened. unasked: what happened, and would be sent without a question.
+
+    agreed: keys of items that are over on all sides. open: how many are still under way on one of them.
+    """
 
     findings: Sequence[Finding] = ()
     late: Sequence[Late] = ()
+    unasked: Sequence[Late] = ()
     agreed: Sequence[str] = ()
     open: int = 0
 
@@ -110,7 +114,8 @@ def match(items: Iterable[Item], effects: Iterable[Effect], *, complete_until: d
     strangers += [effect for left in by_key.values() for effect in left]
     return Verdict(
         findings=[one for one in judged if isinstance(one, Finding)] + [_unexplained(one) for one in strangers],
-        late=[one for one in judged if isinstance(one, Late)],
+        late=[one for one in judged if isinstance(one, Late) and one.item.state != "pending"],
+        unasked=[one for one in judged if isinstance(one, Late) and one.item.state == "pending"],
         agreed=[one for one in judged if isinstance(one, str)],
         open=sum(one is None for one in judged),
     )
@@ -150,8 +155,7 @@ def _with_effect(item: Item, effect: Effect) -> Finding | Late | str | None:
         case "dead" | "held":
             return Late(item=item, effect=effect)
         case "pending" if not item.in_doubt:
-            sentence = f"{item.key} is in the ledger as {effect.reference}, and waits to be sent without a question."
-            return _finding(Kind.WAITING, item, [effect], sentence)
+            return Late(item=item, effect=effect)
         case "pending" | "leased" | "unrecorded":
             return None
     sentence = f"{item.key} was {item.state}, and the ledger has it as {effect.reference}."

@@ -137,6 +137,25 @@ async def test_the_next_payment_of_the_participant_goes_once_the_held_one_is_con
     assert attempt.sequence == 2
 
 
+async def test_a_payment_that_was_made_and_forgotten_is_asked_about_before_it_is_sent_again(books: Books) -> None:
+    """As after a failover that lost the claim and the outcome: it is pending as if nothing had happened."""
+    id = await books.submit()
+    await books.pay(id)
+    compared = await books.compare()
+    assert (compared.open, list(compared.findings)) == (1, [])
+    room = [Room(destination_of(books.rail_type), 1, 1)]
+    (attempt,) = (await books.store.claim(m.WORKER, room, lease_seconds=60)).attempts
+    assert attempt.in_doubt
+    acts = await books.store.rows("SELECT actor, act FROM redrive.operator_action WHERE subject = %s", [str(id)])
+    assert acts == [("reconciliation", "doubt")]
+    assert await books.store.rows("SELECT redrive_payments.ask_first_1(%s)", [id]) == [("busy",)]
+
+
+async def test_one_that_the_statement_does_not_have_is_not_put_in_doubt(books: Books) -> None:
+    id = await books.submit()
+    assert await books.store.rows("SELECT redrive_payments.ask_first_1(%s)", [id]) == [("refused",)]
+
+
 async def test_an_effect_that_nobody_asked_for_is_a_finding_with_its_entry(books: Books) -> None:
     await post(books.rail.url, order("stranger"))
     (finding,) = (await books.compare()).findings

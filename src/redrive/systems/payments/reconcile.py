@@ -59,8 +59,10 @@ async def reconcile(store: PostgresStore, rail: Rail, *, lag_seconds: float = LA
         verdict = match(items, effects, complete_until=began - timedelta(seconds=lag_seconds))
         findings += verdict.findings
         agreed += len(verdict.agreed)
-        left_open += verdict.open
+        left_open += verdict.open + len(verdict.unasked)
         confirmed += await _settle(store, rail, verdict.agreed, verdict.late)
+        for one in verdict.unasked:
+            await store.rows("SELECT redrive_payments.ask_first_1(%s)", [UUID(one.item.key)])
     async for strangers in _strangers(store, rail):
         findings += match((), strangers).findings
     await _note(store, rail, findings)

@@ -145,6 +145,32 @@ BEGIN
 END
 $body$;
 
+-- ask_first: a payment that the rail's statement has, and that waits to be sent as if nothing had happened: what was known of it was
+-- lost with a failover, or the rail refused and paid all the same. It is in doubt from now on, so that the rail is asked before
+-- anything is sent; who cannot be asked gets the token again, or it is held. 'refused' without an entry, 'busy' where it does not
+-- wait any more.
+-- Locks: the pending row, then the audit chain.
+CREATE OR REPLACE FUNCTION redrive_payments.ask_first_1(p_outbox_id uuid, p_now timestamptz DEFAULT NULL)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp
+AS $body$
+DECLARE
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_entry record;
+BEGIN
+    SELECT e.cursor, e.rail_type INTO v_entry FROM statement_entry e WHERE e.outbox_id = p_outbox_id ORDER BY e.position LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN 'refused';
+    END IF;
+    UPDATE redrive.pending p SET in_doubt_since = v_now WHERE p.id = p_outbox_id AND p.in_doubt_since IS NULL;
+    IF NOT FOUND THEN
+        RETURN 'busy';
+    END IF;
+    PERFORM redrive.audit('reconciliation', 'doubt', p_outbox_id::text,
+                          format('entry %s of the statement of %s', v_entry.cursor, v_entry.rail_type), NULL, NULL, v_now);
+    RETURN 'done';
+END
+$body$;
+
 -- compared: what was found in one comparison of a rail. Findings that are not among these are resolved. Where there are none and
 -- the rail was paused because the database began another epoch, it is resumed; what a person had paused is left to him.
 -- Locks: the rail's row, findings, then as redrive.resume_1 does.
@@ -185,6 +211,6 @@ BEGIN
     SELECT r.rail_type, k.kind,
            (SELECT count(*) FROM finding f WHERE f.rail_type = r.rail_type AND f.kind = k.kind AND f.resolved_at IS NULL)::float8
       FROM reconciliation r
-     CROSS JOIN unnest(ARRAY['unexplained', 'twice', 'differs', 'other_reference', 'missing', 'waiting', 'given_up']) AS k(kind);
+     CROSS JOIN unnest(ARRAY['unexplained', 'twice', 'differs', 'other_reference', 'missing', 'given_up']) AS k(kind);
 END
 $body$;
