@@ -22,12 +22,36 @@ GROUP = "redrive.systems"
 
 
 @dataclass(frozen=True, kw_only=True)
+class View:
+    """A list that a system shows in the console, newest first.
+
+    sql: a file with one SELECT that reads no more than it shows, with the parameters `before` (the `position` of the
+    last row of the page before, as text, or NULL), `search` (a text or NULL) and `limit`; it runs as who asks, below
+    row-level security. columns: what it returns, with their headings. position: the column to go on behind.
+    state: the column that is shown as a state. message: the column with the id of a message of the engine.
+    search: what can be searched for, in words; empty: nothing can. nothing: what is said where there is none.
+    all_tenants: only for who sees all of them.
+    """
+
+    title: str
+    lead: str
+    sql: Traversable
+    columns: Mapping[str, str]
+    position: str
+    nothing: str
+    state: str | None = None
+    message: str | None = None
+    search: str = ""
+    all_tenants: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class System:
     """Everything that a system brings.
 
     migrations: directory with `tables/` and `verbs/` as in redrive/store/sql, run after the engine's; None = no tables.
-    cli: a click command or group. router: an ASGI router for the console. views: names to declarations. metrics: by
-    name, in the form of `redrive.operate.observe.catalogue`.
+    cli: a click command or group. router: an ASGI router for the console. views: lists that the
+    console shows, by name. metrics: by name, in the form of `redrive.operate.observe.catalogue`.
     demo, prove: callables behind `redrive <name> demo` and `redrive prove <name>`.
     from_settings: the system as the table of its name in `redrive.toml` declares it, for a relay that no Python names.
     """
@@ -39,7 +63,7 @@ class System:
     cli: Any = None
     router: Any = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    views: Mapping[str, Any] = field(default_factory=dict)
+    views: Mapping[str, View] = field(default_factory=dict)
     demo: Callable[..., Any] | None = None
     prove: Callable[..., Any] | None = None
     from_settings: Callable[[Mapping[str, Any], Path], System] | None = None

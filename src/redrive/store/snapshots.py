@@ -5,7 +5,7 @@ The SQL of a read is `sql/reads/<name>.sql`, asked for by its name. Called by `r
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import cache
@@ -30,8 +30,12 @@ class Ask:
         self._conn = conn
 
     async def __call__(self, name: str, /, **values: Any) -> list[Row]:
+        return await self.run(statement(name), values)
+
+    async def run(self, text: bytes, values: Mapping[str, Any]) -> list[Row]:
+        """A statement of somebody else's file: a system's."""
         async with self._conn.cursor(binary=True, row_factory=dict_row) as cursor:
-            await cursor.execute(statement(name), values)
+            await cursor.execute(text, values)
             return await cursor.fetchall()
 
 

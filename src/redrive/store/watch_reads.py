@@ -12,11 +12,14 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from redrive.errors import NotAllowed
+import psycopg
+
+from redrive.errors import InvalidValue, NotAllowed, SchemaError
 from redrive.message import MessageId
 from redrive.store import read_models as models
 from redrive.store.postgres import PostgresStore
-from redrive.store.snapshots import moment_of, snapshot
+from redrive.store.read_models import Page
+from redrive.store.snapshots import Row, check_limit, moment_of, snapshot
 
 TRAFFIC_WINDOW: Final = 20_000  # attempts that are looked at, the newest
 SAMPLE_BYTES_MAX: Final = 16_384  # a larger payload is no sample
@@ -143,6 +146,25 @@ async def group_replays(store: PostgresStore, group: str, *, limit: int = 3) -> 
     async with snapshot(store) as ask:
         rows = await ask("group_replays", group=group, window=REPLAYS_WINDOW, limit=limit)
     return [row["id"] for row in rows]
+
+
+async def list_of_a_system(
+    store: PostgresStore, statement: bytes, *, position: str, before: str | None, search: str | None, limit: int
+) -> Page[Row, str]:
+    """A page of what a system shows by its own SQL. position: the column to go on behind.
+
+    SchemaError where its tables are not there.
+    """
+    check_limit(limit)
+    try:
+        async with snapshot(store) as ask:
+            at = await moment_of(ask)
+            rows = await ask.run(statement, {"before": before, "search": search, "limit": limit})
+    except psycopg.errors.DataError:
+        raise InvalidValue(f"{before!r} is no position; use the one that a page ends with.") from None
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+        raise SchemaError("The tables of this system are not in the database.", next="redrive db upgrade") from None
+    return Page(rows, at, next=str(rows[-1][position]) if len(rows) == limit else None)
 
 
 def _floor(moment: datetime) -> UUID:

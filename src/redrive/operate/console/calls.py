@@ -20,6 +20,7 @@ from redrive.message import MessageId
 from redrive.operate.console.works import TOKEN_MAX, Doing, Work, Works
 from redrive.operate.web import Permission, Principal
 from redrive.store.postgres import PostgresStore
+from redrive.system import System
 
 REASON_MAX: Final = 500  # characters, as on the command line
 PERMISSIONS: Final[Mapping[Permission, str]] = {
@@ -49,6 +50,12 @@ class Call:
     @property
     def query(self) -> Mapping[str, str]:
         return self.request.query_params
+
+    @property
+    def systems(self) -> Mapping[str, System]:
+        """Those whose lists are shown."""
+        found: Mapping[str, System] = self.request.app.state.systems
+        return found
 
     def path(self, name: str) -> str:
         return str(self.request.path_params[name])

@@ -83,8 +83,6 @@ def environment() -> jinja2.Environment:
         "asset": lambda name: assets()[name].name,
         "ago": moments.ago,
         "until": moments.until,
-        "sections": NAVIGATION,
-        "everywhere": EVERYWHERE,
         "permissions": {permission.value: (permission, words) for permission, words in PERMISSIONS.items()},
         "zip": zip,
     }
@@ -95,6 +93,7 @@ def page(call: Call, template: str, *, title: str, status: int = 200, **values: 
     """A whole page; only its `main` part is another one from page to page."""
     context = {
         "call": call,
+        "sections": _sections(call),
         "url": call.url,
         "here": call.here,
         "me": call.principal,
@@ -107,6 +106,24 @@ def page(call: Call, template: str, *, title: str, status: int = 200, **values: 
         **values,
     }
     return HTMLResponse(environment().get_template(template).render(context), status_code=status)
+
+
+def _sections(call: Call) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
+    """The menu: what the engine has, without what this person cannot see, and the lists of the systems."""
+    alone = not call.principal.all_tenants
+    own = [(name, [one for one in links if not (alone and one[0] in EVERYWHERE)]) for name, links in NAVIGATION]
+    others = [
+        (
+            name.capitalize(),
+            [
+                (f"/systems/{name}/{key}", view.title, "card", "")
+                for key, view in system.views.items()
+                if not (alone and view.all_tenants)
+            ],
+        )
+        for name, system in call.systems.items()
+    ]
+    return [*own, *((name, links) for name, links in others if links)]
 
 
 def percent(share: float) -> str:

@@ -28,6 +28,7 @@ from redrive.operate.console.pages import (
     parked,
     relays,
     replays,
+    systems,
 )
 from redrive.operate.console.rendering import page as render
 from redrive.operate.console.works import Works
@@ -92,6 +93,7 @@ ADDRESSES: Final = (
     Address("GET", "/keys", keys.list_),
     Address("GET", "/keys/skip", keys.ask, _ACT),
     Address("POST", "/keys/skip", keys.skip, _ACT),
+    Address("GET", "/systems/{system}/{view}", systems.list_),
     Address("GET", "/relays", relays.show, _READ, True),
     Address("GET", "/audit", audit.list_, Permission.AUDIT, True),
     Address("GET", "/audit/export", audit.export, Permission.AUDIT, True),

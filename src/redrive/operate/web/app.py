@@ -81,7 +81,8 @@ def create_app(dsn: str, doors: Doors | None = None, *, systems: Mapping[str, Sy
     app = _application(dsn, store, error_page=getattr(pages, "error_page", None))
     app.include_router(login_router(getattr(pages, "login_page", plain_login_page)))
     app.include_router(import_module(API).router, prefix=API_PREFIX, responses=PROBLEMS)
-    for name, system in (discover() if systems is None else systems).items():
+    app.state.systems = discover() if systems is None else systems
+    for name, system in app.state.systems.items():
         if system.router is not None:
             app.include_router(system.router, prefix=f"{API_PREFIX}/{name}", responses=PROBLEMS, tags=[name])
     app.include_router(_description(app), prefix=API_PREFIX)

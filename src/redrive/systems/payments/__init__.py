@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from redrive.lazy import loader, modules_of
 from redrive.system import System
 from redrive.systems.payments.cli import command
+from redrive.systems.payments.views import VIEWS
 
 if TYPE_CHECKING:
     from redrive.systems.payments.names import Meaning as Meaning
@@ -74,6 +75,7 @@ system = System(
     name="payments",
     migrations=files(__name__) / "sql",
     cli=command,
+    views=VIEWS,
     demo=_demo,
     prove=_prove,
     from_settings=_from_settings,
