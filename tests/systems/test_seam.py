@@ -8,12 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import psycopg
 import pytest
 
 import redrive
+import redrive.systems
 from redrive.errors import SchemaError
 from redrive.events import Events
+from redrive.operate.cli.main import cli
+from redrive.operate.installed import installed_sets
 from redrive.relay.run import RelayProcess, run_relay
 from redrive.store import migrate
 from redrive.store.migrate import MigrationSet
@@ -94,6 +98,15 @@ def test_a_system_is_found_by_its_entry_point(tmp_path: Path, monkeypatch: pytes
     assert "parcels" not in discover()
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     assert discover()["parcels"] is parcels.system
+
+
+def test_a_system_that_comes_with_redrive_is_its_folder_and_gone_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "payments" in discover()
+    assert "payments" in cli.list_commands(click.Context(cli))
+    monkeypatch.setattr(redrive.systems, "__path__", [])
+    assert discover() == {}
+    assert installed_sets() == []
+    assert "payments" not in cli.list_commands(click.Context(cli))
 
 
 def test_a_system_cannot_be_included_twice() -> None:

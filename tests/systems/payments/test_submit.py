@@ -63,6 +63,7 @@ async def test_it_runs_on_an_asynchronous_connection(paying: str, participant: s
     assert (submitted.sequence_id, submitted.state) == (1, "pending")
 
 
+@pytest.mark.full
 def test_it_runs_on_psycopg2_and_on_sqlalchemy(paying: str, participant: str) -> None:
     import psycopg2
     import sqlalchemy

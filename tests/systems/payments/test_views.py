@@ -205,6 +205,7 @@ INDEXES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", INDEXES)
 def test_each_index_of_the_document_has_one_that_serves_its_purpose(
     stocked: psycopg.Connection[tuple[object, ...]], name: str
@@ -217,6 +218,7 @@ def test_each_index_of_the_document_has_one_that_serves_its_purpose(
     assert re.search(rf"Index.* (?:using|on) ({index})\b", plan), plan
 
 
+@pytest.mark.full
 def test_what_is_dispatching_is_found_without_looking_at_the_archive(
     stocked: psycopg.Connection[tuple[object, ...]],
 ) -> None:

@@ -98,7 +98,7 @@ def plan(conn: Connection, table: str, *, tenant: str, words: Mapping[str, Meani
     found = [_explain(row, tenant=tenant, words=known) for row in rows]
     explained = [one for one in found if isinstance(one, Explained)]
     wrong = [one for one in found if isinstance(one, Unexplained)]
-    return Plan(table, explained, [*wrong, *_gaps(explained), *_paid_twice(explained)])
+    return Plan(table, explained, [*wrong, *_gaps(rows), *_paid_twice(explained)])
 
 
 def adopt(conn: Connection, table: str, *, tenant: str, words: Mapping[str, Meaning]) -> Plan:
@@ -107,7 +107,7 @@ def adopt(conn: Connection, table: str, *, tenant: str, words: Mapping[str, Mean
     if found.unexplained:
         first = found.unexplained[0]
         raise ActRefused(
-            f"{len(found.unexplained)} rows of {table} are unexplained; the first is {first.outbox_id}: {first.why}"
+            f"Unexplained rows of {table}: {len(found.unexplained)}; the first is {first.outbox_id}: {first.why}"
             " Nothing was changed.",
             next=f"redrive payments adopt --table {table} --dry-run",
         )
@@ -185,14 +185,14 @@ def _instruction(row: Row) -> dict[str, Any]:
     return {name: row[name] for name in names}
 
 
-def _gaps(explained: Sequence[Explained]) -> Iterator[Unexplained]:
+def _gaps(rows: Sequence[Row]) -> Iterator[Unexplained]:
     """A number that is missing may be a payment that is: nobody can say what became of it."""
     last: dict[str, int] = {}
-    for one in explained:
-        participant, number = one.payment.participant_id, one.row["sequence_id"]
+    for row in rows:
+        participant, number = row["participant_id"], row["sequence_id"]
         before = last.get(participant)
         if before is not None and number != before + 1:
-            yield Unexplained(str(one.row["outbox_id"]), f"its number is {number}, after {before} of {participant!r}.")
+            yield Unexplained(str(row["outbox_id"]), f"its number is {number}, after {before} of {participant!r}.")
         last[participant] = number
 
 

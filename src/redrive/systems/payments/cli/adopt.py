@@ -64,5 +64,5 @@ def _show(call: Call, plan: Plan) -> None:
     if plan.unexplained:
         shown = [(one.outbox_id, one.why) for one in plan.unexplained[:SHOWN_MAX]]
         output.show(output.table(_UNEXPLAINED, shown))
-        output.note(f"{len(plan.unexplained)} rows are unexplained: nothing can be moved.")
+        output.note(f"Unexplained rows: {len(plan.unexplained)}. While there are any, nothing is moved.")
     output.note(f"{plan.table} is gone." if plan.dropped else "Nothing was changed.")
