@@ -14,6 +14,7 @@ NOT_RUN = {
     "migrate-from-celery.md": 1,
     "monitor.md": 1,
     "run-in-production.md": 2,
+    "run-the-console.md": 2,
     "use-with-django.md": 1,
     "use-with-sqlalchemy.md": 1,
 }
