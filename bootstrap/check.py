@@ -33,6 +33,8 @@ PACKAGES = {
     "postgresql-15": PG15_BIN / "postgres",
     "pgbouncer": Path("/usr/sbin/pgbouncer"),
     "prometheus": Path("/usr/bin/promtool"),
+    "chromium": Path("/usr/bin/chromium"),
+    "fonts-dejavu-core": Path("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf"),  # else a page has no letters
 }
 PROOF_SCALE = "0.05"
 PROVE = [sys.executable, "-m", "redrive", "prove", "engine", "--seed", "1"]

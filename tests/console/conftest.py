@@ -36,8 +36,7 @@ def browser() -> Iterator[Browser]:
     """Debian's Chromium; tests with it are marked full."""
     from playwright.sync_api import sync_playwright
 
-    chromium = shutil.which("chromium")
-    assert chromium, "apt install chromium"
+    chromium = shutil.which("chromium") or pytest.skip("chromium is not installed")
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=chromium, args=QUIET)
         yield opened
