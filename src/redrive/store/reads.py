@@ -69,6 +69,7 @@ async def list_messages(store: PostgresStore, wanted: MessageFilter) -> Page[Mes
         if wanted.key is not None:
             return Page(await _with_key(ask, wanted), at)
         values = _search(wanted)
+        await ask.by_index()
         ids = [row["id"] for row in await ask(source.candidates, **values, **source.values)]
         rows = await _views(ask, ids)
         if len(ids) == wanted.limit:

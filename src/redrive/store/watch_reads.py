@@ -92,6 +92,7 @@ async def traffic(
     async with snapshot(store) as ask:
         until = await moment_of(ask)
         since, slot_seconds = until - span, span.total_seconds() / slots
+        await ask.by_index()
         rows = await ask(
             "traffic",
             floor_id=_floor(since),
@@ -111,6 +112,7 @@ async def retry_delays(
     """The retry curve of a destination as it was seen lately, the first failure first."""
     async with snapshot(store) as ask:
         floor = _floor(await moment_of(ask) - span)
+        await ask.by_index()
         rows = await ask("retry_delays", floor_id=floor, window=TRAFFIC_WINDOW, destination=destination)
     return [RetryDelay(**row) for row in rows]
 
@@ -137,6 +139,7 @@ async def delivered_samples(store: PostgresStore, destination: str, kind: str, *
     """Payloads that the destination took; the same privilege."""
     values = {"destination": destination, "kind": kind, "limit": limit}
     async with snapshot(store) as ask:
+        await ask.by_index()
         rows = await ask("delivered_samples", **values, window=DELIVERED_WINDOW, bytes_max=SAMPLE_BYTES_MAX)
     return [Sample(**row) for row in rows]
 
