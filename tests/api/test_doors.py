@@ -6,9 +6,16 @@ import re
 from typing import Any
 
 import pytest
+from fastapi import APIRouter
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
-from redrive.errors import SettingsError
+from redrive.errors import OperatorError, SettingsError
 from redrive.operate.settings import Settings
+from redrive.operate.web import CurrentPrincipal, Permission, require
+from redrive.operate.web.app import create_app
 from redrive.operate.web.doors import Doors, require_a_door
 from redrive.operate.web.principal import Principal, Role
 from redrive.operate.web.secrets import LINK_PREFIX, hash_of, new_secret
@@ -16,6 +23,7 @@ from redrive.operate.web.tokens import desk_of
 from redrive.store import access
 from redrive.store.access import Bearer
 from redrive.store.postgres import PostgresStore
+from redrive.system import System
 from tests.api.conftest import ORIGIN, SECURE, House, asking, bearer
 
 ME = "/api/v1/me"
@@ -329,3 +337,44 @@ def test_users_of_a_proxy_have_a_role_and_perhaps_a_tenant() -> None:
         "anna": Principal("anna", Role.OPERATOR, "*"),
         "ben@x.org": Principal("ben@x.org", Role.VIEWER, "acme"),
     }
+
+
+async def test_a_route_of_a_system_that_does_not_say_what_it_needs_is_a_mistake_found_at_the_start(
+    house: House,
+) -> None:
+    router = APIRouter()
+
+    @router.get("/open")
+    async def forgotten() -> str:
+        return "everything"
+
+    with pytest.raises(OperatorError, match="/api/v1/shop/open does not say what it needs"):
+        create_app(house.dsn, systems={"shop": System(name="shop", router=router)})
+
+
+async def test_a_route_that_says_what_it_needs_is_mounted_below_the_name_of_its_system(house: House) -> None:
+    router = APIRouter()
+
+    @router.get("/orders", dependencies=[require(Permission.READ)])
+    async def orders(principal: CurrentPrincipal) -> str:
+        return principal.tenant
+
+    app = create_app(house.dsn, Doors(origin=ORIGIN), systems={"shop": System(name="shop", router=router)})
+    async with asking(app) as client:
+        acme = bearer(await house.token(Role.VIEWER, "acme"))
+        assert (await client.get("/api/v1/shop/orders", headers=acme)).json() == "acme"
+        assert (await client.get("/api/v1/shop/orders")).status_code == 401
+
+
+async def test_what_answers_without_having_asked_anything_is_not_let_out(house: House) -> None:
+    """Whatever is mounted by whatever means: nothing leaves but what said what it needs."""
+
+    async def everything(_: Request) -> PlainTextResponse:
+        return PlainTextResponse("everything")
+
+    app = house.app()
+    app.app = Starlette(routes=[Route("/everything", everything)])
+    async with asking(app) as client:
+        answer = await client.get("/everything", headers=bearer(await house.token(Role.ADMIN)))
+    assert answer.status_code >= 400
+    assert "everything" not in answer.text

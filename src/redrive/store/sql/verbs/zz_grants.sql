@@ -74,11 +74,13 @@ GRANT SELECT ON redrive.body TO redrive_console;
 DO $console$
 DECLARE
     v_given record;
+    -- From 16 on whoever makes a role is a member of it who may give it away, and not yet take it.
+    v_takes text := CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'set' ELSE 'member' END;
 BEGIN
     FOR v_given IN SELECT * FROM (VALUES ('redrive_operator', 'redrive_console'), ('redrive_console', current_user),
                                          ('redrive_viewer', current_user)) AS v (role, member) LOOP
         BEGIN
-            IF NOT pg_has_role(v_given.member, v_given.role, 'member') THEN
+            IF NOT pg_has_role(v_given.member, v_given.role, v_takes) THEN
                 EXECUTE format('GRANT %I TO %I', v_given.role, v_given.member);
             END IF;
         EXCEPTION WHEN insufficient_privilege OR unique_violation OR internal_error THEN
