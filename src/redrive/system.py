@@ -50,8 +50,10 @@ class System:
     """Everything that a system brings.
 
     migrations: directory with `tables/` and `verbs/` as in redrive/store/sql, run after the engine's; None = no tables.
-    cli: a click command or group. router: an ASGI router for the console. views: lists that the
-    console shows, by name. metrics: by name, in the form of `redrive.operate.observe.catalogue`.
+    cli: a click command or group. router: a function that makes a FastAPI router for the API (called by the console
+    only, so that nobody else needs its libraries), mounted below the system's name; each route says what it needs
+    (`redrive.operate.web.require`). views: lists that the console shows, by name. metrics: by name, in the form of
+    `redrive.operate.observe.catalogue`.
     demo, prove: callables behind `redrive <name> demo` and `redrive prove <name>`.
     from_settings: the system as the table of its name in `redrive.toml` declares it, for a relay that no Python names.
     """
@@ -61,7 +63,7 @@ class System:
     destinations: Sequence[Destination] = ()
     duties: Sequence[Duty] = ()
     cli: Any = None
-    router: Any = None
+    router: Callable[[], Any] | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     views: Mapping[str, View] = field(default_factory=dict)
     demo: Callable[..., Any] | None = None

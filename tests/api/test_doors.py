@@ -349,7 +349,7 @@ async def test_a_route_of_a_system_that_does_not_say_what_it_needs_is_a_mistake_
         return "everything"
 
     with pytest.raises(OperatorError, match="/api/v1/shop/open does not say what it needs"):
-        create_app(house.dsn, systems={"shop": System(name="shop", router=router)})
+        create_app(house.dsn, systems={"shop": System(name="shop", router=lambda: router)})
 
 
 async def test_a_route_that_says_what_it_needs_is_mounted_below_the_name_of_its_system(house: House) -> None:
@@ -359,7 +359,7 @@ async def test_a_route_that_says_what_it_needs_is_mounted_below_the_name_of_its_
     async def orders(principal: CurrentPrincipal) -> str:
         return principal.tenant
 
-    app = create_app(house.dsn, Doors(origin=ORIGIN), systems={"shop": System(name="shop", router=router)})
+    app = create_app(house.dsn, Doors(origin=ORIGIN), systems={"shop": System(name="shop", router=lambda: router)})
     async with asking(app) as client:
         acme = bearer(await house.token(Role.VIEWER, "acme"))
         assert (await client.get("/api/v1/shop/orders", headers=acme)).json() == "acme"

@@ -84,7 +84,7 @@ def create_app(dsn: str, doors: Doors | None = None, *, systems: Mapping[str, Sy
     app.state.systems = discover() if systems is None else systems
     for name, system in app.state.systems.items():
         if system.router is not None:
-            app.include_router(system.router, prefix=f"{API_PREFIX}/{name}", responses=PROBLEMS, tags=[name])
+            app.include_router(system.router(), prefix=f"{API_PREFIX}/{name}", responses=PROBLEMS, tags=[name])
     app.include_router(_description(app), prefix=API_PREFIX)
     if pages is not None and hasattr(pages, "router"):
         app.include_router(pages.router, include_in_schema=False)

@@ -71,10 +71,18 @@ def _demo(**values: Any) -> int:
     return run(Demo(**values), console)
 
 
+def _router() -> Any:
+    """What people ask about payments, over HTTP."""
+    from redrive.systems.payments.router import router
+
+    return router
+
+
 system = System(
     name="payments",
     migrations=files(__name__) / "sql",
     cli=command,
+    router=_router,
     views=VIEWS,
     demo=_demo,
     prove=_prove,

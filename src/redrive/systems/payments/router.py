@@ -1,0 +1,111 @@
+"""Payments over HTTP, below /api/v1/payments: what `redrive payments show` and `participants` tell (seam S8).
+
+Who sees one tenant sees that tenant's; row-level security is below it (sql/verbs/zz_grants.sql). Nothing is changed
+here: what is parked is worked on as any other message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, StringConstraints
+
+from redrive.errors import NotFound
+from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
+from redrive.store.snapshots import snapshot
+
+READS = files("redrive.systems.payments") / "sql" / "reads"
+LIMIT_MAX = 500
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Tenant = Annotated[str, Query(min_length=1, max_length=100, description="Whose, for who sees all.")]
+
+router = APIRouter()
+
+
+class Intent(BaseModel):
+    """A message that was made for an instruction. outbox_id: its id."""
+
+    outbox_id: UUID
+    idempotency_key: str
+    sequence_id: int
+    created_at: datetime
+    state: str
+    park_reason: str | None
+    error_class: str | None
+    due_at: datetime | None
+    attempts: int | None
+    reference: str | None
+
+
+class Instruction(BaseModel):
+    """amount: every digit, as text."""
+
+    tenant: str
+    instruction_id: str
+    participant_id: str
+    participant: str
+    rail_type: str
+    amount: str
+    currency: str
+    destination: Any
+    created_at: datetime
+    intents: Sequence[Intent]
+
+
+class Participant(BaseModel):
+    participant_id: str
+    name: str
+    next_sequence_id: int
+    created_at: datetime
+
+
+class Participants(BaseModel):
+    """next: for `after`, None at the end."""
+
+    items: Sequence[Participant]
+    next: str | None
+
+
+@router.get("/instructions/{instruction_id:path}", dependencies=[require(Permission.READ)])
+async def show_instruction(
+    store: ScopedStore, principal: CurrentPrincipal, instruction_id: Name, tenant: Tenant = "default"
+) -> Instruction:
+    """What is to be paid, and how the messages that were made for it stand."""
+    named = {"tenant": _whose(principal, tenant), "instruction_id": instruction_id}
+    async with snapshot(store) as ask:
+        found = await ask.run(_sql("instruction"), named)
+        if not found:
+            raise NotFound(f"There is no instruction {instruction_id!r}.", next="redrive payments show")
+        intents = [Intent(**row) for row in await ask.run(_sql("intents"), named)]
+    return Instruction(**found[0], intents=intents)
+
+
+@router.get("/participants", dependencies=[require(Permission.READ)])
+async def list_participants(
+    store: ScopedStore,
+    principal: CurrentPrincipal,
+    tenant: Tenant = "default",
+    after: Annotated[str, Query(max_length=200)] = "",
+    limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = 50,
+) -> Participants:
+    """Participants by id, and the number of their next payment."""
+    named = {"tenant": _whose(principal, tenant), "after": after, "limit": limit}
+    async with snapshot(store) as ask:
+        rows = await ask.run(_sql("participants"), named)
+    items = [Participant(**row) for row in rows]
+    return Participants(items=items, next=items[-1].participant_id if len(items) == limit else None)
+
+
+@cache
+def _sql(name: str) -> bytes:
+    return (READS / f"{name}.sql").read_bytes()
+
+
+def _whose(principal: CurrentPrincipal, tenant: str) -> str:
+    return tenant if principal.all_tenants else principal.tenant
