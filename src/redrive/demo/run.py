@@ -1,4 +1,4 @@
-"""`redrive demo`: embedded PostgreSQL, migrations, a relay with its duties, and a shop that takes orders until Ctrl-C.
+"""`redrive demo`: embedded PostgreSQL, migrations, a relay, the console, and a shop that takes orders until Ctrl-C.
 
 Data survives; the next start goes on where this one stopped. `once` is bounded: it takes a number of orders, waits
 until each message is delivered or parked, and judges the result by the destinations' own ledgers.
@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, LiteralString
@@ -22,6 +22,8 @@ from rich.live import Live
 from redrive.demo import check, screen, shop
 from redrive.events import Events
 from redrive.operate import embedded
+from redrive.operate.cli.console import beside as served
+from redrive.operate.settings import Settings
 from redrive.relay.limits import RelayLimits
 from redrive.relay.run import RelayProcess, run_relay
 from redrive.store import migrate
@@ -64,7 +66,8 @@ async def _play(demo: Demo, dsn: str, console: Console) -> int:
     ended = _ended_by_signal()
     process = RelayProcess(app=shop.app, app_spec="redrive.demo.shop:app", dsn=dsn, limits=LIMITS, name="demo")
     relay = asyncio.create_task(run_relay(process, events=events, signals=False))
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
+    beside = nullcontext() if demo.once else served(Settings(), dsn)
+    async with beside, await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
         await conn.execute(shop.SCHEMA)
         try:
             taking = asyncio.create_task(_take_orders(demo, dsn, ended))

@@ -30,8 +30,9 @@ from redrive.operate.cli.local import demo_home
 def command(once: bool, orders: int, home: Path | None, dsn: str | None) -> None:
     """Watch it work: one destination is healthy, one flaky, one down.
 
-    Starts PostgreSQL by itself. Ctrl-C ends it cleanly; the data stay, and the next start goes on. With --once it
-    exits with 0 if every order was delivered or parked with its reason, and none was sent twice.
+    Starts PostgreSQL by itself, and the console, whose link it prints. Ctrl-C ends it cleanly; the data stay, and the
+    next start goes on. With --once it exits with 0 if every order was delivered or parked with its reason, and none was
+    sent twice.
     """
     answer = run(Demo(home=home or demo_home(), once=once, orders=orders, dsn=dsn), output.stdout())
     raise click.exceptions.Exit(answer)
