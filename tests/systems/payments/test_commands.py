@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,3 +74,14 @@ def test_participants_are_added_once_and_listed_with_their_next_number(run: Run,
     }.items()
     assert "Bee" in run("participants", "list", "--limit", "500").stdout
     assert "--after" in run("participants", "list", "--limit", "1").stderr
+
+
+def test_without_its_extra_the_system_is_found_and_its_commands_say_what_is_missing() -> None:
+    """In a process of its own: here the libraries are loaded already."""
+    code = (
+        "import sys; sys.modules.update(iso4217=None, stdnum=None, aiohttp=None);"
+        "from redrive.operate.cli.main import cli; cli.main(['payments', 'submit', '--file', '-'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert "pip install 'redrive[payments]'" in done.stderr

@@ -12,6 +12,7 @@ import redrive
 from redrive.answers import Absent, Answer, CannotTell, Delivered, Found, LookupAnswer, Retryable, Terminal, Unknown
 from redrive.errors import InvalidValue, SettingsError
 from redrive.operate.declared import app_from_file
+from redrive.operate.settings import Settings
 from redrive.policy import Backoff, Policy
 from redrive.systems.payments import Rail
 from redrive.systems.payments.names import key_of
@@ -412,6 +413,7 @@ def test_rails_are_declared_in_a_file(tmp_path: Path, monkeypatch: pytest.Monkey
     sepa = app.destinations["payments.sepa"]
     assert (sepa.concurrency, sepa.rate, sepa.rules.policy.attempts, sepa.rules.lookup_after_seconds) == (4, 20, 6, 90)
     assert app.destinations["payments.giro"].rules.in_doubt == "hold"
+    assert Settings.load(config=file).lease_seconds == 60  # a command that reads the same file is not disturbed by it
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,9 @@ from typing import Final
 
 import click
 
+from redrive.errors import SettingsError
+
+EXTRA: Final = ("iso4217", "stdnum", "aiohttp")  # of the extra `payments`
 # Noun to module, which has it as `command`.
 NOUNS: Final = {
     name: f"{__name__}.{name}"
@@ -34,7 +37,12 @@ class Nouns(click.Group):
         """Imported now."""
         if cmd_name not in NOUNS:
             return None
-        found: click.Command = import_module(NOUNS[cmd_name]).command
+        try:
+            found: click.Command = import_module(NOUNS[cmd_name]).command
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] not in EXTRA:
+                raise
+            raise SettingsError(f"Payments need {error.name}.", next="pip install 'redrive[payments]'") from error
         return found
 
 
