@@ -17,7 +17,7 @@ from tests.support.databases import fresh_database
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = [pytest.mark.full, pytest.mark.req("G-21", "G-16"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.full, pytest.mark.req("G-21", "G-16"), pytest.mark.timeout(400)]
 PATIENCE_MS = 60_000
 
 
