@@ -42,7 +42,7 @@ def test_what_people_did_is_in_the_story_with_their_reasons(run: Run, paying: st
     assert lines[-2] == "T CONFIRM anna: it is confirmed as paid. Reason: a test."
 
 
-def test_a_second_key_of_an_instruction_is_part_of_itsstory_of(run: Run, paying: str, participant: str) -> None:
+def test_a_second_key_of_an_instruction_is_part_of_its_story(run: Run, paying: str, participant: str) -> None:
     answered(paying, submitted(paying, participant), "terminal")
     answered(paying, submitted(paying, participant, idempotency_key="second"), None)
     lines = story_of(run("audit", f"{participant}/1"))
@@ -99,5 +99,5 @@ def test_each_outcome_is_told_in_its_own_words(
     assert story_of(run("audit", f"{participant}/1"))[3].endswith(f"Attempt 1 (relay …W) {told}")
 
 
-def test_an_instruction_that_nobody_submitted_has_nostory_of(run: Run) -> None:
+def test_an_instruction_that_nobody_submitted_has_no_story(run: Run) -> None:
     assert run("audit", "nothing").exit_code == 3

@@ -47,7 +47,7 @@ async def _zombie_retry_success_and_a_late_answer(dsn: str, id: MessageId) -> No
         await store.settle(m.WORKER, [m.outcome(first, m.close(Delivered("rail-77")))])
 
 
-def test_a_payment_with_a_zombie_a_retry_a_success_and_a_late_answer_reads_as_astory_of(
+def test_a_payment_with_a_zombie_a_retry_a_success_and_a_late_answer_reads_as_a_story(
     run: Run, paying: str, participant: str
 ) -> None:
     id = submitted(paying, participant)
