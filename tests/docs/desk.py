@@ -217,6 +217,9 @@ async def _drain(app: redrive.App, dsn: str, watch_dsn: str, limits: dict[str, A
 
 
 async def _is_open(connection: psycopg.AsyncConnection[Any], destinations: list[str]) -> bool:
-    now = (await (await connection.execute("SELECT clock_timestamp()")).fetchall())[0][0]
-    cursor = await connection.execute(HAS_WORK, {"destinations": destinations, "now": now})
-    return bool((await cursor.fetchall())[0][0])
+    async with connection.transaction():
+        # One snapshot, older than `now`: what it shows as pending was due by then, or is to wait.
+        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        now = (await (await connection.execute("SELECT clock_timestamp()")).fetchall())[0][0]
+        cursor = await connection.execute(HAS_WORK, {"destinations": destinations, "now": now})
+        return bool((await cursor.fetchall())[0][0])
