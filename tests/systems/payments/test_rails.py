@@ -304,9 +304,10 @@ async def test_past_the_life_of_its_token_a_payment_in_doubt_is_held(paying: str
         assert at.rail.methods == ["POST"]
 
 
+@pytest.mark.full
 @pytest.mark.req("P-03")
 async def test_a_rail_that_does_not_answer_in_time_is_unknown_and_asked(paying: str, participant: str) -> None:
-    async with desk(paying, ScriptedRail(["never"]), timeout_seconds=0.2) as at:
+    async with desk(paying, ScriptedRail(["never"]), timeout_seconds=2.0) as at:
         ids = await at.submit(instruction(participant, 1))
         await at.run()
         assert await at.states(ids) == ["delivered"]
