@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import httpx2
@@ -15,6 +16,7 @@ from redrive.operate.web import tokens
 from redrive.operate.web.app import create_app
 from redrive.operate.web.doors import Doors
 from redrive.operate.web.guard import Guard
+from redrive.operate.web.people import People
 from redrive.operate.web.principal import Role
 from redrive.operate.web.tokens import NewToken
 from redrive.store.postgres import PostgresStore
@@ -22,6 +24,12 @@ from tests.support.databases import fresh_database
 
 ORIGIN = "http://console.test"
 SECURE = "https://console.test"
+
+
+@cache
+def routes() -> Guard:
+    """Made once: it takes longer than most tests, and knows no database."""
+    return create_app("host=nowhere", systems={})
 
 
 @dataclass
@@ -32,7 +40,8 @@ class House:
     secrets: dict[tuple[Role, str], str] = field(default_factory=dict)
 
     def app(self, **doors: Any) -> Guard:
-        return create_app(self.dsn, Doors(**{"origin": ORIGIN, **doors}), systems={})
+        people = People(PostgresStore(self.dsn, name="test"), Doors(**{"origin": ORIGIN, **doors}), self.dsn)
+        return Guard(routes().app, people, error_page=routes().error_page)
 
     async def token(self, role: Role, tenant: str = "*", **more: Any) -> str:
         """The secret of a token that is good; made once for each role and tenant."""

@@ -8,16 +8,16 @@ from uuid import uuid4
 
 import pytest
 
-from redrive.operate.web.app import create_app, routes_of
+from redrive.operate.web.app import routes_of
 from redrive.operate.web.principal import Principal, Role
-from tests.api.conftest import ORIGIN, House, asking
+from tests.api.conftest import ORIGIN, House, asking, routes
 from tests.api.test_doors import PEER, log_in
 
 pytestmark = [pytest.mark.req("G-21")]
 
 
 def unsafe_routes() -> list[tuple[str, str]]:
-    app: Any = create_app("host=nowhere", systems={}).app
+    app: Any = routes().app
     found = {(method, path) for path, methods, _ in routes_of(app) for method in methods}
     return sorted((method, path) for method, path in found if method not in {"GET", "HEAD", "OPTIONS"})
 

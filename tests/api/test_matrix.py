@@ -11,11 +11,11 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from redrive.operate.web.app import API_PREFIX, create_app, description, routes_of
+from redrive.operate.web.app import API_PREFIX, description, routes_of
 from redrive.operate.web.asking import Requirement
 from redrive.operate.web.principal import LEAST_ROLE, Role
 from tests.api import world as w
-from tests.api.conftest import House, asking, bearer
+from tests.api.conftest import House, asking, bearer, routes
 from tests.api.world import ROWS, Row, Things, World
 
 pytestmark = [pytest.mark.req("G-21"), pytest.mark.asyncio(loop_scope="module")]
@@ -25,7 +25,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 
 def operations() -> Iterator[tuple[str, str, Requirement]]:
     """Method, path below the prefix, and what it needs; as the application says itself."""
-    app: Any = create_app("host=nowhere", systems={}).app
+    app: Any = routes().app
     described = description(app)["paths"]
     needs = {(method, path): needed for path, methods, needed in routes_of(app) for method in methods}
     for path, methods in described.items():

@@ -55,7 +55,7 @@ class Guard:
     def __init__(self, app: ASGIApp, people: People, *, error_page: Any = None) -> None:
         self.app = app
         self.people = people
-        self._error_page = error_page
+        self.error_page = error_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -117,7 +117,7 @@ class Guard:
     async def _refuse(self, request: Request, refusal: Refusal, send: _Sender) -> None:
         if refusal.denied:
             await self.people.denied(request, refusal, request.scope["redrive.visitor"].principal)
-        await refused_response(request, refusal, self._error_page)(request.scope, request.receive, send)
+        await refused_response(request, refusal, self.error_page)(request.scope, request.receive, send)
 
 
 def refused_response(request: Request, refusal: Refusal, error_page: Any = None) -> Response:
