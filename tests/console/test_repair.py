@@ -134,3 +134,22 @@ async def test_whatever_is_pasted_is_found(ada: Any, house: House) -> None:
     assert (await ada.get(f"/find?q={id_}")).url.path == f"/messages/{id_}"
     assert (await ada.get(f"/find?q={group[:12]}")).url.path == f"/groups/{group[:12]}"
     assert str(id_) in (await ada.get("/find?q=order:4711")).text
+
+
+async def test_the_second_person_for_money_is_an_approver(ada: Any, house: House) -> None:
+    async with PostgresStore(house.dsn, connections=1) as store:
+        (id_,) = await dead(store, destination="bank", now=await store.now())
+    house.execute("INSERT INTO redrive.destination (name, money) VALUES ('bank', true) RETURNING name")
+    act = f"/messages/{id_}/requeue"
+
+    async def asked_by(client: Any) -> Any:
+        form = form_of((await client.get(act)).text, act)
+        return await client.post(act, data={**form, "reason": "INC-7"})
+
+    assert "a second person has to ask too" in (await asked_by(ada)).text
+    headers = {"Accept": "text/html"}
+    for role, status, state in ((Role.OPERATOR, 403, "parked"), (Role.APPROVER, 200, "pending")):
+        secret = await house.token(role, name=f"ben the {role}")
+        async with asking(house.app(), headers={**bearer(secret), **headers}, follow_redirects=True) as ben:
+            assert (await asked_by(ben)).status_code == status
+        assert house.execute("SELECT redrive.state_of(%s)", id_) == [(state,)]

@@ -14,11 +14,19 @@ from redrive.message import MessageId, ParkReason
 from redrive.operate import operations
 from redrive.operate.api import cursors, shapes
 from redrive.operate.api.changing import changes
-from redrive.operate.api.selecting import require_approver_for_second, tenant_of, visible
+from redrive.operate.api.selecting import tenant_of, visible
 from redrive.operate.api.shapes import Acted, Key, Life, Limit, Listed, Made, PayloadShown, Why, Word
 from redrive.operate.desk import workflow
 from redrive.operate.operations import Act, ActResult, Outcome
-from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, note_payload_read, own_ids, require
+from redrive.operate.web import (
+    CurrentPrincipal,
+    Permission,
+    ScopedStore,
+    note_payload_read,
+    own_ids,
+    require,
+    require_approver_for_second,
+)
 from redrive.store.read_models import MessageFilter, MessageView, ParkedFilter, ParkedRecord
 from redrive.store.reads import STATES
 

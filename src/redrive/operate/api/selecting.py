@@ -15,8 +15,7 @@ from redrive.operate.api.shapes import Body, Ids, Why, Word
 from redrive.operate.desk import workflow
 from redrive.operate.desk.groups import find_group
 from redrive.operate.operations import ActResult, Outcome
-from redrive.operate.web import Permission, Principal, Refusal
-from redrive.store.desk_reads import proposals
+from redrive.operate.web import Principal
 from redrive.store.limited import LimitedStore
 from redrive.store.read_models import ParkedFilter
 from redrive.store.reads import find_messages
@@ -117,15 +116,3 @@ async def group_of(store: LimitedStore, principal: Principal, group: str) -> byt
 def tenant_of(principal: Principal, wanted: str | None) -> str | None:
     """The tenant of a filter; who sees one has that one, whatever the request says."""
     return wanted if principal.all_tenants else principal.tenant
-
-
-async def require_approver_for_second(
-    store: LimitedStore, principal: Principal, act: str, ids: Sequence[MessageId]
-) -> None:
-    """Where money moves two people ask; the second of them has to be an approver."""
-    if principal.may(Permission.APPROVE) or not ids:
-        return
-    asked = await proposals(store, act, [str(id_) for id_ in ids])
-    if any(by != principal.name for by in asked.values()):
-        detail = f"Another person has asked for {act}; to be the second takes the role approver."
-        raise Refusal(403, "ROLE_TOO_LOW", detail, denied=True)

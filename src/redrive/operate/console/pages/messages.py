@@ -15,7 +15,7 @@ from redrive.operate.console.calls import Call, redirect
 from redrive.operate.console.rendering import page
 from redrive.operate.console.works import Work
 from redrive.operate.operations import FITS, Act, Request
-from redrive.operate.web import Permission, note_payload_read
+from redrive.operate.web import Permission, note_payload_read, require_approver_for_second
 from redrive.store.read_models import MessageDetails, MessageFilter
 from redrive.store.reads import STATES
 
@@ -103,6 +103,8 @@ async def perform(call: Call) -> Response:
         reference=call.field("reference") if act is Act.CONFIRM else None,
         out_of_order=call.field("out_of_order") == "yes",
     )
+
+    await require_approver_for_second(call.store, call.principal, act.value, [id_])
 
     async def doing(work: Work) -> None:
         work.add(await operations.perform(call.store, request, [id_]))
