@@ -37,8 +37,14 @@ def address(house: House) -> Iterator[str]:
     """A console that listens, on a thread of its own."""
     asyncio.run(w.made(house.dsn))
     sock = serving.listening(Settings(console_listen="127.0.0.1:0"))
-    server = serving.server_of(house.app(origin=None))
-    thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[sock])))
+    app = house.app(origin=None)
+    server = serving.server_of(app)
+
+    async def serve() -> None:
+        async with app.people.store:
+            await server.serve(sockets=[sock])
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
         yield f"http://127.0.0.1:{sock.getsockname()[1]}"

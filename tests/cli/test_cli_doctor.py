@@ -16,6 +16,7 @@ from psycopg.conninfo import make_conninfo
 from redrive.message import WorkerId
 from redrive.operate import doctor
 from redrive.operate.doctor import Verdict
+from redrive.operate.installed import installed_sets
 from redrive.ports import RelayInfo
 from redrive.store import examine, migrate
 from redrive.store.postgres import PostgresStore
@@ -137,7 +138,7 @@ def test_behind_a_pooler_it_says_that_nothing_is_heard_and_what_to_set(
     crash_server: CrashServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     direct = crash_server(port=0).dsn
-    migrate.upgrade(direct)
+    migrate.upgrade(direct, sets=installed_sets())
     with pgbouncer(direct, "transaction") as through:
         behind = Redrive(through)
         found = points(behind, 0)
