@@ -41,6 +41,7 @@ PROOF_SCALE = "0.05"
 PROVE = [sys.executable, "-m", "redrive", "prove", "engine", "--seed", "1"]
 NO_TESTS = 5  # pytest's exit code when nothing was collected
 TESTS_FAILED = 1  # and when all ran and some failed
+CRASHED = "crashed while running"  # xdist's words of a worker
 LAST_FAILED = ROOT / ".pytest_cache/v/cache/lastfailed"
 SECOND_LOOKS_MAX = 2
 SECOND_LOOK_RUNS = 3
@@ -201,7 +202,8 @@ def pytest_on(report: Report, binaries: Path | None, arguments: list[str], *, al
         command = [sys.executable, "-m", "pytest", "-rs", "-n", WORKERS, f"--junitxml={results}", *arguments]
         code = subprocess.run(command, env=environment, check=False).returncode
         counts = count(results)
-        unstable = second_look(environment, arguments) if code == TESTS_FAILED else []
+        whole = code == TESTS_FAILED and not has_crashed(results)
+        unstable = second_look(environment, arguments) if whole else []
     if unstable and len(unstable) == counts["failed"]:
         report.unstable += unstable
         counts = {**counts, "passed": counts["passed"] + len(unstable), "failed": 0}
@@ -215,6 +217,11 @@ def pytest_on(report: Report, binaries: Path | None, arguments: list[str], *, al
     if all_run and counts["skipped"]:
         return Step("", ok=False, note=f"{note}: as root every test must run")
     return Step("", ok=code == 0, note=note)
+
+
+def has_crashed(results: Path) -> bool:
+    """Whether a worker died: then the tests behind it have not run, and the run has failed whatever they say."""
+    return not results.exists() or CRASHED in results.read_text("utf-8", "replace")
 
 
 def second_look(environment: dict[str, str], arguments: list[str]) -> list[str]:

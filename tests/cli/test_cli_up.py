@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,6 +19,8 @@ import pytest
 
 import redrive
 from redrive.operate.cli.main import cli
+from redrive.operate.cli.relay import STUCK as STUCK_THREADS
+from redrive.transports.functions import THREADS
 from tests.cli.conftest import NOWHERE, Redrive
 from tests.support.scratch import scratch
 from tests.support.waiting import wait_until
@@ -153,6 +156,17 @@ def test_a_relay_that_cannot_be_says_why_before_it_starts(
     result = redrive("relay", *arguments)
     assert result.exit_code in {2, 3}
     assert words in result.stderr
+
+
+def test_threads_of_somebody_else_do_not_end_the_process(
+    redrive: Redrive, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever calls the command inside a program of his own, which has handlers too, goes on."""
+    monkeypatch.chdir(place)
+    with ThreadPoolExecutor(1, thread_name_prefix=f"{THREADS} of another") as pool:
+        pool.submit(int).result()
+        assert redrive("relay", "shopapp:app", "--only", "fax").exit_code in {2, 3}
+    assert STUCK_THREADS == []
 
 
 def test_a_relay_refuses_a_database_without_the_schema(redrive: Redrive, place: Path, empty_database: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +75,20 @@ def test_three_failures_are_no_chance(suite: Path) -> None:
         failed(suite, f"tests/crash/test_{letter}.py", failures=0)
     assert look() == []
     assert times_run(suite, "tests/crash/test_a.py") == 0
+
+
+def test_a_worker_that_crashed_is_no_chance(suite: Path) -> None:
+    """The tests that it had before it were not run."""
+    (suite / "test_crash.py").write_text(
+        "import os\n\ndef test_it():\n    os._exit(1)\n\ndef test_other():\n    pass\n"
+    )
+    results = suite / "results.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "1", "--max-worker-restart=0", f"--junitxml={results}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert check.has_crashed(results), done.stdout
+    assert check.has_crashed(suite / "missing.xml")
+    command[3:6] = ["-q", "-n", "0"]
+    (suite / "test_crash.py").write_text("def test_it():\n    assert False\n")
+    assert subprocess.run(command, capture_output=True, check=False).returncode == check.TESTS_FAILED
+    assert not check.has_crashed(results)

@@ -119,12 +119,14 @@ def deliver(
         partitions_ahead=settings.partitions_ahead,
         retention_days=settings.retention_days,
     )
+    before = frozenset(threading.enumerate())  # of somebody else, in whose process this command was called
     # Not asyncio.run: at its end that waits for handlers that ignore their cancellation.
     loop = asyncio.new_event_loop()
     try:
         loop.run_until_complete(_run(process, settings, beside))
     finally:
-        STUCK.extend(thread.name for thread in threading.enumerate() if thread.name.startswith(THREADS))
+        ours = (thread for thread in threading.enumerate() if thread not in before)
+        STUCK.extend(thread.name for thread in ours if thread.name.startswith(THREADS))
         if not asyncio.all_tasks(loop):
             loop.close()
 
