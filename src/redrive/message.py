@@ -106,6 +106,8 @@ class NewMessage:
     order_by: ordering key, up to 200 characters; None = no order. Messages of one key are sent strictly one after the
     other, whatever their destinations. Enqueueing locks the key until the transaction ends: keep that short.
     tenant: 1 to 100 characters. kind: free label such as an event type, up to 100 characters.
+    token_seed: what its tokens are made of, up to 1,000 characters: enqueued again after its row was lost, the message
+    has the same ones. None = they are made of its id.
     due_at: aware datetime before which it is not sent. expires_at: aware datetime after which it is not sent.
     headers: text to text, up to 50, at most 8 KiB in all.
     content_type: None = application/json, or application/octet-stream for bytes.
@@ -116,6 +118,7 @@ class NewMessage:
     payload: Any
     key: str | None = field(default=None, kw_only=True)
     order_by: str | None = field(default=None, kw_only=True)
+    token_seed: str | None = field(default=None, kw_only=True)
     tenant: str = field(default="default", kw_only=True)
     kind: str = field(default="", kw_only=True)
     due_at: datetime | None = field(default=None, kw_only=True)
@@ -227,6 +230,9 @@ class Attempt(Generic[Data]):
     kept_answer: the destination has answered already; only `record` is run again.
     claimed_at: database clock. alone: the only lease of its worker, because a crash brought it back.
     probe: the one message that a destination is given whose breaker was open.
+    stored_token: as the store made it; None = it is made of the id.
+    token_used_since: when a claim first used it, where in doubt; else None.
+    has_evidence: something says that it was delivered; it is not sent, but held with that.
     """
 
     id: MessageId
@@ -258,6 +264,9 @@ class Attempt(Generic[Data]):
     kept_answer: Mapping[str, Any] | None = None
     earlier: tuple[HistoryEntry, ...] = ()
     probe: bool = False
+    stored_token: UUID | None = None
+    token_used_since: datetime | None = None
+    has_evidence: bool = False
     completion: Completion = field(default_factory=Completion, repr=False, compare=False)
     schema: Reader | None = field(default=None, repr=False, compare=False)
 
@@ -287,7 +296,7 @@ class Attempt(Generic[Data]):
     @cached_property
     def token(self) -> str:
         """What the destination deduplicates by: the same for every attempt of this version and stage."""
-        return token(self.id, self.version, self.stage)
+        return str(self.stored_token) if self.stored_token else token(self.id, self.version, self.stage)
 
     def history(self) -> tuple[HistoryEntry, ...]:
         """The last (at most 50) rows of the archive before this attempt, oldest first."""
@@ -298,11 +307,20 @@ class Attempt(Generic[Data]):
         return {e.stage: e.result for e in self.earlier if e.settlement == "advance" and e.version == self.version}
 
 
-def token(id: MessageId, version: int, stage: str) -> str:
-    """Token = f(id, version, stage), and = id for the first of each (ruling 15)."""
-    if version == FIRST_VERSION and stage == FIRST_STAGE:
+def token(id: MessageId, version: int, stage: str, *, tenant: str = "", seed: str | None = None) -> str:
+    """What the destination deduplicates by; `verbs/token.sql` is the same.
+
+    With a seed: made of tenant, seed, version and stage, the same in every database. Without: of id, version and stage,
+    and the id itself for the first of each.
+    """
+    if seed is not None:
+        parts = (len(tenant.encode()), tenant, len(seed.encode()), seed, version, stage)
+        hashed = hashlib.sha256(":".join(map(str, parts)).encode())
+    elif version == FIRST_VERSION and stage == FIRST_STAGE:
         return str(id)
-    digest = bytearray(hashlib.sha256(id.bytes + version.to_bytes(4, "big") + stage.encode()).digest()[:16])
+    else:
+        hashed = hashlib.sha256(id.bytes + version.to_bytes(4, "big") + stage.encode())
+    digest = bytearray(hashed.digest()[:16])
     # A UUID of version 8, put together by hand: the uuid module makes none before Python 3.14.
     digest[6] = digest[6] & 0x0F | 0x80
     digest[8] = digest[8] & 0x3F | 0x80

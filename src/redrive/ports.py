@@ -191,6 +191,8 @@ class RelayInfo:
     records: those of its destinations that have a `record`. money: those that move money.
     policies: destination to the version of its rules.
     rates: messages per second, concurrency_limits: messages in flight, of those that have such a limit over all relays.
+    in_doubt: lookup, resend or hold. addresses: hash of where a destination is and as whom it is reached.
+    effects_within_seconds: how long after the beginning of a send its effect may first show.
     """
 
     worker: WorkerId
@@ -204,6 +206,9 @@ class RelayInfo:
     policies: Mapping[str, str] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     concurrency_limits: Mapping[str, int] = field(default_factory=dict)
+    in_doubt: Mapping[str, str] = field(default_factory=dict)
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    effects_within_seconds: Mapping[str, float] = field(default_factory=dict)
     suspects_only: bool = False
 
 

@@ -205,7 +205,8 @@ _SLEEPING = """
 """
 _ENQUEUE = """
     SELECT result, id, sequence, state
-      FROM redrive.enqueue_1(%s, %s, %s, %s, %s, %s, %s::json, %s, %s, %s::smallint, %s, %s)
+      FROM redrive.enqueue_1(%s, %s, %s, %s, %s, %s, %s::json, %s, %s, %s::smallint, %s, p_token_seed => %s,
+                             p_now => %s)
 """
 
 

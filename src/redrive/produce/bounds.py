@@ -52,6 +52,11 @@ def order_by(value: object) -> str | None:
     return None if value is None else _text("order_by", value, shortest=1, longest=ORDER_BY_MAX)
 
 
+def token_seed(value: object) -> str | None:
+    """What the tokens are made of: any text of 1 to 1,000 characters, or None."""
+    return None if value is None else _text("token_seed", value, shortest=1, longest=KEY_MAX)
+
+
 def content_type(value: object) -> str:
     return _printable("content_type", _text("content_type", value, shortest=1, longest=NAME_MAX))
 

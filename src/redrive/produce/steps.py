@@ -30,7 +30,7 @@ Steps = Generator[Statement, Rows, T]
 
 _ONE: Final[LiteralString] = (
     "SELECT result, id, sequence, state FROM redrive.enqueue_1(%s::text, %s::bytea, %s::text, %s::text, %s::text,"
-    " %s::text, %s::text::json, %s::timestamptz, NULL, %s::smallint, %s::text)"
+    " %s::text, %s::text::json, %s::timestamptz, NULL, %s::smallint, %s::text, NULL, %s::text)"
 )
 # Whether it has expired is judged by the database's clock before the verb is called: the verb would raise, and abort
 # the caller's transaction. OFFSET 0 keeps the reading of the clock a single one.
@@ -38,14 +38,14 @@ _ONE_THAT_EXPIRES: Final[LiteralString] = (
     "SELECT e.result, e.id, e.sequence, e.state"
     " FROM (SELECT clock_timestamp() AS now, %s::timestamptz AS expires_at OFFSET 0) AS t"
     " CROSS JOIN LATERAL redrive.enqueue_1(%s::text, %s::bytea, %s::text, %s::text, %s::text, %s::text, %s::text::json,"
-    " %s::timestamptz, t.expires_at, %s::smallint, %s::text, t.now) AS e"
+    " %s::timestamptz, t.expires_at, %s::smallint, %s::text, t.now, %s::text) AS e"
     " WHERE t.expires_at > t.now"
 )
 _MANY: Final[LiteralString] = (
     "SELECT e.place, e.result, e.id, e.sequence, e.state"
     " FROM (SELECT clock_timestamp() AS now, %s::timestamptz AS earliest OFFSET 0) AS t"
     " CROSS JOIN LATERAL redrive.enqueue_many_1(%s::text[], %s::bytea[], %s::text[], %s::text[], %s::text[],"
-    " %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::smallint[], %s::text[], t.now) AS e"
+    " %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::smallint[], %s::text[], t.now, %s::text[]) AS e"
     " WHERE t.earliest IS NULL OR t.earliest > t.now"
 )
 _SAVEPOINT: Final[LiteralString] = "SAVEPOINT redrive_enqueue_many"
@@ -67,6 +67,7 @@ class Prepared(NamedTuple):
     expires_at: datetime | None
     level: int
     order_by: str | None
+    token_seed: str | None
     first_wins: bool
 
 
@@ -102,6 +103,7 @@ def prepare(message: NewMessage) -> Prepared:
         expires_at=expires_at,
         level=bounds.level(message.priority),
         order_by=bounds.order_by(message.order_by),
+        token_seed=bounds.token_seed(message.token_seed),
         first_wins=bounds.choice(message.on_other_payload) == "first_wins",
     )
 
@@ -120,11 +122,11 @@ def prepare_many(messages: Sequence[NewMessage]) -> list[Prepared]:
 
 
 def one(message: Prepared) -> Steps[Receipt]:
-    *values, expires_at, level, order_by = message[:-1]
+    *values, expires_at, level, order_by, token_seed = message[:-1]
     if expires_at is None:
-        rows = yield _ONE, (*values, level, order_by)
+        rows = yield _ONE, (*values, level, order_by, token_seed)
     else:
-        rows = yield _ONE_THAT_EXPIRES, (expires_at, *values, level, order_by)
+        rows = yield _ONE_THAT_EXPIRES, (expires_at, *values, level, order_by, token_seed)
         if not rows:
             raise InvalidValue(_has_passed(message))
     answer = _answer(*rows[0])

@@ -275,6 +275,7 @@ def declared(destinations: Mapping[str, Destination]) -> dict[str, Any]:
         "concurrency_limits": {
             name: d.global_concurrency for name, d in destinations.items() if d.global_concurrency is not None
         },
+        "in_doubt": {name: d.rules.in_doubt for name, d in destinations.items()},
     }
 
 

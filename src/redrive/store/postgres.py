@@ -99,7 +99,8 @@ class PostgresStore:
     ) -> Claimed:
         destinations, levels, amounts, since = wire.columns(rooms, 4)
         rows = await self.rows(
-            "SELECT * FROM redrive.claim_1(%s, %s::text[], %s::smallint[], %s::integer[], %s, %s::timestamptz[], %s)",
+            "SELECT * FROM redrive.claim_1(%s, %s::text[], %s::smallint[], %s::integer[], %s, %s::timestamptz[], %s,"
+            " true)",
             [worker, destinations, levels, amounts, lease_seconds, since, now],
         )
         return wire.claimed(rows, lease_seconds, alone=False)
@@ -123,7 +124,7 @@ class PostgresStore:
         now: datetime | None = None,
     ) -> Claimed:
         rows = await self.rows(
-            "SELECT * FROM redrive.claim_suspect_1(%s, %s::text[], %s, %s)",
+            "SELECT * FROM redrive.claim_suspect_1(%s, %s::text[], %s, %s, true)",
             [worker, wire.array(destinations), lease_seconds, now],
         )
         return wire.claimed(rows, lease_seconds, alone=True)
@@ -212,7 +213,7 @@ class PostgresStore:
         now: datetime | None = None,
     ) -> Sequence[Asked]:
         values = [worker, list(destinations), limit, hold_seconds, now]
-        rows = await self.rows("SELECT * FROM redrive.take_requests_1(%s, %s::text[], %s, %s, %s)", values)
+        rows = await self.rows("SELECT * FROM redrive.take_requests_1(%s, %s::text[], %s, %s, %s, true)", values)
         return [Asked(row[0], wire.attempt(row[1:], hold_seconds, alone=False)) for row in rows]
 
     async def answer_request(
@@ -356,19 +357,14 @@ class PostgresStore:
 
     async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None:
         await self.rows(
-            "SELECT redrive.register_1(%s, %s, %s, %s, %s, %s::text[], %s::boolean[], %s::boolean[], %s::float8[],"
-            " %s::integer[], %s::json, %s, %s)",
+            "SELECT redrive.register_2(%s, %s, %s, %s, %s, %s::json, %s::json, %s, %s)",
             [
                 relay.worker,
                 relay.name,
                 relay.host,
                 relay.pid,
                 relay.version,
-                list(relay.destinations),
-                [name in relay.records for name in relay.destinations],
-                [name in relay.money for name in relay.destinations],
-                [relay.rates.get(name) for name in relay.destinations],
-                [relay.concurrency_limits.get(name) for name in relay.destinations],
+                json.dumps([wire.declared(relay, name) for name in relay.destinations]),
                 json.dumps(dict(relay.policies)),
                 relay.suspects_only,
                 now,

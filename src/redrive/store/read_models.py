@@ -400,6 +400,7 @@ class MessageDetails:
 
     behind: the head of its ordering key, while the message is open and another one has to go first.
     worker, relay, claimed_at, leased_until: who has it in hand, while it is leased.
+    token: of the last attempt, or of the next; None = its id.
     payload: None unless asked for. parked: only while it is parked.
     """
 
@@ -415,6 +416,7 @@ class MessageDetails:
     relay: str | None
     claimed_at: datetime | None
     leased_until: datetime | None
+    token: UUID | None
     timeline: Sequence[HistoryEntry]
     late_answers: Sequence[LateAnswer]
     acts: Sequence[AuditEntry] | None

@@ -16,7 +16,7 @@ from uuid import UUID
 from redrive import answers, redact
 from redrive.message import Attempt, Closed, Completion, Fence, HistoryEntry, MessageId, WorkerId
 from redrive.policy import SettlementKind
-from redrive.ports import Claimed, HandOver, Outcome, Settled
+from redrive.ports import Claimed, HandOver, Outcome, RelayInfo, Settled
 
 REFERENCE_MAX = 500
 
@@ -91,8 +91,9 @@ _CLAIMED = (
     *("id", "number", "destination", "tenant", "kind", "key", "body", "content_type", "stage", "version", "spent"),
     *("lookups", "crashes", "claimed_at", "created_at", "headers", "order_by", "sequence", "in_doubt_since"),
     *("down_since", "first_failed_at", "expired", "cancel_requested", "kept_answer", "earlier", "level", "probe"),
+    *("refusal", "stored_token", "token_used_since", "has_evidence"),
 )
-_REFUSAL = len(_CLAIMED)  # the last column, of settle_delivered only
+_REFUSAL = _CLAIMED.index("refusal")  # of settle_delivered only
 
 
 def attempt(row: Sequence[Any], lease_seconds: float, *, alone: bool) -> Attempt:
@@ -105,6 +106,7 @@ def attempt(row: Sequence[Any], lease_seconds: float, *, alone: bool) -> Attempt
     values["alone"] = alone
     values["lease_seconds"] = lease_seconds
     values["completion"] = Completion()
+    del values["refusal"]
     return made
 
 
@@ -115,6 +117,20 @@ def _earlier(entry: dict[str, Any]) -> HistoryEntry:
 
 
 _MOMENTS = ("claimed_at", "completed_at", "due_at")
+
+
+def declared(relay: RelayInfo, name: str) -> dict[str, Any]:
+    """One destination of a relay, as register_2 takes it."""
+    return {
+        "name": name,
+        "has_record": name in relay.records,
+        "money": name in relay.money,
+        "in_doubt": relay.in_doubt.get(name),
+        "address": relay.addresses.get(name),
+        "effects_within_seconds": relay.effects_within_seconds.get(name),
+        "rate_per_second": relay.rates.get(name),
+        "concurrency_limit": relay.concurrency_limits.get(name),
+    }
 
 
 def one_per_message(outcomes: Sequence[Outcome]) -> Iterator[Sequence[Outcome]]:

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 from redrive.answers import Delivered, label
-from redrive.message import Attempt, Closed, Fence, MessageId, WorkerId
+from redrive.message import Attempt, Closed, Fence, MessageId, WorkerId, token
 from redrive.ports import (
     Claimed,
     HandOver,
@@ -156,6 +157,9 @@ class ModelStore(Desk):
             cancel_requested=lease.cancel_requested,
             kept_answer=lease.kept_answer,
             earlier=tuple(self._history(lease.id)[-EARLIER_MAX:]),
+            stored_token=UUID(
+                token(lease.id, lease.version, lease.stage, tenant=lease.tenant, seed=message.asked.token_seed)
+            ),
         )
 
     # settle, hand back, renew, reap: the fence is (id, attempt)

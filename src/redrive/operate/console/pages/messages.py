@@ -71,7 +71,7 @@ async def _page(call: Call, *, reveal: bool) -> Response:
         revealed=reveal,
         acts=fitting_acts(details),
         titles=TITLES,
-        token=token(details.view.id, details.view.version, details.view.stage),
+        token=details.token or token(details.view.id, details.view.version, details.view.stage),
         origin=f"{call.request.url.scheme}://{call.request.url.netloc}{call.prefix}",
     )
 

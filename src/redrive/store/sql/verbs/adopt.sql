@@ -37,9 +37,9 @@ BEGIN
         RAISE EXCEPTION 'p_as is %; it must be pending, doubtful, dead or delivered.', p_as USING ERRCODE = '22023';
     END IF;
     IF NOT redrive.is_within_bounds(p_destination, p_body, p_key, p_tenant, p_kind, 'application/json', p_headers, NULL, NULL,
-                                    v_level, p_order_by, v_now) IS TRUE THEN
+                                    v_level, p_order_by, NULL, v_now) IS TRUE THEN
         PERFORM redrive.refuse_message(p_destination, p_body, p_key, p_tenant, p_kind, 'application/json', p_headers, NULL, NULL,
-                                       v_level, p_order_by, v_now);
+                                       v_level, p_order_by, NULL, v_now);
     END IF;
     IF EXISTS (SELECT 1 FROM message m WHERE m.id = p_id) THEN
         RETURN 'exists';

@@ -86,9 +86,9 @@ BEGIN
     END IF;
     DELETE FROM pending p WHERE p.id = p_row.id;
     INSERT INTO attempt (message_id, completed_at, attempt, spent, version, verb, tenant, destination, stage, closed, actor,
-                         reason)
+                         reason, token)
     VALUES (p_row.id, p_now, p_row.attempt, p_row.spent, p_row.version, 'cancel', p_row.tenant, p_row.destination,
-            p_row.stage, 'cancelled', p_actor, p_reason);
+            p_row.stage, 'cancelled', p_actor, p_reason, p_row.token);
     RETURN 'cancelled';
 END
 $body$;

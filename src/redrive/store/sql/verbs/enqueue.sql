@@ -6,6 +6,10 @@
 -- ends: whoever enqueues for the same key waits for that. No relay does (LANES.md).
 -- What is due at once rings (doorbell.sql).
 -- Locks: idempotency (insert), then the stream, then inserts only. Relies on: idempotency's primary key.
+-- p_token_seed: the message has the same tokens in every database that has a message of this tenant and seed (token.sql).
+-- An older signature had no p_token_seed.
+DROP FUNCTION IF EXISTS redrive.enqueue_1(text, bytea, text, text, text, text, json, timestamptz, timestamptz, smallint, text,
+                                          timestamptz);
 CREATE OR REPLACE FUNCTION redrive.enqueue_1(
     p_destination  text,
     p_body         bytea,
@@ -19,6 +23,7 @@ CREATE OR REPLACE FUNCTION redrive.enqueue_1(
     p_level        smallint    DEFAULT 1,
     p_order_by     text        DEFAULT NULL,
     p_now          timestamptz DEFAULT NULL,
+    p_token_seed   text        DEFAULT NULL,
     OUT result     text,
     OUT id         uuid,
     OUT sequence   bigint,
@@ -34,9 +39,9 @@ DECLARE
     v_lane        bigint;
 BEGIN
     IF NOT redrive.is_within_bounds(p_destination, p_body, p_key, p_tenant, p_kind, p_content_type, p_headers, p_due_at,
-                                    p_expires_at, p_level, p_order_by, v_now) IS TRUE THEN
+                                    p_expires_at, p_level, p_order_by, p_token_seed, v_now) IS TRUE THEN
         PERFORM redrive.refuse_message(p_destination, p_body, p_key, p_tenant, p_kind, p_content_type, p_headers, p_due_at,
-                                       p_expires_at, p_level, p_order_by, v_now);
+                                       p_expires_at, p_level, p_order_by, p_token_seed, v_now);
     END IF;
     id := redrive.new_id();
     IF p_key IS NOT NULL THEN
@@ -66,12 +71,12 @@ BEGIN
         VALUES (p_destination, p_level, greatest(p_due_at, v_now), v_lane);
     END IF;
     INSERT INTO message (id, created_at, expires_at, lane, sequence, level, tenant, destination, kind, key, order_by,
-                         content_type, headers, body)
+                         content_type, headers, body, token_seed)
     VALUES (enqueue_1.id, v_now, p_expires_at, v_lane, enqueue_1.sequence, p_level, p_tenant, p_destination, p_kind, p_key,
-            p_order_by, p_content_type, p_headers, p_body);
-    INSERT INTO pending (id, due_at, lane, sequence, level, tenant, destination, expires_at)
+            p_order_by, p_content_type, p_headers, p_body, p_token_seed);
+    INSERT INTO pending (id, due_at, lane, sequence, level, tenant, destination, expires_at, token)
     VALUES (enqueue_1.id, greatest(p_due_at, v_now), v_lane, enqueue_1.sequence, p_level, p_tenant, p_destination,
-            p_expires_at);
+            p_expires_at, CASE WHEN p_token_seed IS NOT NULL THEN redrive.token_of(enqueue_1.id, p_tenant, p_token_seed, 1, 'first') END);
     IF p_due_at IS NULL OR p_due_at <= v_now THEN
         PERFORM redrive.ring(ARRAY[p_destination], v_now);
     END IF;

@@ -6,6 +6,9 @@
 -- Linear in the number of messages: the given arrays are only unnested, never subscripted (that walks the array from
 -- its start), and the registry is probed row by row, never joined. The plans do not depend on the values, so they are
 -- made once a session; a third is saved on calls with ten messages.
+-- An older signature had no p_token_seeds.
+DROP FUNCTION IF EXISTS redrive.enqueue_many_1(text[], bytea[], text[], text[], text[], text[], text[], timestamptz[],
+                                               timestamptz[], smallint[], text[], timestamptz);
 CREATE OR REPLACE FUNCTION redrive.enqueue_many_1(
     p_destinations  text[],
     p_bodies        bytea[],
@@ -18,7 +21,8 @@ CREATE OR REPLACE FUNCTION redrive.enqueue_many_1(
     p_expires_at    timestamptz[],
     p_levels        smallint[],
     p_order_by      text[]      DEFAULT NULL,
-    p_now           timestamptz DEFAULT NULL
+    p_now           timestamptz DEFAULT NULL,
+    p_token_seeds   text[]      DEFAULT NULL
 ) RETURNS TABLE (place integer, result text, id uuid, sequence bigint, state text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -34,12 +38,12 @@ DECLARE
     v_sequences  bigint[];
 BEGIN
     PERFORM redrive.refuse_message(g.destination, g.body, g.key, g.tenant, g.kind, g.content_type, g.headers::json, g.due_at,
-                                   g.expires_at, g.level, g.order_by, v_now)
+                                   g.expires_at, g.level, g.order_by, g.token_seed, v_now)
        FROM unnest(p_destinations, p_bodies, p_keys, p_tenants, p_kinds, p_content_types, p_headers, p_due_at, p_expires_at,
-                   p_levels, p_order_by)
-            AS g(destination, body, key, tenant, kind, content_type, headers, due_at, expires_at, level, order_by)
+                   p_levels, p_order_by, p_token_seeds)
+            AS g(destination, body, key, tenant, kind, content_type, headers, due_at, expires_at, level, order_by, token_seed)
       WHERE redrive.is_within_bounds(g.destination, g.body, g.key, g.tenant, g.kind, g.content_type, g.headers::json,
-                                     g.due_at, g.expires_at, g.level, g.order_by, v_now) IS NOT TRUE;
+                                     g.due_at, g.expires_at, g.level, g.order_by, g.token_seed, v_now) IS NOT TRUE;
     v_ids := ARRAY(SELECT redrive.new_id() FROM generate_series(1, cardinality(p_destinations)));
 
     -- 1. The registry. A key that is there already, or twice in this call, is passed over.
@@ -104,18 +108,19 @@ BEGIN
 
     -- 4. The new ones: those that hold their own key.
     INSERT INTO message (id, created_at, expires_at, lane, sequence, level, tenant, destination, kind, key, order_by,
-                         content_type, headers, body)
+                         content_type, headers, body, token_seed)
     SELECT v_ids[g.n], v_now, g.expires_at, g.lane, g.sequence, g.level, g.tenant, g.destination, g.kind, g.key, g.order_by,
-           g.content_type, g.headers::json, g.body
+           g.content_type, g.headers::json, g.body, g.token_seed
       FROM unnest(p_destinations, p_bodies, p_keys, p_tenants, p_kinds, p_content_types, p_headers, p_expires_at, p_levels,
-                  p_order_by, v_lanes, v_sequences)
+                  p_order_by, p_token_seeds, v_lanes, v_sequences)
            WITH ORDINALITY AS g(destination, body, key, tenant, kind, content_type, headers, expires_at, level, order_by,
-                                lane, sequence, n)
+                                token_seed, lane, sequence, n)
      WHERE v_holders[g.n] = v_ids[g.n];
-    INSERT INTO pending (id, due_at, lane, sequence, level, tenant, destination, expires_at)
-    SELECT v_ids[g.n], greatest(g.due_at, v_now), g.lane, g.sequence, g.level, g.tenant, g.destination, g.expires_at
-      FROM unnest(p_destinations, p_tenants, p_due_at, p_expires_at, p_levels, v_lanes, v_sequences)
-           WITH ORDINALITY AS g(destination, tenant, due_at, expires_at, level, lane, sequence, n)
+    INSERT INTO pending (id, due_at, lane, sequence, level, tenant, destination, expires_at, token)
+    SELECT v_ids[g.n], greatest(g.due_at, v_now), g.lane, g.sequence, g.level, g.tenant, g.destination, g.expires_at,
+           CASE WHEN g.token_seed IS NOT NULL THEN redrive.token_of(v_ids[g.n], g.tenant, g.token_seed, 1, 'first') END
+      FROM unnest(p_destinations, p_tenants, p_due_at, p_expires_at, p_levels, p_token_seeds, v_lanes, v_sequences)
+           WITH ORDINALITY AS g(destination, tenant, due_at, expires_at, level, token_seed, lane, sequence, n)
      WHERE v_holders[g.n] = v_ids[g.n];
     PERFORM redrive.ring(array_agg(DISTINCT g.destination), v_now)
        FROM unnest(p_destinations, p_due_at, v_ids, v_holders) AS g(destination, due_at, id, holder)

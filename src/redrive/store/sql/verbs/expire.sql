@@ -27,8 +27,9 @@ BEGIN
                FOR UPDATE SKIP LOCKED))
         RETURNING x.*
     ), archived AS (
-        INSERT INTO attempt (message_id, completed_at, attempt, spent, version, verb, tenant, destination, stage, closed)
-        SELECT e.id, v_now, e.attempt, e.spent, e.version, 'expire', e.tenant, e.destination, e.stage, 'expired'
+        INSERT INTO attempt (message_id, completed_at, attempt, spent, version, verb, tenant, destination, stage, closed,
+                             token)
+        SELECT e.id, v_now, e.attempt, e.spent, e.version, 'expire', e.tenant, e.destination, e.stage, 'expired', e.token
           FROM ended e
     )
     SELECT count(*) INTO v_count FROM ended;

@@ -24,17 +24,18 @@ BEGIN
         DELETE FROM lease x WHERE x.id = ANY (ARRAY(SELECT f.id FROM fenced f))
     ), archived AS (
         INSERT INTO attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, in_doubt, verb, tenant,
-                             destination, stage, settlement, closed)
+                             destination, stage, settlement, closed, token)
         SELECT f.id, f.claimed_at, v_now, f.worker, f.attempt, f.spent, f.version, f.in_doubt_since IS NOT NULL,
-               'hand_back', f.tenant, f.destination, f.stage, 'hand_back', CASE WHEN f.cancelled THEN 'cancelled' END
+               'hand_back', f.tenant, f.destination, f.stage, 'hand_back', CASE WHEN f.cancelled THEN 'cancelled' END,
+               f.token
           FROM fenced f
     ), back AS (
         INSERT INTO pending (id, due_at, lane, sequence, attempt, spent, lookups, crashes, version, level, suspect,
                              cancel_requested, tenant, destination, stage, expires_at, in_doubt_since, down_since,
-                             first_failed_at, policy_version, kept_answer)
+                             first_failed_at, policy_version, kept_answer, token)
         SELECT f.id, f.due_at, f.lane, f.sequence, f.attempt, f.spent, f.lookups, f.crashes, f.version, f.level, f.alone,
                f.cancel_requested, f.tenant, f.destination, f.stage, f.expires_at, f.in_doubt_since, f.down_since,
-               f.first_failed_at, f.policy_version, f.kept_answer
+               f.first_failed_at, f.policy_version, f.kept_answer, f.token
           FROM fenced f WHERE NOT f.cancelled
     )
     SELECT array_agg(f.id), array_agg(f.attempt), array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL)

@@ -146,7 +146,8 @@ BEGIN
 END
 $body$;
 
--- next_heads: of lanes whose message has just been delivered, the heads that the same relay may have at once: of the same
+-- next_heads: of lanes whose message has just been delivered, the heads that the same relay may have at once: not of what moves
+-- money, which is never claimed ahead; of the same
 -- destination (p_destinations[i] is that of p_lanes[i]), which nothing holds back and nothing limits, due, not expired, no
 -- suspect.
 -- The caller has locked the lanes, in an earlier statement.
@@ -155,7 +156,8 @@ RETURNS tid[] LANGUAGE plpgsql STABLE
 AS $body$
 DECLARE
     v_open text[] := ARRAY(SELECT d.name FROM (SELECT DISTINCT u.name FROM unnest(p_destinations) AS u(name)) d
-                            WHERE redrive.is_open(d.name, p_now) AND redrive.limited(ARRAY[d.name]) IS NULL);
+                            WHERE redrive.is_open(d.name, p_now) AND redrive.limited(ARRAY[d.name]) IS NULL
+                              AND NOT EXISTS (SELECT 1 FROM redrive.destination m WHERE m.name = d.name AND m.money));
     v_last jsonb  := jsonb_object(p_lanes::text[], p_destinations);  -- looked up by lane: a join of the two is quadratic
 BEGIN
     RETURN ARRAY(
@@ -261,9 +263,9 @@ BEGIN
     END IF;
     DELETE FROM pending p WHERE p.id = v_pending.id;
     INSERT INTO attempt (message_id, completed_at, attempt, spent, version, in_doubt, verb, tenant, destination, stage, closed,
-                         actor, reason)
+                         actor, reason, token)
     VALUES (v_pending.id, v_now, v_pending.attempt, v_pending.spent, v_pending.version, v_pending.in_doubt_since IS NOT NULL,
-            'skip', v_pending.tenant, v_pending.destination, v_pending.stage, 'skipped', p_actor, p_reason);
+            'skip', v_pending.tenant, v_pending.destination, v_pending.stage, 'skipped', p_actor, p_reason, v_pending.token);
     PERFORM redrive.wake_lanes(ARRAY[v_lane], v_now);
     PERFORM redrive.ring(NULL, v_now);
     PERFORM redrive.audit(p_actor, 'skip', v_pending.id::text, p_reason, json_build_object('state', 'pending'),

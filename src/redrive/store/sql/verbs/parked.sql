@@ -195,15 +195,17 @@ CREATE OR REPLACE FUNCTION redrive.pend_again(
     p_reason text, p_now timestamptz
 ) RETURNS void LANGUAGE plpgsql SET search_path = redrive, pg_temp
 AS $body$
+DECLARE
+    v_token uuid := CASE WHEN p_stage <> p_row.stage THEN redrive.token_for(p_row.id, p_row.version, p_stage) ELSE p_row.token END;
 BEGIN
     INSERT INTO pending (id, due_at, lane, sequence, attempt, version, level, tenant, destination, stage, expires_at,
-                         in_doubt_since, policy_version, kept_answer)
+                         in_doubt_since, policy_version, kept_answer, token)
     VALUES (p_row.id, p_now, p_row.lane, p_row.sequence, p_row.attempt, p_row.version, p_row.level, p_row.tenant,
-            p_row.destination, p_stage, p_row.expires_at, p_in_doubt_since, p_row.policy_version, p_kept_answer);
+            p_row.destination, p_stage, p_row.expires_at, p_in_doubt_since, p_row.policy_version, p_kept_answer, v_token);
     INSERT INTO attempt (message_id, completed_at, due_at, attempt, spent, version, in_doubt, verb, tenant, destination,
-                         stage, actor, reason)
+                         stage, actor, reason, token)
     VALUES (p_row.id, p_now, p_now, p_row.attempt, p_row.spent, p_row.version, p_in_doubt_since IS NOT NULL, p_verb,
-            p_row.tenant, p_row.destination, p_stage, p_actor, p_reason);
+            p_row.tenant, p_row.destination, p_stage, p_actor, p_reason, v_token);
     IF p_row.lane IS NOT NULL THEN
         PERFORM redrive.release_lanes(ARRAY[p_row.lane], p_now);
     END IF;
@@ -220,9 +222,9 @@ CREATE OR REPLACE FUNCTION redrive.close_parked(
 AS $body$
 BEGIN
     INSERT INTO attempt (message_id, completed_at, attempt, spent, version, in_doubt, verb, tenant, destination, stage,
-                         closed, reference, actor, reason)
+                         closed, reference, actor, reason, token)
     VALUES (p_row.id, p_now, p_row.attempt, p_row.spent, p_row.version, p_row.in_doubt_since IS NOT NULL, p_verb,
-            p_row.tenant, p_row.destination, p_row.stage, p_closed, p_reference, p_actor, p_reason);
+            p_row.tenant, p_row.destination, p_row.stage, p_closed, p_reference, p_actor, p_reason, p_row.token);
     IF p_row.lane IS NOT NULL THEN
         PERFORM redrive.release_lanes(ARRAY[p_row.lane], p_now);
         PERFORM redrive.ring(NULL, p_now);

@@ -30,18 +30,18 @@ BEGIN
         DELETE FROM lease x WHERE x.id = ANY (v_over) AND (x.lane IS NULL OR x.lane = ANY (v_lanes)) RETURNING x.*
     ), archived AS (
         INSERT INTO attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, in_doubt, verb, tenant,
-                             destination, stage, code)
+                             destination, stage, code, token)
         SELECT e.id, e.claimed_at, v_now, e.worker, e.attempt, e.spent, e.version, true, 'reap', e.tenant, e.destination,
-               e.stage, CASE WHEN p_worker IS NULL THEN 'LEASE_RAN_OUT' ELSE 'WORKER_DIED' END
+               e.stage, CASE WHEN p_worker IS NULL THEN 'LEASE_RAN_OUT' ELSE 'WORKER_DIED' END, e.token
           FROM ended e
     ), back AS (
         INSERT INTO pending (id, due_at, lane, sequence, attempt, spent, lookups, crashes, version, level, suspect,
                              cancel_requested, tenant, destination, stage, expires_at, in_doubt_since, down_since,
-                             first_failed_at, policy_version, kept_answer)
+                             first_failed_at, policy_version, kept_answer, token)
         SELECT e.id, v_now, e.lane, e.sequence, e.attempt, e.spent, e.lookups, e.crashes + e.alone::integer, e.version,
                e.level, true, e.cancel_requested, e.tenant, e.destination, e.stage, e.expires_at,
                coalesce(e.in_doubt_since, v_now), e.down_since, coalesce(e.first_failed_at, v_now), e.policy_version,
-               e.kept_answer
+               e.kept_answer, e.token
           FROM ended e
     )
     SELECT count(*) INTO v_count FROM ended;

@@ -1,35 +1,68 @@
 -- register, heartbeat, deregister: which relays live and what they handle (G-29).
--- p_records, p_money, p_rates, p_concurrency_limits: of each destination whether it records, whether it moves money, and its
--- limits over all relays; what the last relay says counts. What is in flight when a limit is new counts too.
+-- p_destinations: a JSON array; of each destination its name, and what all relays must know of it: has_record, money, in_doubt, address,
+-- effects_within_seconds, rate_per_second, concurrency_limit. What the last relay says counts. What is in flight when a limit is new
+-- counts too.
 -- Locks: destination rows in name order; leases with SKIP LOCKED.
-CREATE OR REPLACE FUNCTION redrive.register_1(
-    p_worker uuid, p_name text, p_host text, p_pid integer, p_version text, p_destinations text[], p_records boolean[],
-    p_money boolean[], p_rates float8[], p_concurrency_limits integer[], p_policies json, p_suspects_only boolean, p_now timestamptz DEFAULT NULL
+CREATE OR REPLACE FUNCTION redrive.register_2(
+    p_worker uuid, p_name text, p_host text, p_pid integer, p_version text, p_destinations json, p_policies json,
+    p_suspects_only boolean, p_now timestamptz DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
 AS $body$
 DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     PERFORM redrive.watch_epoch(v_now);
-    INSERT INTO destination (name, has_record, money, rate_per_second, concurrency_limit)
-    SELECT d.name, d.has_record, d.money, d.rate, d.concurrency_limit
-      FROM unnest(p_destinations, p_records, p_money, p_rates, p_concurrency_limits)
-           AS d(name, has_record, money, rate, concurrency_limit)
+    INSERT INTO destination (name, has_record, money, in_doubt, address, effects_within_seconds, rate_per_second, concurrency_limit)
+    SELECT d.name, coalesce(d.has_record, false), coalesce(d.money, false), coalesce(d.in_doubt, 'resend'), d.address,
+           coalesce(d.effects_within_seconds, 0), d.rate_per_second, d.concurrency_limit
+      FROM redrive.declared_destinations(p_destinations) d
      ORDER BY d.name
-    ON CONFLICT (name) DO UPDATE SET has_record = excluded.has_record, money = excluded.money,
+    ON CONFLICT (name) DO UPDATE SET has_record = excluded.has_record, money = excluded.money, in_doubt = excluded.in_doubt,
+                                     address = excluded.address, effects_within_seconds = excluded.effects_within_seconds,
                                      rate_per_second = excluded.rate_per_second,
                                      concurrency_limit = excluded.concurrency_limit
-     WHERE (destination.has_record, destination.money, destination.rate_per_second, destination.concurrency_limit)
-           IS DISTINCT FROM (excluded.has_record, excluded.money, excluded.rate_per_second, excluded.concurrency_limit);
-    IF num_nonnulls(VARIADIC p_concurrency_limits) > 0 THEN
+     WHERE (destination.has_record, destination.money, destination.in_doubt, destination.address,
+            destination.effects_within_seconds, destination.rate_per_second, destination.concurrency_limit)
+           IS DISTINCT FROM (excluded.has_record, excluded.money, excluded.in_doubt, excluded.address,
+                             excluded.effects_within_seconds, excluded.rate_per_second, excluded.concurrency_limit);
+    IF EXISTS (SELECT 1 FROM redrive.declared_destinations(p_destinations) d WHERE d.concurrency_limit IS NOT NULL) THEN
         UPDATE lease x SET counted = true WHERE x.ctid = ANY (ARRAY(
             SELECT l.ctid FROM lease l
              WHERE NOT l.counted AND l.destination = ANY (ARRAY(SELECT d.name FROM destination d WHERE d.limited))
                FOR UPDATE SKIP LOCKED));
     END IF;
     INSERT INTO relay (worker, name, host, pid, version, destinations, policies, suspects_only, started_at, seen_at)
-    VALUES (p_worker, p_name, p_host, p_pid, p_version, p_destinations, p_policies, p_suspects_only, v_now, v_now)
+    VALUES (p_worker, p_name, p_host, p_pid, p_version,
+            ARRAY(SELECT d.name FROM redrive.declared_destinations(p_destinations) d ORDER BY d.name), p_policies, p_suspects_only,
+            v_now, v_now)
     ON CONFLICT (worker) DO UPDATE SET seen_at = v_now, stopping = false;
+END
+$body$;
+
+CREATE OR REPLACE FUNCTION redrive.declared_destinations(p_destinations json)
+RETURNS TABLE (name text, has_record boolean, money boolean, in_doubt text, address text, effects_within_seconds float8,
+               rate_per_second float8, concurrency_limit integer) LANGUAGE sql IMMUTABLE
+AS $body$
+    SELECT * FROM json_to_recordset(p_destinations) AS d(
+        name text, has_record boolean, money boolean, in_doubt text, address text, effects_within_seconds float8,
+        rate_per_second float8, concurrency_limit integer)
+$body$;
+
+-- register_1: of relays that are older than in_doubt, address and effects_within_seconds.
+CREATE OR REPLACE FUNCTION redrive.register_1(
+    p_worker uuid, p_name text, p_host text, p_pid integer, p_version text, p_destinations text[], p_records boolean[],
+    p_money boolean[], p_rates float8[], p_concurrency_limits integer[], p_policies json, p_suspects_only boolean, p_now timestamptz DEFAULT NULL
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+AS $body$
+BEGIN
+    PERFORM redrive.register_2(p_worker, p_name, p_host, p_pid, p_version, (
+        SELECT json_agg(json_build_object(
+                   'name', g.name, 'has_record', g.has_record, 'money', g.money, 'rate_per_second', g.rate,
+                   'concurrency_limit', g.concurrency_limit, 'in_doubt', d.in_doubt, 'address', d.address,
+                   'effects_within_seconds', d.effects_within_seconds))
+          FROM unnest(p_destinations, p_records, p_money, p_rates, p_concurrency_limits)
+               AS g(name, has_record, money, rate, concurrency_limit)
+          LEFT JOIN destination d ON d.name = g.name), p_policies, p_suspects_only, p_now);
 END
 $body$;
 

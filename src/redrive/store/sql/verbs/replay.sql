@@ -298,15 +298,17 @@ BEGIN
         DELETE FROM parked k WHERE k.id = ANY (v_ids) RETURNING k.*
     ), back AS (
         INSERT INTO pending (id, due_at, lane, sequence, attempt, version, level, tenant, destination, stage, expires_at,
-                             in_doubt_since, policy_version)
+                             in_doubt_since, policy_version, token)
         SELECT g.id, p_now, g.lane, g.sequence, g.attempt, g.version, g.level, g.tenant, g.destination,
-               coalesce(p_replay.stage, g.stage), g.expires_at, g.in_doubt_since, g.policy_version
+               coalesce(p_replay.stage, g.stage), g.expires_at, g.in_doubt_since, g.policy_version,
+               CASE WHEN p_replay.stage <> g.stage THEN redrive.token_for(g.id, g.version, p_replay.stage) ELSE g.token END
           FROM gone g
     )
     INSERT INTO attempt (message_id, completed_at, due_at, attempt, spent, version, in_doubt, verb, tenant, destination,
-                         stage, reference, actor, reason)
+                         stage, reference, actor, reason, token)
     SELECT g.id, p_now, p_now, g.attempt, g.spent, g.version, g.in_doubt_since IS NOT NULL, 'replay', g.tenant,
-           g.destination, coalesce(p_replay.stage, g.stage), p_replay.id::text, p_replay.created_by, p_replay.reason
+           g.destination, coalesce(p_replay.stage, g.stage), p_replay.id::text, p_replay.created_by, p_replay.reason,
+           CASE WHEN p_replay.stage <> g.stage THEN redrive.token_for(g.id, g.version, p_replay.stage) ELSE g.token END
       FROM gone g;
     GET DIAGNOSTICS v_count = ROW_COUNT;
     IF v_lanes <> '{}' THEN

@@ -72,7 +72,7 @@ BEGIN
                i.spent, i.lookups, i.delay_seconds, i.down, i.next_stage, i.next_destination, i.park_reason, i.exhausted,
                i.halts, i.stack, i.context, i.kept_answer, i.policy_version, i.message_kind, l.id, l.claimed_at, l.due_at,
                l.worker, l.lane, l.sequence, l.crashes, l.version, l.level, l.tenant, l.destination, l.stage, l.expires_at,
-               l.down_since, l.first_failed_at, l.cancel_requested, l.kept_answer AS answer_before,
+               l.down_since, l.first_failed_at, l.cancel_requested, l.token, l.kept_answer AS answer_before,
                CASE i.doubt WHEN 'none' THEN NULL WHEN 'keep' THEN coalesce(l.in_doubt_since, v_now) ELSE v_now END
                    AS in_doubt_since
           FROM input i
@@ -87,33 +87,34 @@ BEGIN
     ), archived AS (
         INSERT INTO attempt (message_id, claimed_at, completed_at, due_at, worker, attempt, spent, version, latency_ms,
                              in_doubt, verb, tenant, destination, stage, settlement, answer, closed, code, policy_version,
-                             text, reference, result)
+                             text, reference, result, token)
         SELECT j.id, j.claimed_at, v_now,
                CASE WHEN j.settlement = 'retry' AND NOT j.cancelled THEN v_now + make_interval(secs => j.delay_seconds) END,
                j.worker, j.fence, j.spent, j.version, j.latency_ms, j.in_doubt_since IS NOT NULL, p_verb, j.tenant,
                j.destination, j.stage, j.settlement, j.answer, CASE WHEN j.cancelled THEN 'cancelled' ELSE j.closed END,
-               j.code, j.policy_version, j.text, j.reference, j.result::json
+               j.code, j.policy_version, j.text, j.reference, j.result::json, j.token
           FROM judged j
     ), back AS (
         INSERT INTO pending (id, due_at, lane, sequence, attempt, spent, lookups, crashes, version, level, suspect,
                              cancel_requested, tenant, destination, stage, expires_at, in_doubt_since, down_since,
-                             first_failed_at, policy_version)
+                             first_failed_at, policy_version, token)
         SELECT j.id, v_now + make_interval(secs => j.delay_seconds), j.lane, j.sequence, j.fence, j.spent, j.lookups,
                j.crashes, j.version, j.level, j.crashes > 0, j.cancel_requested, j.tenant,
                coalesce(j.next_destination, j.destination), coalesce(j.next_stage, j.stage), j.expires_at,
                j.in_doubt_since, CASE WHEN j.down THEN coalesce(j.down_since, v_now) END,
-               CASE WHEN j.settlement = 'retry' THEN coalesce(j.first_failed_at, v_now) END, j.policy_version
+               CASE WHEN j.settlement = 'retry' THEN coalesce(j.first_failed_at, v_now) END, j.policy_version,
+               CASE WHEN j.next_stage <> j.stage THEN redrive.token_for(j.id, j.version, j.next_stage) ELSE j.token END
           FROM judged j WHERE j.settlement IN ('retry', 'advance') AND NOT j.cancelled
     ), parked AS (
         INSERT INTO parked (id, reason, parked_at, first_failed_at, last_failed_at, tenant, destination, stage, version,
                             level, lane, sequence, attempt, spent, lookups, crashes, error_class, exhausted, halts,
                             in_doubt_since, expires_at, policy_version, last_text, last_stack, context, kept_answer,
-                            failure_group)
+                            failure_group, token)
         SELECT j.id, j.park_reason, v_now, coalesce(j.first_failed_at, v_now), v_now, j.tenant, j.destination, j.stage,
                j.version, j.level, j.lane, j.sequence, j.fence, j.spent, j.lookups, j.crashes, j.code, j.exhausted, j.halts,
                j.in_doubt_since, j.expires_at, j.policy_version, j.text, j.stack, coalesce(j.context, '{}')::json,
                coalesce(j.kept_answer::json, j.answer_before),
-               redrive.failure_fingerprint(j.destination, j.message_kind, j.code, j.text)
+               redrive.failure_fingerprint(j.destination, j.message_kind, j.code, j.text), j.token
           FROM judged j WHERE j.settlement = 'park'
     ), tallied AS (
         INSERT INTO failure_tally (fingerprint, at, destination, kind, error_class, sample_text)
@@ -174,17 +175,18 @@ BEGIN
           FROM (SELECT * FROM unnest(p_ids, p_attempts, p_latencies, p_references, p_policy_versions, p_hand_over)
                            AS i(id, attempt, latency_ms, reference, policy_version, hand_over) ORDER BY i.id) i
          CROSS JOIN LATERAL (SELECT x.id, x.attempt, x.claimed_at, x.worker, x.spent, x.version, x.tenant,
-                                    x.destination, x.stage, x.lane, x.level
+                                    x.destination, x.stage, x.lane, x.level, x.token
                                FROM lease x WHERE x.id = i.id AND x.attempt = i.attempt FOR UPDATE) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
         DELETE FROM lease x WHERE x.id = ANY (ARRAY(SELECT f.id FROM fenced f))
     ), archived AS (
         INSERT INTO attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, latency_ms, verb,
-                             tenant, destination, stage, settlement, answer, closed, policy_version, reference)
+                             tenant, destination, stage, settlement, answer, closed, policy_version, reference,
+                             token)
         SELECT f.id, f.claimed_at, v_now, f.worker, f.attempt, f.spent + 1, f.version, f.latency_ms, 'settle', f.tenant,
                f.destination, f.stage, 'close', 'delivered', 'delivered', coalesce(f.policy_version, p_policy_versions[1]),
-               f.reference
+               f.reference, f.token
           FROM fenced f
     )
     SELECT array_agg(f.id), array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL),

@@ -120,11 +120,12 @@ BEGIN
     END IF;
     INSERT INTO body (message_id, version, content_type, bytes, sha256, created_at, created_by)
     VALUES (p_id, v_before.version + 1, p_content_type, p_bytes, v_sha256, v_now, p_actor);
-    UPDATE parked k SET version = k.version + 1, workflow = 'remediated', edited = true, note = p_reason,
+    UPDATE parked k SET version = k.version + 1, token = redrive.token_for(p_id, k.version + 1, k.stage), workflow = 'remediated', edited = true, note = p_reason,
                         row_version = k.row_version + 1 WHERE k.id = p_id;
-    INSERT INTO attempt (message_id, completed_at, attempt, spent, version, verb, tenant, destination, stage, actor, reason)
+    INSERT INTO attempt (message_id, completed_at, attempt, spent, version, verb, tenant, destination, stage, actor, reason, token)
     VALUES (p_id, v_now, v_before.attempt, v_before.spent, v_before.version + 1, 'edit', v_before.tenant,
-            v_before.destination, v_before.stage, p_actor, p_reason);
+            v_before.destination, v_before.stage, p_actor, p_reason,
+            redrive.token_for(p_id, v_before.version + 1, v_before.stage));
     PERFORM redrive.audit(p_actor, 'edit', p_id::text, p_reason, redrive.workflow_json(v_before),
                           json_build_object('workflow', 'remediated', 'version', v_before.version + 1,
                                             'sha256', encode(v_sha256, 'hex'), 'paths', p_paths), v_now);
@@ -176,14 +177,17 @@ $body$;
 -- take_requests: what people want to know of these destinations, with the messages as an attempt would see them. A worker
 -- that does not answer within p_hold_seconds is taken for dead; one that took two relays down is answered for them.
 -- Locks: request rows with SKIP LOCKED. Relies on: request_open, the primary keys of parked, message and body.
+-- p_knows_tokens: as of claim_1.
+DROP FUNCTION IF EXISTS redrive.take_requests_1(uuid, text[], integer, float8, timestamptz);
 CREATE OR REPLACE FUNCTION redrive.take_requests_1(
-    p_worker uuid, p_destinations text[], p_limit integer, p_hold_seconds float8, p_now timestamptz DEFAULT NULL
+    p_worker uuid, p_destinations text[], p_limit integer, p_hold_seconds float8, p_now timestamptz DEFAULT NULL,
+    p_knows_tokens boolean DEFAULT false
 ) RETURNS TABLE (
     request_id bigint, id uuid, attempt integer, destination text, tenant text, kind text, key text, body bytea,
     content_type text, stage text, version integer, spent integer, lookups integer, crashes integer, claimed_at timestamptz,
     created_at timestamptz, headers json, order_by text, sequence bigint, in_doubt_since timestamptz,
     down_since timestamptz, first_failed_at timestamptz, expired boolean, cancel_requested boolean, kept_answer json,
-    earlier json, level smallint, probe boolean
+    earlier json, level smallint, probe boolean, refusal text, token uuid, token_used_since timestamptz, has_evidence boolean
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
@@ -196,6 +200,7 @@ BEGIN
         SELECT q.id FROM request q
          WHERE q.answered_at IS NULL AND q.destination = ANY (p_destinations)
            AND (q.taken_until IS NULL OR q.taken_until < v_now)
+           AND (p_knows_tokens OR NOT EXISTS (SELECT 1 FROM destination d WHERE d.name = q.destination AND d.money))
          ORDER BY q.destination, q.id LIMIT p_limit FOR UPDATE SKIP LOCKED);
     IF v_taken = '{}' THEN
         RETURN;
@@ -213,7 +218,9 @@ BEGIN
     SELECT q.id, k.id, k.attempt, k.destination, k.tenant, m.kind, m.key, coalesce(b.bytes, m.body),
            coalesce(b.content_type, m.content_type), k.stage, k.version, k.spent, k.lookups, k.crashes, v_now, m.created_at,
            m.headers, m.order_by, k.sequence, k.in_doubt_since, NULL::timestamptz, k.first_failed_at,
-           coalesce(k.expires_at <= v_now, false), false, k.kept_answer, redrive.earlier_attempts(k.id), k.level, false
+           coalesce(k.expires_at <= v_now, false), false, k.kept_answer, redrive.earlier_attempts(k.id), k.level, false, NULL::text, k.token,
+           CASE WHEN k.in_doubt_since IS NOT NULL THEN redrive.token_used_since(k.id, k.version, k.stage) END,
+           EXISTS (SELECT 1 FROM evidence e WHERE e.message_id = k.id)
       FROM unnest(v_taken) AS t(id)
      CROSS JOIN LATERAL (SELECT * FROM request x WHERE x.id = t.id AND x.answered_at IS NULL OFFSET 0) q
      CROSS JOIN LATERAL (SELECT * FROM parked x WHERE x.id = q.message_id OFFSET 0) k

@@ -31,7 +31,7 @@ GRANT EXECUTE ON FUNCTION
     redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1, redrive.claim_1, redrive.claim_suspect_1, redrive.has_suspect_1,
     redrive.fence_1,
     redrive.settle_1, redrive.settle_delivered_1, redrive.hand_back_1, redrive.renew_1, redrive.reap_1, redrive.expire_1,
-    redrive.register_1, redrive.heartbeat_1, redrive.deregister_1, redrive.forget_relays_1, redrive.begin_duty_1,
+    redrive.register_1, redrive.register_2, redrive.heartbeat_1, redrive.deregister_1, redrive.forget_relays_1, redrive.begin_duty_1,
     redrive.end_duty_1, redrive.make_partitions_1, redrive.retire_1, redrive.pause_1, redrive.is_leased_1,
     redrive.ranges_1, redrive.mend_lanes_1, redrive.doze_1, redrive.low_water_1, redrive.open_breaker_1, redrive.close_breaker_1,
     redrive.pause_until_1, redrive.fold_failures_1, redrive.hold_duty_1, redrive.gauges_1, redrive.run_replay_1,
@@ -56,8 +56,12 @@ GRANT SELECT (id, created_at, expires_at, lane, sequence, level, tenant, destina
 GRANT SELECT ON redrive.attempt, redrive.pending, redrive.lease, redrive.parked, redrive.destination, redrive.relay,
     redrive.duty, redrive.failure_group, redrive.failure_tally, redrive.late_answer, redrive.schema_version, redrive.partition_range,
     redrive.messages, redrive.history, redrive.conservation, redrive.stream, redrive.lane_wake, redrive.replay,
-    redrive.replay_item, redrive.request, redrive.proposal
+    redrive.replay_item, redrive.request, redrive.evidence, redrive.destination_owner
     TO redrive_viewer, redrive_operator, redrive_auditor;
+-- The payload that an edit proposes is not in this grant.
+GRANT SELECT (act, subject, asked_by, asked_at, reason, binding, options, content_type) ON redrive.proposal
+    TO redrive_viewer, redrive_operator, redrive_auditor;
+GRANT SELECT (bytes) ON redrive.proposal TO redrive_console;
 GRANT SELECT ON redrive.operator_action TO redrive_operator, redrive_auditor;
 GRANT SELECT ON redrive.idempotency TO redrive_auditor;
 GRANT SELECT (tenant, key_hash, message_id) ON redrive.idempotency TO redrive_viewer, redrive_operator;

@@ -35,6 +35,8 @@ DECLARE
     v_now   timestamptz := coalesce(p_now, clock_timestamp());
     v_known redrive_payments.instruction;
     v_new   record;
+    -- Also the token seed: whoever submits the same again, in whichever database, gives the rail the same token (P-05).
+    v_key   text := format('payment:%s:%s:%s', char_length(p_instruction_id), p_instruction_id, p_idempotency_key);
 BEGIN
     PERFORM 1 FROM participant p WHERE p.tenant = p_tenant AND p.participant_id = p_participant_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
@@ -74,9 +76,9 @@ BEGIN
     END IF;
     SELECT * INTO STRICT v_new
       FROM redrive.enqueue_1('payments.' || p_rail_type, p_body,
-                             format('payment:%s:%s:%s', char_length(p_instruction_id), p_instruction_id, p_idempotency_key),
+                             v_key,
                              p_tenant, 'payment', 'application/json', p_headers, NULL, NULL, 1::smallint,
-                             'payments/' || p_participant_id, v_now) e;
+                             'payments/' || p_participant_id, v_now, v_key) e;
     IF v_new.result <> 'new' THEN
         RAISE EXCEPTION 'The key of payment % was enqueued without submit, as message %.', p_instruction_id, v_new.id
             USING ERRCODE = '22023';
