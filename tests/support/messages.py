@@ -70,6 +70,7 @@ async def enqueue_row(store: PostgresStore, *, now: datetime = START, **values: 
         "expires_at": None,
         "level": Priority.NORMAL.level,
         "order_by": None,
+        "token_seed": None,
         **values,
     }
     headers = given.pop("headers", None)
@@ -77,7 +78,7 @@ async def enqueue_row(store: PostgresStore, *, now: datetime = START, **values: 
         "SELECT result, id, sequence, state FROM redrive.enqueue_1(%(destination)s, %(body)s, %(key)s,"
         " %(tenant)s, %(kind)s, p_headers => %(headers)s::json, p_due_at => %(due_at)s,"
         " p_expires_at => %(expires_at)s, p_level => %(level)s::smallint,"
-        " p_order_by => %(order_by)s, p_now => %(now)s)",
+        " p_order_by => %(order_by)s, p_token_seed => %(token_seed)s, p_now => %(now)s)",
         {**given, "headers": headers and json.dumps(headers), "now": now},
     )
     return tuple(rows[0])

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 import redrive
 from redrive.answers import Absent, Answer, CannotTell, Delivered, Found, LookupAnswer, Retryable, Terminal, Unknown
 from redrive.errors import InvalidValue, SettingsError
+from redrive.message import MessageId, token
 from redrive.operate.declared import app_from_file
 from redrive.operate.settings import Settings
 from redrive.policy import Backoff, Policy
@@ -199,9 +201,10 @@ async def test_the_rail_is_given_the_payment_with_its_token_and_number(paying: s
         first, second = await at.submit(instruction(participant, 1), instruction(participant, 2, amount=5))
         await at.run()
         assert await at.states([first, second]) == ["delivered", "delivered"]
+        tokens = [token_of(participant, 1), token_of(participant, 2)]
         assert at.rail.sent == [
             {
-                "token": str(id),
+                "token": token,
                 "instruction_id": f"{participant}/{number}",
                 "participant_id": participant,
                 "sequence_id": number,
@@ -210,9 +213,17 @@ async def test_the_rail_is_given_the_payment_with_its_token_and_number(paying: s
                 "currency": "EUR",
                 "destination": {"iban": "DE75512108001245126199"},
             }
-            for id, number, amount in ((first, 1, "12.34"), (second, 2, "5.00"))
+            for token, number, amount in ((tokens[0], 1, "12.34"), (tokens[1], 2, "5.00"))
         ]
-        assert at.rail.server.asked[0].headers["Idempotency-Key"] == f'"{first}"'
+        assert at.rail.server.asked[0].headers["Idempotency-Key"] == f'"{tokens[0]}"'
+
+
+def token_of(participant: str, number: int) -> str:
+    """What the rail is given for the instruction of that number, in every database: not the row's id (P-05)."""
+    given = instruction(participant, number)
+    payment = checked(given)
+    seed = key_of(payment.instruction_id, payment.idempotency_key)
+    return token(MessageId(UUID(int=0)), 1, "first", tenant=given.tenant, seed=seed)
 
 
 # never twice
