@@ -21,7 +21,7 @@ from tests.conformance.steps import (
 )
 from tests.conformance.subjects import Subject
 
-pytestmark = pytest.mark.req("P-05", "R-11")
+pytestmark = pytest.mark.req("P-05")
 SEED = "payment:5:inv-1:k1"
 
 

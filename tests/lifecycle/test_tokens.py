@@ -15,7 +15,7 @@ from tests.support.verbs import ACT
 SEED = "instruction 1"
 
 
-@pytest.mark.req("P-05", "R-11")
+@pytest.mark.req("P-05")
 @pytest.mark.parametrize("seed", [None, "a", "a:b", "ü 漢", "x" * 1000])
 @pytest.mark.parametrize(("version", "stage"), [(1, "first"), (1, "second"), (2, "first"), (1000, "štage")])
 @pytest.mark.parametrize("tenant", ["default", "a:1"])
