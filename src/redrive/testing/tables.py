@@ -72,10 +72,12 @@ class Tables:
     """time: the database's clock. random: where ids come from.
 
     late_answers: every outcome that was refused, oldest first.
+    owners: systems by the prefix of the destinations that belong to them.
     """
 
     time: datetime = START
     random: Random = field(default_factory=lambda: Random(0))
+    owners: dict[str, str] = field(default_factory=dict)
     late_answers: list[LateAnswer] = field(default_factory=list, init=False)
     _messages: dict[MessageId, _Message] = field(default_factory=dict, init=False, repr=False)
     _keys: dict[tuple[str, str], tuple[MessageId, object]] = field(default_factory=dict, init=False, repr=False)
@@ -108,6 +110,11 @@ class Tables:
         twin.random = Random()
         twin.random.setstate(self.random.getstate())
         return twin
+
+    def owner_of(self, destination: str) -> str | None:
+        """The system that a destination belongs to."""
+        prefixes = [prefix for prefix in self.owners if destination.startswith(prefix)]
+        return self.owners[max(prefixes, key=len)] if prefixes else None
 
     # reading aids for checks
 
