@@ -56,7 +56,7 @@ class KeyReused(UsageError):
 
 
 class DestinationOwned(UsageError):
-    """The destination belongs to a system; only that system's own function enqueues there. The transaction has failed."""
+    """The destination belongs to a system, whose own functions alone enqueue there. Your transaction has failed."""
 
     code = "DESTINATION_OWNED"
 

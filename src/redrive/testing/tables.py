@@ -18,7 +18,7 @@ from random import Random
 from typing import Final, NamedTuple, Self
 from uuid import UUID
 
-from redrive.errors import InvalidValue, KeyReused, NotFound
+from redrive.errors import DestinationOwned, InvalidValue, KeyReused, NotFound
 from redrive.message import (
     Closed,
     HistoryEntry,
@@ -151,6 +151,7 @@ class Tables:
     def enqueue(self, message: NewMessage, *, now: datetime | None = None, id: MessageId | None = None) -> Receipt:
         """What a producer's committed transaction leaves behind. id: given where another store chose it."""
         asked, moment = prepare(message), self.at(now)
+        self._refuse_owned(asked.destination)
         _refuse_past_expiry(asked, moment)
         new_id = id or self._new_id()
         if asked.key is not None:
@@ -161,6 +162,14 @@ class Tables:
         self._pending[new_id] = place = self._numbered(_first_place(new_id, asked, moment))
         self._messages[new_id] = _Message(asked, json.loads(asked.headers or "{}"), moment, place.sequence)
         return Receipt(new_id, already_existed=False, sequence=place.sequence, state="pending")
+
+    def _refuse_owned(self, destination: str) -> None:
+        owner = self.owner_of(destination)
+        if owner is not None:
+            raise DestinationOwned(
+                f"destination {destination} belongs to the system {owner}: only the functions of that system enqueue"
+                " there."
+            )
 
     def _numbered(self, place: Pending) -> Pending:
         """With the next number of its ordering key, if it has one."""
