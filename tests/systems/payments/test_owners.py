@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 
 import redrive
 from redrive.errors import ActRefused, DestinationOwned
+from redrive.events import Events
 from redrive.message import NewMessage
+from redrive.operate.cli.main import cli
 from redrive.operate.desk import workflow
 from redrive.operate.desk.workflow import Who
 from redrive.produce.payload import canonical_json
+from redrive.recover.duties import run_if_due
 from redrive.store.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments.names import AMOUNT_HEADER, destination_of, key_of, order_of
@@ -130,8 +137,10 @@ def well_formed(participant: str, **other: Any) -> NewMessage:
 
 
 def enqueue_one(conn: psycopg.Connection[Any], message: NewMessage) -> None:
-    values = {"key": message.key, "kind": message.kind, "order_by": message.order_by, "headers": message.headers}
-    redrive.enqueue(conn, message.destination, message.payload, **values)
+    headers = message.headers
+    redrive.enqueue(
+        conn, message.destination, message.payload, key=message.key, headers=headers, order_by=message.order_by
+    )
 
 
 def enqueue_among_others(conn: psycopg.Connection[Any], message: NewMessage) -> None:
@@ -224,3 +233,54 @@ def test_a_relay_submits_nothing_and_a_payment_in_hand_is_untouched(paying: str,
         conn.execute("SET ROLE redrive_relay")
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied"):
             payments.submit(conn, instruction(participant, 2))
+
+
+@pytest.fixture
+def restricted(server_dsn: str) -> Iterator[str]:
+    """The name of a new login that may nothing, and no other test uses."""
+    name = f"redrive_test_{secrets.token_hex(6)}"
+    with psycopg.connect(server_dsn, autocommit=True) as connection:
+        connection.execute(f'CREATE ROLE "{name}" LOGIN'.encode())
+        yield name
+        connection.execute(f'DROP ROLE IF EXISTS "{name}"'.encode())
+
+
+def logged_in(dsn: str, restricted: str, *roles: str) -> str:
+    """The DSN of a login that is a member of these roles and of nothing else."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for role in roles:
+            conn.execute(f'GRANT {role} TO "{restricted}"'.encode())
+    return psycopg.conninfo.make_conninfo(dsn, user=restricted)
+
+
+@pytest.mark.parametrize("roles", [("redrive_operator",), ("redrive_relay",), ("redrive_operator", "redrive_relay")])
+def test_by_hand_the_books_are_compared_by_members_alone_and_others_are_told_so(
+    paying: str, restricted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, roles: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "redrive.toml").write_text(
+        '[payments.rails.sepa]\nurl = "https://rail.example"\nhas_statement = true\n', encoding="utf-8"
+    )
+    dsn = logged_in(paying, restricted, *roles, "redrive_viewer")
+    refused = CliRunner().invoke(cli, ["--dsn", dsn, "payments", "reconcile"])
+    assert (refused.exit_code, refused.stdout) == (4, "")
+    said = " ".join(refused.stderr.split())
+    assert "only members of redrive_payments may" in said
+    assert "leave it to the duty" in said
+
+
+async def test_the_duty_of_a_relay_that_may_not_says_what_its_login_lacks(paying: str, restricted: str) -> None:
+    rail = payments.Rail(rail_type="sepa", url="https://rail.example", has_statement=True)
+    (comparing,) = payments.with_rails([rail]).duties
+    async with PostgresStore(logged_in(paying, restricted, "redrive_relay")) as store:
+        assert await run_if_due(store, comparing, worker=m.WORKER, events=Events())
+    ((said,),) = rows(paying, "SELECT result FROM redrive.duty WHERE name = 'payments.reconcile'")
+    assert said.startswith("failed: This login may not compare the books: only members of redrive_payments may.")
+
+
+def test_an_upgrade_takes_back_what_an_earlier_version_granted(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("GRANT EXECUTE ON FUNCTION redrive_payments.compared_1 TO redrive_relay, redrive_operator")
+        assert executable(database, "redrive_payments") != ALLOWED
+        conn.execute((files("redrive.systems.payments") / "sql" / "verbs" / "zz_grants.sql").read_bytes())
+    assert executable(database, "redrive_payments") == ALLOWED
