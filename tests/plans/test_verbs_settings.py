@@ -45,7 +45,7 @@ WITHOUT: Final = {
     "owner_of": (SETTINGS, FEW_ROWS),
     "park_owned": (
         SETTINGS,
-        "a probe of the lease by its key, of what advances elsewhere; called by settle, which has them",
+        "probes the lease by its key; called by settle_1, which has them",
     ),
     "pause_1": (SETTINGS, FEW_ROWS),
     "pause_until_1": (SETTINGS, FEW_ROWS),
