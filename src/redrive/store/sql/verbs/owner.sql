@@ -49,8 +49,8 @@ $body$;
 
 -- systems_in_use: the systems that own a destination which relays have declared. For `redrive doctor`: the login of such a relay needs
 -- the role of that system too. Relies on: both tables are small.
-CREATE OR REPLACE FUNCTION redrive.systems_in_use_1() RETURNS text[] LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path = redrive, pg_temp
+CREATE OR REPLACE FUNCTION redrive.systems_in_use_1() RETURNS text[]
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
 AS $body$
 BEGIN
     RETURN ARRAY(SELECT DISTINCT o.system FROM destination_owner o JOIN destination d ON starts_with(d.name, o.prefix) ORDER BY 1);
