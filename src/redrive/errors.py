@@ -55,6 +55,12 @@ class KeyReused(UsageError):
     code = "KEY_REUSED"
 
 
+class DestinationOwned(UsageError):
+    """The destination belongs to a system, whose own functions alone enqueue there. Your transaction has failed."""
+
+    code = "DESTINATION_OWNED"
+
+
 class UnsupportedConnection(UsageError):
     """The object handed to `enqueue` is not a connection that Redrive knows."""
 

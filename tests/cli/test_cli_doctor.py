@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterator
 from dataclasses import replace
@@ -86,6 +87,32 @@ def test_the_login_of_a_relay_learns_what_it_may_look_at_and_fails_at_nothing(
     assert set(verdicts(found)) == set(doctor.POINTS[first:])
     assert {found[name]["verdict"] for name in doctor.POINTS[first:]} == {"skipped"}
     assert "redrive_viewer" in found[doctor.FIRST_READ]["detail"]
+
+
+@pytest.mark.req("P-13")
+@pytest.mark.parametrize(
+    ("roles", "verdict", "next"),
+    [
+        (["redrive_relay"], "warn", 'GRANT redrive_payments TO "{}"'),
+        (["redrive_relay", "redrive_payments"], "ok", ""),
+        (
+            ["redrive_operator", "redrive_payments"],
+            "warn",
+            'REVOKE redrive_payments FROM "{}": it is for the login of relays',
+        ),
+        (["redrive_operator"], "ok", ""),
+    ],
+)
+def test_where_payments_are_made_the_login_of_relays_alone_is_a_member_of_their_role(
+    redrive: Redrive, restricted: str, roles: list[str], verdict: str, next: str
+) -> None:
+    with psycopg.connect(redrive.dsn, autocommit=True) as connection:
+        for role in roles:
+            connection.execute(f'GRANT {role} TO "{restricted}"'.encode())
+        connection.execute("INSERT INTO redrive.destination (name, money) VALUES ('payments.sepa', true)")
+    result = Redrive(make_conninfo(redrive.dsn, user=restricted))("doctor", "--json")
+    (point,) = [one for one in json.loads(result.stdout)["points"] if one["name"] == "privileges"]
+    assert (point["verdict"], point["next"]) == (verdict, next.format(restricted))
 
 
 @pytest.mark.req("G-29")

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 from uuid import uuid4
 
@@ -96,7 +97,8 @@ async def _looked(dsn: str, listen_dsn: str, sets: Sequence[migrate.MigrationSet
         server = await looks.server(store)
         took = time.monotonic() - began
         yield _server(server)
-        yield _privileges(server)
+        has_act = bool({"redrive_relay", "redrive_operator"} & set(server.roles))
+        yield _privileges(server, await looks.system_roles(store) if has_act else {})
         yield _clock((here - server.at).total_seconds() + took / 2, asked_seconds=took)
         has_own_line = listen_dsn != dsn
         yield _listen(await looks.hears(store, listen_dsn, WorkerId(uuid4())), has_own_line=has_own_line)
@@ -136,7 +138,8 @@ def _server(server: Server) -> Point:
     return _ok("server", f"PostgreSQL {server.version_text}")
 
 
-def _privileges(server: Server) -> Point:
+def _privileges(server: Server, system_roles: Mapping[str, bool] = MappingProxyType({})) -> Point:
+    """system_roles: of the systems in use; True where this login is a member."""
     if server.is_superuser:
         return _warn(
             "privileges",
@@ -149,7 +152,22 @@ def _privileges(server: Server) -> Point:
             f"{server.login} has none of the redrive_ roles",
             f'GRANT redrive_relay TO "{server.login}" (or redrive_producer, redrive_operator, redrive_viewer)',
         )
-    return _ok("privileges", f"{server.login} has {', '.join(server.roles)}")
+    for role, is_member in system_roles.items():
+        if "redrive_operator" in server.roles and is_member:
+            return _warn(
+                "privileges",
+                f"{server.login} is a member of redrive_operator and {role}: a person could write the evidence on which"
+                " they act",
+                f'REVOKE {role} FROM "{server.login}": it is for the login of relays',
+            )
+        if "redrive_relay" in server.roles and not is_member:
+            return _warn(
+                "privileges",
+                f"{server.login} is not a member of {role}: relays with this login cannot run that system's duties",
+                f'GRANT {role} TO "{server.login}"',
+            )
+    has = [*server.roles, *(role for role, is_member in system_roles.items() if is_member)]
+    return _ok("privileges", f"{server.login} has {', '.join(has)}")
 
 
 def _clock(skew: float, *, asked_seconds: float) -> Point:

@@ -50,6 +50,12 @@ async def server(store: PostgresStore) -> Server:
         return Server(**(await ask("server"))[0])
 
 
+async def system_roles(store: PostgresStore) -> dict[str, bool]:
+    """The roles of the systems in use, and whether the login is a member of each; for relays' and operators' logins."""
+    async with snapshot(store) as ask:
+        return {row["role"]: row["is_member"] for row in await ask("system_roles")}
+
+
 async def upkeep(store: PostgresStore) -> Upkeep:
     async with snapshot(store) as ask:
         return Upkeep(**(await ask("upkeep", live_seconds=models.LIVE_SECONDS))[0])

@@ -19,7 +19,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from redrive.answers import Delivered, label
-from redrive.message import Attempt, Closed, Fence, MessageId, WorkerId, token
+from redrive.message import Attempt, Closed, Fence, MessageId, ParkReason, WorkerId, token
+from redrive.policy import SettlementKind
 from redrive.ports import (
     Claimed,
     HandOver,
@@ -248,7 +249,24 @@ class ModelStore(Desk):
 
     def _settled_move(self, outcome: Outcome, now: datetime) -> Move | None:
         lease = self._held(outcome.attempt.fence)
-        return None if lease is None else transitions.settled(lease, outcome, now)
+        return None if lease is None else transitions.settled(lease, self._within_owner(lease, outcome), now)
+
+    def _within_owner(self, lease: Lease, outcome: Outcome) -> Outcome:
+        """The outcome; parked where it would advance into a destination of another system (P-13)."""
+        settlement = outcome.settlement
+        to = settlement.destination if settlement.kind is SettlementKind.ADVANCE else None
+        owner = None if to is None else self.owner_of(to)
+        if owner is None or owner == self.owner_of(lease.destination):
+            return outcome
+        parked = replace(
+            settlement,
+            kind=SettlementKind.PARK,
+            park_reason=ParkReason.HELD if settlement.in_doubt else ParkReason.DEAD,
+            error_class="DESTINATION_OWNED",
+            halts=True,
+        )
+        text = f"The destination {to} belongs to a system; only its own functions enqueue there."
+        return replace(outcome, settlement=parked, text=text)
 
     def _has_settled(self, worker: WorkerId, outcome: Outcome) -> bool:
         """This very answer, by this very worker: a commit whose reply was lost."""

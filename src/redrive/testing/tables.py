@@ -18,7 +18,7 @@ from random import Random
 from typing import Final, NamedTuple, Self
 from uuid import UUID
 
-from redrive.errors import InvalidValue, KeyReused, NotFound
+from redrive.errors import DestinationOwned, InvalidValue, KeyReused, NotFound
 from redrive.message import (
     Closed,
     HistoryEntry,
@@ -72,10 +72,12 @@ class Tables:
     """time: the database's clock. random: where ids come from.
 
     late_answers: every outcome that was refused, oldest first.
+    owners: systems by the prefix of the destinations that belong to them.
     """
 
     time: datetime = START
     random: Random = field(default_factory=lambda: Random(0))
+    owners: dict[str, str] = field(default_factory=dict)
     late_answers: list[LateAnswer] = field(default_factory=list, init=False)
     _messages: dict[MessageId, _Message] = field(default_factory=dict, init=False, repr=False)
     _keys: dict[tuple[str, str], tuple[MessageId, object]] = field(default_factory=dict, init=False, repr=False)
@@ -108,6 +110,11 @@ class Tables:
         twin.random = Random()
         twin.random.setstate(self.random.getstate())
         return twin
+
+    def owner_of(self, destination: str) -> str | None:
+        """The system that a destination belongs to."""
+        prefixes = [prefix for prefix in self.owners if destination.startswith(prefix)]
+        return self.owners[max(prefixes, key=len)] if prefixes else None
 
     # reading aids for checks
 
@@ -144,6 +151,7 @@ class Tables:
     def enqueue(self, message: NewMessage, *, now: datetime | None = None, id: MessageId | None = None) -> Receipt:
         """What a producer's committed transaction leaves behind. id: given where another store chose it."""
         asked, moment = prepare(message), self.at(now)
+        self._refuse_owned(asked.destination)
         _refuse_past_expiry(asked, moment)
         new_id = id or self._new_id()
         if asked.key is not None:
@@ -154,6 +162,14 @@ class Tables:
         self._pending[new_id] = place = self._numbered(_first_place(new_id, asked, moment))
         self._messages[new_id] = _Message(asked, json.loads(asked.headers or "{}"), moment, place.sequence)
         return Receipt(new_id, already_existed=False, sequence=place.sequence, state="pending")
+
+    def _refuse_owned(self, destination: str) -> None:
+        owner = self.owner_of(destination)
+        if owner is not None:
+            raise DestinationOwned(
+                f"destination {destination} belongs to the system {owner}: only the functions of that system enqueue"
+                " there."
+            )
 
     def _numbered(self, place: Pending) -> Pending:
         """With the next number of its ordering key, if it has one."""

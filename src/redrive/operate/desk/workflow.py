@@ -142,6 +142,11 @@ async def copy(store: PostgresStore, id_: MessageId, key: str, who: Who) -> Mess
             raise NotFound(f"There is no message {id_}.", next="redrive messages list")
         case "conflict":
             raise ActRefused(f"The key {key!r} belongs to another message.", next="another --key")
+        case "owned":
+            raise ActRefused(
+                f"Message {id_}: its destination belongs to a system, and only that system enqueues there.",
+                next="submit it again by that system, under a new key (payments: redrive payments submit)",
+            )
         case "second_person":
             raise ActRefused(
                 f"Message {id_}: its destination moves money; the copy is noted, and a second person has to ask too.",

@@ -15,7 +15,10 @@ from datetime import timedelta
 from typing import Any, Final, cast
 from uuid import UUID
 
+import psycopg
+
 from redrive.app import Duty
+from redrive.errors import NotAllowed
 from redrive.patterns.reconciliation import Effect, Finding, Item, Late, Page, collect, match
 from redrive.ports import Store
 from redrive.store.postgres import PostgresStore
@@ -50,7 +53,18 @@ class Compared:
 
 
 async def reconcile(store: PostgresStore, rail: Rail, *, lag_seconds: float = LAG_SECONDS) -> Compared:
-    """Compare all that is open of one rail, once."""
+    """Compare all that is open of one rail, once. NotAllowed where the login is not a member of redrive_payments."""
+    try:
+        return await _reconcile(store, rail, lag_seconds=lag_seconds)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise NotAllowed(
+            "This login may not compare the books: only members of redrive_payments may. The duty of a relay does it"
+            " every few minutes; by hand it takes a login that is a member.",
+            next="GRANT redrive_payments TO the login of the relays; leave it to the duty",
+        ) from error
+
+
+async def _reconcile(store: PostgresStore, rail: Rail, *, lag_seconds: float) -> Compared:
     began = await store.now()
     read = await _read_on(store, rail)
     findings: list[Finding] = []

@@ -1,7 +1,8 @@
 -- redrive: after parked
 -- copy: a new message with what a discarded one had, as it was last edited, under a new key: what is discarded stays so.
 -- Answers (result, id): 'new', 'duplicate' (this copy was made before), 'conflict' (the key is another message's),
--- 'second_person' where it moves money, or the state of a message that was not discarded. It does not expire.
+-- 'owned' (the destination belongs to a system: only that one enqueues there, owner.sql), 'second_person' where it moves money, or
+-- the state of a message that was not discarded. It does not expire.
 -- Locks: as enqueue, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.copy_1(
     p_id uuid, p_key text, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
@@ -23,6 +24,10 @@ BEGIN
     END IF;
     SELECT * INTO v_message FROM message m WHERE m.id = p_id;
     SELECT * INTO v_body FROM body b WHERE b.message_id = p_id AND b.version = v_end.version;
+    IF redrive.owner_of(v_message.destination) IS NOT NULL THEN
+        RETURN QUERY SELECT 'owned', NULL::uuid;
+        RETURN;
+    END IF;
     IF redrive.needs_second(v_message.destination, 'copy', p_id::text, p_actor, p_reason, v_now) THEN
         RETURN QUERY SELECT 'second_person', NULL::uuid;
         RETURN;

@@ -7,6 +7,7 @@
 --
 -- p_doubts: 'none', 'keep' (since the moment already known) or 'now'. p_delays: seconds until the next attempt.
 -- A cancel that was asked for meanwhile turns a retry or an advance without doubt into the end of the message.
+-- An advance into a destination of another system is parked instead (park_owned).
 -- What is parked is told apart by its failure group and appended to the tally: no row that others would wait for.
 CREATE OR REPLACE FUNCTION redrive.settle_1(
     p_worker          uuid,
@@ -53,6 +54,11 @@ BEGIN
                 WHERE CASE s.kind WHEN 'close' THEN s.closed IS NULL WHEN 'park' THEN s.park_reason IS NULL
                                   WHEN 'retry' THEN false WHEN 'advance' THEN false ELSE true END) THEN
         RAISE EXCEPTION 'A settlement must close, advance, retry or park.' USING ERRCODE = '22023';
+    END IF;
+    IF cardinality(array_remove(p_destinations, NULL)) > 0 THEN
+        SELECT o.settlements, o.park_reasons, o.codes, o.texts, o.halts, o.destinations
+          INTO p_settlements, p_park_reasons, p_codes, p_texts, p_halts, p_destinations
+          FROM redrive.park_owned(p_ids, p_settlements, p_park_reasons, p_codes, p_texts, p_halts, p_destinations, p_doubts) o;
     END IF;
     IF 'park' = ANY (p_settlements) THEN  -- only then: opening the partitions of message costs as much as a settle
         v_kinds := ARRAY(SELECT CASE WHEN u.settlement = 'park' THEN (SELECT m.kind FROM message m WHERE m.id = u.id) END

@@ -37,6 +37,7 @@ GRANT EXECUTE ON FUNCTION
     redrive.pause_until_1, redrive.fold_failures_1, redrive.hold_duty_1, redrive.gauges_1, redrive.run_replay_1,
     redrive.take_requests_1, redrive.answer_request_1
     TO redrive_relay;
+GRANT EXECUTE ON FUNCTION redrive.systems_in_use_1 TO redrive_relay, redrive_operator;
 -- Before it starts, a relay looks whether the schema fits its version.
 GRANT SELECT ON redrive.schema_version TO redrive_relay;
 GRANT EXECUTE ON FUNCTION

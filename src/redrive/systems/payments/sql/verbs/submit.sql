@@ -7,7 +7,8 @@
 --   already_submitted            under another key, and that one was paid, may have been, or may still be: outbox_id is that one
 -- A second key is accepted when every earlier message of the instruction is dead or closed with proof that it had no effect; a
 -- dead one is discarded with the same commit, so that nobody can requeue it afterwards.
--- Locks: the participant, the instruction, parked rows in id order, then as give_up and enqueue_1 do. The participant comes
+-- It raises for a payload with other terms than those that are given beside it: no caller of ours does that.
+-- Locks: the participant, the instruction, parked rows in id order, then as give_up and enqueue_internal do. The participant comes
 -- first: submits of one participant go one by one, and numbers come in the order of their commits.
 -- Relies on: the primary keys, intent_instruction_key.
 CREATE OR REPLACE FUNCTION redrive_payments.submit_1(
@@ -38,6 +39,7 @@ DECLARE
     -- Also the token seed: whoever submits the same again, in whichever database, gives the rail the same token (P-05).
     v_key   text := format('payment:%s:%s:%s', char_length(p_instruction_id), p_instruction_id, p_idempotency_key);
 BEGIN
+    PERFORM redrive_payments.require_terms(p_amount, p_currency, p_destination_hash, p_destination_shown, p_body);
     PERFORM 1 FROM participant p WHERE p.tenant = p_tenant AND p.participant_id = p_participant_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         result := 'unknown_participant';
@@ -75,7 +77,7 @@ BEGIN
         END IF;
     END IF;
     SELECT * INTO STRICT v_new
-      FROM redrive.enqueue_1('payments.' || p_rail_type, p_body,
+      FROM redrive.enqueue_internal('payments.' || p_rail_type, p_body,
                              v_key,
                              p_tenant, 'payment', 'application/json', p_headers, NULL, NULL, 1::smallint,
                              'payments/' || p_participant_id, v_now, v_key) e;
@@ -89,6 +91,24 @@ BEGIN
     outbox_id := v_new.id;
     sequence_id := v_new.sequence;
     state := v_new.state;
+END
+$body$;
+
+-- require_terms: raises unless the payload says what the books will say of it. Both come from the caller, who may be any producer,
+-- and what is sent is the payload.
+CREATE OR REPLACE FUNCTION redrive_payments.require_terms(
+    p_amount numeric, p_currency text, p_destination_hash bytea, p_destination_shown json, p_body bytea
+) RETURNS void LANGUAGE plpgsql STABLE
+AS $body$
+DECLARE
+    v_terms record;
+BEGIN
+    v_terms := redrive_payments.terms_in(p_body);
+    IF (v_terms.amount, v_terms.currency, v_terms.destination_hash, v_terms.destination_shown::jsonb)
+       IS DISTINCT FROM (p_amount, p_currency, p_destination_hash, p_destination_shown::jsonb) THEN
+        RAISE EXCEPTION 'The payload of a payment must have the amount, the currency and the destination that it is submitted with.'
+            USING ERRCODE = '22023';
+    END IF;
 END
 $body$;
 
