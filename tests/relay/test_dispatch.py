@@ -221,14 +221,21 @@ async def test_time_that_passed_since_the_claim_counts_too() -> None:
 
 async def test_money_without_a_token_is_held_when_absent_after_doubt() -> None:
     transport = Scripted(lookup=Absent())
-    outcome = await dispatch(transport, DOUBTFUL, in_doubt="lookup", money=True)
+    outcome = await dispatch(transport, DOUBTFUL, in_doubt="lookup", money=True, lookups_are_immediate=True)
     assert seen(outcome) == Is("park·held", "ABSENT_AFTER_DOUBT", 1, in_doubt=True)
     assert transport.calls == ["lookup"]
 
 
 async def test_money_with_a_token_is_sent_when_absent() -> None:
     transport = Scripted(lookup=Absent())
-    assert seen(await dispatch(transport, DOUBTFUL, in_doubt="lookup", money=True, token_ttl_seconds=60.0)) == FOUND
+    assert (
+        seen(
+            await dispatch(
+                transport, DOUBTFUL, in_doubt="lookup", money=True, lookups_are_immediate=True, token_ttl_seconds=60.0
+            )
+        )
+        == FOUND
+    )
     assert transport.calls == ["lookup", "send"]
 
 

@@ -94,6 +94,11 @@ class Settings(BaseSettings):
     retention_days: int | None = _count(
         None, 1, 36_500, "days", "Age at which closed messages are retired. None: they are kept for good."
     )
+    allow_asynchronous_commit: bool = Field(
+        default=False,
+        description="Lets a relay move money where `synchronous_commit` is off for its login. false: it refuses to"
+        " start, because a crash of the database could lose what was committed.",
+    )
     log_format: LogFormat = Field(
         default="auto", description="Rendering of log lines. auto: console on a terminal, json elsewhere."
     )

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from redrive import answers, policy, redact
 from redrive.answers import (
@@ -34,10 +35,12 @@ from redrive.answers import (
 from redrive.app import Destination
 from redrive.errors import InvalidPayload
 from redrive.events import Events
-from redrive.message import Attempt, ParkReason
-from redrive.policy import Opening, Settlement, SettlementKind
+from redrive.message import Attempt, MessageId, ParkReason
+from redrive.policy import Opening, Rules, Settlement, SettlementKind
 from redrive.ports import Clock, NotBegun, Outcome
 from redrive.produce import bounds
+
+STILL_SENDS_SECONDS: Final = 1.0  # between two looks at a send that was given up and still runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class Dispatcher:
         self._validate = getattr(destination.transport, "validate", None)
         self._lookup = getattr(destination.transport, "lookup", None)
         self._classify = getattr(destination.transport, "classify", lambda _: None)
+        self._still_sends = getattr(destination.transport, "still_sends", lambda _: False)
+        self._sending: Counter[MessageId] = Counter()
 
     async def dispatch(
         self, attempt: Attempt, *, claimed_at: float, may_send: Callable[[], bool] = lambda: True
@@ -73,7 +78,7 @@ class Dispatcher:
         began = self._clock.monotonic()
         if self._schema is not None:
             attempt.read_by(self._schema)
-        if _begins_with_send(attempt):
+        if _begins_with_send(attempt, self._rules):
             answer, failure = await self._validate_and_send(attempt, may_send)
             return self._decide(attempt, answer, failure, began, claimed_at)
         return await self._dispatch_in_doubt(attempt, began, claimed_at, may_send)
@@ -149,8 +154,20 @@ class Dispatcher:
             return attempt, Delivered(found.reference, found.result)
         if isinstance(found, CannotTell):
             return attempt, Unknown(found.code, found.text, from_lookup=True)
+        if self._rules.money and self._is_sending(attempt.id):
+            return attempt, Unknown(
+                "ABSENT_TOO_EARLY",
+                "An earlier send that was given up still runs in this relay.",
+                from_lookup=True,
+                wait_seconds=max(self._rules.lookup_after_seconds, STILL_SENDS_SECONDS),
+            )
         instead = policy.after_absent(attempt, self._rules, now=asked_at)
         return (attempt, instead) if instead is not None else (replace(attempt, in_doubt_since=None, lookups=0), None)
+
+    def _is_sending(self, id: MessageId) -> bool:
+        """Whether a send of this message that was given up still runs here: a handler that ignores its cancellation, or
+        the thread of a `def`. It may have its effect later than any lookup has looked."""
+        return self._sending[id] > 0 or self._still_sends(id)
 
     async def look_up(self, attempt: Attempt) -> LookupAnswer:
         """Whatever goes wrong with a lookup means that it could not tell."""
@@ -213,6 +230,20 @@ class Dispatcher:
         """I18: a process that slept through its lease, or whose lookup took that long, does not send any more."""
         if not may_send():
             raise NotBegun
+        if self._rules.money:
+            return await self._send_money(attempt)
+        return await self._send_plainly(attempt)
+
+    async def _send_money(self, attempt: Attempt) -> tuple[Answer, Failure | None]:
+        self._sending[attempt.id] += 1
+        try:
+            return await self._send_plainly(attempt)
+        finally:
+            self._sending[attempt.id] -= 1
+            if not self._sending[attempt.id]:
+                del self._sending[attempt.id]
+
+    async def _send_plainly(self, attempt: Attempt) -> tuple[Answer, Failure | None]:
         try:
             answer = await self._send(attempt)
         except Answer as raised:
@@ -258,9 +289,14 @@ class Dispatcher:
         )
 
 
-def _begins_with_send(attempt: Attempt) -> bool:
+def _begins_with_send(attempt: Attempt, rules: Rules) -> bool:
     """Nearly every attempt. What `policy.opening` would say, without asking."""
-    return attempt.in_doubt_since is None and attempt.kept_answer is None and attempt.crashes == 0
+    return (
+        attempt.in_doubt_since is None
+        and attempt.kept_answer is None
+        and attempt.crashes == 0
+        and attempt.spent < rules.policy.attempts
+    )
 
 
 def _read(attempt: Attempt) -> None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final
 
 from redrive.answers import Answer, LookupAnswer
-from redrive.message import Attempt
+from redrive.message import Attempt, MessageId
 from redrive.ports import NotBegun
 from redrive.transports.network_errors import classify as classify_network_error
 
@@ -43,9 +43,10 @@ class FunctionTransport:
             max_workers=threads, thread_name_prefix=f"{THREADS} {getattr(handler, '__name__', '')}"
         )
         self._classify = dict(classify or {})
+        self._running_on: dict[MessageId, int] = {}
         # Around every call in a thread: for frameworks that keep connections by thread.
         self.around: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.send: Callable[[Attempt], Awaitable[Answer | None]] = self._awaitable(handler)
+        self.send: Callable[[Attempt], Awaitable[Answer | None]] = self._awaitable(handler, sends=True)
         self.validate: Callable[[Attempt], Awaitable[None]] | None = validate and self._awaitable(validate)
         self.lookup: Callable[[Attempt], Awaitable[LookupAnswer]] | None = lookup and self._awaitable(lookup)
 
@@ -57,15 +58,19 @@ class FunctionTransport:
                 return found if isinstance(found, Answer) else found(error)
         return classify_network_error(error)
 
+    def still_sends(self, id: MessageId) -> bool:
+        """Whether a thread that was given up still runs the handler with this message."""
+        return id in self._running_on
+
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _awaitable(self, function: Handler) -> Callable[[Attempt], Awaitable[Any]]:
+    def _awaitable(self, function: Handler, *, sends: bool = False) -> Callable[[Attempt], Awaitable[Any]]:
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
             return function
-        return lambda attempt: self._in_thread(function, attempt)
+        return lambda attempt: self._in_thread(function, attempt, sends=sends)
 
-    async def _in_thread(self, function: Handler, attempt: Attempt) -> Any:
+    async def _in_thread(self, function: Handler, attempt: Attempt, *, sends: bool) -> Any:
         running = self._threads.submit(_run, self.around, function, attempt)
         try:
             answer = await asyncio.wrap_future(running)
@@ -74,7 +79,28 @@ class FunctionTransport:
         except asyncio.CancelledError:
             if running.cancelled():
                 raise NotBegun from None
+            if sends and not running.done():
+                self._runs_on(running, attempt.id)
             raise
+
+    def _runs_on(self, running: Future[Any], id: MessageId) -> None:
+        """Remember it until its thread ends."""
+        loop = asyncio.get_running_loop()
+        self._running_on[id] = self._running_on.get(id, 0) + 1
+        running.add_done_callback(lambda _: _in_loop(loop, self._ended, id))
+
+    def _ended(self, id: MessageId) -> None:
+        left = self._running_on[id] - 1
+        if left:
+            self._running_on[id] = left
+        else:
+            del self._running_on[id]
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[MessageId], None], id: MessageId) -> None:
+    """From a thread, which may outlive the loop: then the relay is over too."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, id)
 
 
 def _run(around: Callable[[], AbstractContextManager[None]], function: Handler, attempt: Attempt) -> Any:
