@@ -168,8 +168,8 @@ def lookup_after(
     timeout_seconds: float,
     settlement_lag_seconds: float,
 ) -> float:
-    """From when "absent" is believed, where nothing was said: at once, and where money is asked about (`asks`) only when
-    a request that has begun must have shown its effect."""
+    """From when "absent" is believed, where nothing was said: at once; where money is asked about (`asks`) only when a
+    request that has begun must have shown its effect."""
     if seconds is not None:
         if lookups_are_immediate and seconds > 0:
             raise InvalidValue(
@@ -184,7 +184,7 @@ def lookup_after(
 def _check_immediate(name: str, lookup_after_seconds: float, *, immediate: bool) -> None:
     if lookup_after_seconds == 0 and not immediate:
         raise InvalidValue(
-            f'{name!r} moves money and has lookup_after_seconds=0: an "absent" would be believed while the request may'
+            f'{name!r} moves money and has lookup_after_seconds=0: "absent" would be believed while the request may'
             " still take effect. Leave lookup_after_seconds out (timeout_seconds + settlement_lag_seconds), or say"
             " lookups_are_immediate=True where a lookup sees an effect at once."
         )

@@ -412,8 +412,8 @@ def _park(
 
 
 def _ended_meanwhile(attempt: Attempt, rules: Rules) -> Settlement | None:
-    """Cancelled or expired while in doubt: it is closed as that, once nothing more can be asked. Money in doubt is never
-    closed as not sent: it is held."""
+    """Cancelled or expired while in doubt: it is closed as that, once nothing more can be asked. Money in doubt is
+    never closed as not sent: it is held."""
     if not (attempt.cancel_requested or attempt.expired):
         return None
     if rules.money and attempt.in_doubt:

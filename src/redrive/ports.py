@@ -250,8 +250,7 @@ def address_refused(destination: str, why: str) -> SettingsError:
     word, next = {
         "in_doubt": (
             "messages of it are in doubt: asked at the new address, they would seem never to have been sent",
-            "start the relay with the address as it was, until `redrive held list` and `redrive status` show none in"
-            " doubt; then change it",
+            "start the relay with the address as it was, and change it when nothing is in doubt (`redrive held list`)",
         ),
         "leased": (
             "messages of it are being sent at the address as it was",

@@ -65,7 +65,7 @@ def entry(verb: str, seconds: float, **changes: Any) -> HistoryEntry:
     return HistoryEntry(**{**empty, "attempt": 1, "spent": 0, "verb": verb, "completed_at": at(seconds), **changes})
 
 
-async def enqueue_row(store: PostgresStore, *, now: datetime = START, **values: Any) -> tuple[Any, ...]:
+async def enqueue_row(store: PostgresStore, *, now: datetime | None = START, **values: Any) -> tuple[Any, ...]:
     """Call `redrive.enqueue_1`; returns its row: result, id, sequence, state."""
     given = {
         "destination": DESTINATION,
@@ -90,7 +90,7 @@ async def enqueue_row(store: PostgresStore, *, now: datetime = START, **values: 
     return tuple(rows[0])
 
 
-async def enqueue(store: PostgresStore, *, now: datetime = START, **values: Any) -> MessageId:
+async def enqueue(store: PostgresStore, *, now: datetime | None = START, **values: Any) -> MessageId:
     """One new message, by default to `DESTINATION`, due at once; values are the parameters of `enqueue_1`."""
     result, message_id, _, _ = await enqueue_row(store, now=now, **values)
     assert result == "new", result

@@ -3,10 +3,10 @@
 A destination gets its free slots plus what it will work off within the horizon at the latency seen so far, so that
 nothing waits long in one process while another is idle. One with limits over all relays gets its free slots only: what
 waits in one hand would be missing in another, and would go out in a rush later. So does one that moves money and cannot
-be asked: whatever a relay has claimed when it dies is in doubt there, begun or not. The room is split 6:3:1 over the three
-priority levels, so that none starves; a level that had too little last time is asked for little, and what it leaves
-goes to the others. Room for fewer messages than there are levels goes round instead: the levels take turns, by the same
-weights.
+be asked: whatever a relay has claimed when it dies is in doubt there, begun or not. The room is split 6:3:1 over the
+three priority levels, so that none starves; a level that had too little last time is asked for little, and what it
+leaves goes to the others. Room for fewer messages than there are levels goes round instead: the levels take turns, by
+the same weights.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Demand:
 
     latency_seconds: moving average of one dispatch; None before the first. quiet: levels that had too little last time.
     credit: how much of a turn each level has saved up. ahead: whether it claims more than it can begin at once.
-    only_begun: it claims nothing that it cannot begin at once in this process, because a crash would leave that in doubt.
+    only_begun: it claims nothing that it cannot begin at once in this process: a crash would leave that in doubt.
     """
 
     destination: str

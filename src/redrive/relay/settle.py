@@ -48,8 +48,8 @@ class Lanes(Protocol):
 class Settler:
     """Takes outcomes, writes them, and calls `on_settled` with the claims that are over, whatever became of them.
 
-    on_given_up: with a claim that the database would not settle. on_reply_lost: a settle may have handed over claims that
-    this process does not know.
+    on_given_up: with a claim that the database would not settle. on_reply_lost: a settle may have handed over claims
+    that this process does not know.
     """
 
     def __init__(

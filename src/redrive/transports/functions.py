@@ -25,6 +25,7 @@ Classify = Mapping[type[BaseException], Classification]
 
 
 THREADS: Final = "redrive handler"  # how the threads of `def` handlers are named
+GIVEN_UP_MAX: Final = 10_000  # of so many is remembered when their threads ended
 
 
 class FunctionTransport:
@@ -43,7 +44,8 @@ class FunctionTransport:
             max_workers=threads, thread_name_prefix=f"{THREADS} {getattr(handler, '__name__', '')}"
         )
         self._classify = dict(classify or {})
-        self._running_on: dict[MessageId, int] = {}
+        self._given_up: dict[MessageId, Future[Any]] = {}  # the latest of each message whose thread ran on
+        self._given_up_ended: dict[MessageId, float] = {}
         # Around every call in a thread: for frameworks that keep connections by thread.
         self.around: Callable[[], AbstractContextManager[None]] = nullcontext
         self.send: Callable[[Attempt], Awaitable[Answer | None]] = self._awaitable(handler, sends=True)
@@ -58,9 +60,13 @@ class FunctionTransport:
                 return found if isinstance(found, Answer) else found(error)
         return classify_network_error(error)
 
-    def still_sends(self, id: MessageId) -> bool:
-        """Whether a thread that was given up still runs the handler with this message."""
-        return id in self._running_on
+    def quiet_seconds(self, id: MessageId) -> float | None:
+        """For how long no thread that was given up has run the handler with this message: 0 while one does, None where
+        none was."""
+        if id in self._given_up:
+            return 0.0
+        ended = self._given_up_ended.get(id)
+        return None if ended is None else asyncio.get_running_loop().time() - ended
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -84,23 +90,23 @@ class FunctionTransport:
             raise
 
     def _runs_on(self, running: Future[Any], id: MessageId) -> None:
-        """Remember it until its thread ends."""
+        """Remember it until its thread ends, and when that was."""
         loop = asyncio.get_running_loop()
-        self._running_on[id] = self._running_on.get(id, 0) + 1
-        running.add_done_callback(lambda _: _in_loop(loop, self._ended, id))
+        self._given_up[id] = running
 
-    def _ended(self, id: MessageId) -> None:
-        left = self._running_on[id] - 1
-        if left:
-            self._running_on[id] = left
-        else:
-            del self._running_on[id]
+        def ended() -> None:
+            self._given_up_ended.pop(id, None)
+            self._given_up_ended[id] = loop.time()
+            if len(self._given_up_ended) > GIVEN_UP_MAX:
+                del self._given_up_ended[next(iter(self._given_up_ended))]
+            if self._given_up.get(id) is running:
+                del self._given_up[id]
 
+        def tell(_: Future[Any]) -> None:
+            with suppress(RuntimeError):  # the thread has outlived the loop, and with it the relay
+                loop.call_soon_threadsafe(ended)
 
-def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[MessageId], None], id: MessageId) -> None:
-    """From a thread, which may outlive the loop: then the relay is over too."""
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(call, id)
+        running.add_done_callback(tell)
 
 
 def _run(around: Callable[[], AbstractContextManager[None]], function: Handler, attempt: Attempt) -> Any:
