@@ -151,8 +151,8 @@ def _check_rules(name: str, rules: Rules, *, can_look_up: bool) -> None:
             f"{name!r} is money without token_ttl_seconds, and so is never sent twice:"
             f' in_doubt must be "lookup" or "hold".'
         )
-    _check_span(name, "lookup_after_seconds", rules.lookup_after_seconds)
     _check_span(name, "settlement_lag_seconds", rules.settlement_lag_seconds)
+    _check_span(name, "lookup_after_seconds", rules.lookup_after_seconds)
     if rules.money and rules.in_doubt == "lookup":
         _check_immediate(name, rules.lookup_after_seconds, immediate=rules.lookups_are_immediate)
     if rules.token_ttl_seconds is not None:

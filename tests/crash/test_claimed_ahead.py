@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from redrive.prove.stage import Stage
@@ -18,7 +20,8 @@ def test_a_kill_leaves_in_doubt_only_the_money_that_was_begun(stage: Stage) -> N
     wait_count(stage, "closed", 30)
     enqueue(stage, "slow", "bank", count=200, gate="of")
     wait_at_gate(stage, "of", 10)
-    relay.kill()
+    relay.signal(signal.SIGKILL)
+    relay.wait(20)
     assert rows(stage, "SELECT count(*) FROM redrive.lease") == [(10,)]
     healer = stage.relay("healer", app=PAYING, environment=gate(stage))
     wait_count(stage, "parked", 10)

@@ -15,7 +15,6 @@ from redrive.policy import Backoff, Policy, Rules
 from redrive.ports import Outcome
 from redrive.relay.dispatch import Dispatcher
 from redrive.testing import ManualClock
-from redrive.transports.functions import FunctionTransport
 from tests.support import messages as m
 
 PLAIN = Policy(
@@ -72,7 +71,7 @@ async def hang(attempt: Attempt) -> None:
 class Stage:
     """One dispatcher with its clock and its events."""
 
-    def __init__(self, transport: Scripted | FunctionTransport, *, timeout_seconds: float = 30.0, **rules: Any) -> None:
+    def __init__(self, transport: Any, *, timeout_seconds: float = 30.0, **rules: Any) -> None:
         self.transport = transport
         self.clock = ManualClock()
         self.events: list[str] = []

@@ -259,7 +259,7 @@ async def _require_synchronous_commit(
     raise SettingsError(
         f"synchronous_commit is off for this login, and {money[0]!r} moves money: a crash of the database could lose"
         " what it has committed.",
-        next="ALTER ROLE … SET synchronous_commit = on for the relay's login; or set allow_asynchronous_commit, if a"
+        next="ALTER ROLE … SET synchronous_commit = on for the relay's login; or set asynchronous_commit = warn, if a"
         " payment that is lost from the database is acceptable",
     )
 

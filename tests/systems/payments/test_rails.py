@@ -25,6 +25,7 @@ from tests.systems.payments.conftest import instruction
 from tests.systems.payments.scripted import ScriptedRail, desk
 from tests.transports.servers import HERE
 
+GATEWAYS = (408, 500, 502, 503, 504, 599)
 UNFIT = "the status does not fit the code."
 MADE = {"code": "ACCEPTED", "reference": "r"}
 FOUND = Found("r", {"rail_code": "ACCEPTED", "by": "lookup"})
@@ -61,7 +62,7 @@ def _reply(status: int, said: Any, *, whole: bool = True, **headers: str) -> Rep
         (503, {"code": "UNAVAILABLE"}, Retryable("UNAVAILABLE", "Rail 503 UNAVAILABLE", retry_after="7")),
         (500, {"code": "INTERNAL"}, Unknown("INTERNAL", "Rail 500 INTERNAL")),
         (502, {"code": "UNAVAILABLE"}, Unknown("STATUS_AND_CODE_DIFFER", f"Rail 502 UNAVAILABLE: {UNFIT}")),
-        *((status, b"", Unknown(f"HTTP_{status}", "The rail answered without a code.")) for status in (408, 500, 502, 503, 504, 599)),
+        *((status, b"", Unknown(f"HTTP_{status}", "The rail answered without a code.")) for status in GATEWAYS),
         (422, {"code": "MOON_PHASE"}, Unknown("MOON_PHASE", "Rail 422 MOON_PHASE")),
         (500, {"code": "ACCEPTED"}, Unknown("STATUS_AND_CODE_DIFFER", f"Rail 500 ACCEPTED: {UNFIT}")),
         (201, {"code": "ACCOUNT_CLOSED"}, Unknown("STATUS_AND_CODE_DIFFER", f"Rail 201 ACCOUNT_CLOSED: {UNFIT}")),
