@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from redrive.prove.stage import Stage
-from tests.crash.lives import enqueue, gate, rows, stop, wait_at_gate, wait_count
+from tests.crash.lives import enqueue, gate, open_gate, rows, stop, wait_at_gate, wait_count, wait_quiet
 
 PAYING = "tests.crash.apps:paying"
 
@@ -23,7 +23,9 @@ def test_a_kill_leaves_in_doubt_only_the_money_that_was_begun(stage: Stage) -> N
     relay.signal(signal.SIGKILL)
     relay.wait(20)
     assert rows(stage, "SELECT count(*) FROM redrive.lease") == [(10,)]
+    open_gate(stage, "of")
     healer = stage.relay("healer", app=PAYING, environment=gate(stage))
-    wait_count(stage, "parked", 10)
+    wait_quiet(stage)
     assert stop(healer) == 0
     assert rows(stage, "SELECT reason, count(*) FROM redrive.parked GROUP BY reason") == [("held", 10)]
+    assert stage.counts()["closed"] == 220
