@@ -65,6 +65,8 @@ FACTS: Final = (
     "relay.idle",
     "relay.rung",
     "relay.unreachable",
+    "relay.reply_lost",
+    "relay.asynchronous_commit",
     "listener.listening",
     "listener.reconnecting",
     "listener.deaf",

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from redrive.answers import Answer, LookupAnswer
+from redrive.errors import SettingsError
 from redrive.message import Attempt, CancelAnswer, Fence, HistoryEntry, MessageId, WorkerId
 from redrive.policy import Settlement
 
@@ -244,6 +245,25 @@ def duty_hold_seconds(every_seconds: float) -> float:
     return min(max(2 * every_seconds, 10.0), 600.0)
 
 
+def address_refused(destination: str, why: str) -> SettingsError:
+    """What a relay is told that declares another address for a destination that moves money. why: of relay.sql."""
+    word, next = {
+        "in_doubt": (
+            "messages of it are in doubt: asked at the new address, they would seem never to have been sent",
+            "start the relay with the address as it was, and change it when nothing is in doubt (`redrive held list`)",
+        ),
+        "leased": (
+            "messages of it are being sent at the address as it was",
+            "stop the relays that have the address as it was, and wait until their claims have ended",
+        ),
+        "relay": (
+            "another relay that was seen within a minute uses another address for it",
+            "stop that relay (`redrive status` lists them), and start this one a minute after it was last seen",
+        ),
+    }[why]
+    return SettingsError(f"The address (URL or account) of {destination!r} has changed, but {word}.", next=next)
+
+
 class Store(Protocol):
     """What the relay and the duties need. A verb either happened as a whole or not at all."""
 
@@ -303,6 +323,10 @@ class Store(Protocol):
         self, worker: WorkerId, fences: Sequence[Fence], *, lease_seconds: float, now: datetime | None = None
     ) -> Sequence[Fence]:
         """Lengthen leases; returns those that are still ours. One that is locked by its own settle counts as ours."""
+        ...
+
+    async def leases_of(self, worker: WorkerId) -> Sequence[Fence]:
+        """Which claims a worker holds, whether or not its process knows of them."""
         ...
 
     async def is_leased(self, fence: Fence) -> bool: ...
@@ -421,7 +445,9 @@ class Store(Protocol):
         """The probe that was claimed then was answered: the ramp begins. False where it was not the latest probe."""
         ...
 
-    async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None: ...
+    async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None:
+        """Raises SettingsError where money would be moved at another address while something is open at the old one."""
+        ...
 
     async def heartbeat(
         self, worker: WorkerId, *, listener: str = "off", now: datetime | None = None

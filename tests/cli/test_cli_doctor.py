@@ -194,6 +194,8 @@ def server(shop: Shop) -> examine.Server:
         (doctor._privileges, {"is_superuser": False, "roles": []}, Verdict.FAIL),
         (doctor._privileges, {"is_superuser": False, "roles": ["redrive_relay"]}, Verdict.OK),
         (doctor._autovacuum, {"has_autovacuum": False}, Verdict.FAIL),
+        (doctor._commits, {"commits_synchronously": False}, Verdict.WARN),
+        (doctor._commits, {"commits_synchronously": True}, Verdict.OK),
     ],
 )
 def test_what_is_seen_is_judged(server: examine.Server, judge: Any, changes: dict[str, Any], verdict: Verdict) -> None:

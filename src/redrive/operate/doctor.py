@@ -39,6 +39,7 @@ POINTS: Final = (
     "listen",
     "pooler",
     "autovacuum",
+    "commits",
     "replication slots",
     "partitions",
     "old snapshots",
@@ -104,6 +105,7 @@ async def _looked(dsn: str, listen_dsn: str, sets: Sequence[migrate.MigrationSet
         yield _listen(await looks.hears(store, listen_dsn, WorkerId(uuid4())), has_own_line=has_own_line)
         yield _pooler(await looks.is_pooled(store), has_own_line=has_own_line)
         yield _autovacuum(server)
+        yield _commits(server)
         yield _slots(server)
         upkeep = await looks.upkeep(store)
         yield _partitions(upkeep, server.at)
@@ -206,6 +208,17 @@ def _autovacuum(server: Server) -> Point:
     if server.has_autovacuum:
         return _ok("autovacuum", "on")
     return _fail("autovacuum", "off: dead rows are never taken away", "SET autovacuum and track_counts to on")
+
+
+def _commits(server: Server) -> Point:
+    if server.commits_synchronously:
+        return _ok("commits", "a crash of the server loses nothing that was committed")
+    return _warn(
+        "commits",
+        "synchronous_commit is off for this login: a crash of the server can lose what was committed, and a relay that"
+        " moves money refuses to start",
+        f'ALTER ROLE "{server.login}" SET synchronous_commit = on',
+    )
 
 
 def _partitions(upkeep: Upkeep, now: datetime) -> Point:

@@ -44,6 +44,7 @@ ABANDON_SECONDS = 5.0  # a handler that ignores its cancellation for this long i
 STOP_SECONDS_MIN = 1.0  # even a stop that waits for nothing writes what it knows
 YIELD_EVERY = 8  # messages that one slot runs before it lets others have the event loop
 UNSETTLED_MAX = 4000
+LOOKS_PER_LEASE = 10  # how often a relay that lost a reply asks for the claims that it holds
 
 
 class Relay:
@@ -103,6 +104,8 @@ class Relay:
             events=events,
             record_timeout_seconds=limits.record_seconds,
             on_settled=self._leases.let_go,
+            on_given_up=self._leases.give_up,
+            on_reply_lost=self._reply_lost,
             lanes=HandOvers(
                 self._leases,
                 lease_seconds=limits.lease_seconds,
@@ -115,6 +118,8 @@ class Relay:
         self._stopping = asyncio.Event()
         self._beat_asked = asyncio.Event()
         self._slots_used = 0
+        self._unknown_until: float | None = None  # until when claims may turn up that this process does not know
+        self._unknown_look_at = 0.0
         self._capped = [hand for hand in self._hands.values() if hand.destination.global_concurrency is not None]
         self._short: dict[Hand, None] = {}  # what waits while all slots of the process are in use, in turn
         self._tasks = Tasks()
@@ -190,6 +195,7 @@ class Relay:
 
     async def _claiming(self) -> None:
         while not self._stopping.is_set():
+            await self._hand_back_unknown()
             asked = self._ask()
             self._events.emit("relay.looked", worker=self._worker)
             if not asked:
@@ -231,7 +237,12 @@ class Relay:
             return []
         now = self._clock.monotonic()
         demands = [hand.measure() for hand in self._hands.values() if not hand.held and hand.wake.is_due(now)]
-        return rooms(demands, claim_max=self._limits.claim_max, horizon_seconds=self._limits.horizon_seconds)
+        return rooms(
+            demands,
+            claim_max=self._limits.claim_max,
+            horizon_seconds=self._limits.horizon_seconds,
+            free_slots=max(self._limits.concurrency - self._slots_used, 0),
+        )
 
     def _rest_seconds(self) -> float:
         """Until the next look at a destination that had nothing; room that becomes free elsewhere comes of itself."""
@@ -245,6 +256,7 @@ class Relay:
             claimed = await self._claim_from_store(asked)
         except TransientFailure:
             self._events.emit("relay.unreachable", during="claim", tries=0)
+            self._reply_lost()
             return None
         self._take_in_hand(claimed, asked, sent_at)
         for hand in self._hands.values():
@@ -265,6 +277,35 @@ class Relay:
                 )
                 added.update(count=len(claimed.attempts), expired=claimed.expired)
         return claimed
+
+    def _reply_lost(self) -> None:
+        """The database may have claimed messages for this relay that it will never hear of."""
+        now = self._clock.monotonic()
+        self._unknown_until = now + self._limits.lease_seconds
+        self._unknown_look_at = now
+
+    async def _hand_back_unknown(self, *, at_once: bool = False) -> None:
+        """After a lost reply: hand back the claims of ours that this process does not know, before they run out.
+
+        Called while no claim is under way. A settle that is under way may have handed over what is not known yet: what
+        is still unknown when that has ended was never begun. A lost statement may commit later than the first look, so
+        the database is asked again for as long as a lease lasts.
+        """
+        now = self._clock.monotonic()
+        if self._unknown_until is None or (now < self._unknown_look_at and not at_once):
+            return
+        try:
+            held = await self._store.leases_of(self._worker)
+        except TransientFailure:
+            self._events.emit("relay.unreachable", during="verb", tries=0)
+            self._unknown_look_at = self._clock.monotonic() + UNREACHABLE_SECONDS
+            return
+        unknown = [fence for fence in held if not self._leases.knows(fence)]
+        await self._settler.handed_over()
+        await self._leases.hand_back_unknown([fence for fence in unknown if not self._leases.knows(fence)])
+        self._unknown_look_at = now + self._limits.lease_seconds / LOOKS_PER_LEASE
+        if now >= self._unknown_until:
+            self._unknown_until = None
 
     def _take_in_hand(self, claimed: Claimed, asked: Sequence[Room], sent_at: float) -> None:
         received_at = self._clock.monotonic()
@@ -555,6 +596,7 @@ class Relay:
         await self._wait_for_slots(deadline)
         await self._within(deadline, self._settler.flushed())
         await self._within(deadline, self._hand_back_waiting())  # what a settle that was under way has handed over
+        await self._within(deadline, self._hand_back_unknown(at_once=True))
         await self._within(deadline, self._leases.all_back())
         await self._within(deadline, self._deregister())
 
@@ -597,7 +639,9 @@ async def _until_set(event: asyncio.Event, seconds: float) -> None:
 def _demand(destination: Destination) -> Demand:
     limit = destination.global_concurrency
     at_once = destination.concurrency if limit is None else min(destination.concurrency, limit)
-    return Demand(destination.name, at_once, ahead=limit is None and destination.rate is None)
+    only_begun = destination.rules.money and destination.rules.in_doubt != "lookup"
+    ahead = limit is None and destination.rate is None and not only_begun
+    return Demand(destination.name, at_once, ahead=ahead, only_begun=only_begun)
 
 
 def _forget_cancellation(slot: Slot) -> bool:

@@ -67,6 +67,7 @@ class RelayProcess:
 
     app_spec: `module:name` of the app, so that suspects can be run in a child process; None = they run in this one.
     listen: whether it hears the doorbell; listen_dsn: where, if `dsn` leads to a pooler.
+    allow_asynchronous_commit: money is moved even where a crash of the database can lose what it has committed.
     only: handle just these destinations. name: shown in `status`. alone_module: what `python -m` runs as that child.
     """
 
@@ -81,13 +82,15 @@ class RelayProcess:
     partition_days: float = 7.0
     partitions_ahead: int = 4
     retention_days: float | None = None
+    allow_asynchronous_commit: bool = False
     alone_module: str = "redrive.relay.alone"
 
 
 async def run_relay(process: RelayProcess, *, events: Events | None = None, signals: bool = True) -> None:
     """Until SIGTERM, SIGINT or cancellation; a cancellation stops gracefully too.
 
-    Raises SchemaError on a database of another version, NotFound for a destination that the app does not have.
+    Raises SchemaError on a database of another version, NotFound for a destination that the app does not have,
+    SettingsError where money would be moved without synchronous commits, or at another address while some is in doubt.
     """
     events = events or Events()
     clock, random = SystemClock(), SystemRandom()
@@ -95,6 +98,7 @@ async def run_relay(process: RelayProcess, *, events: Events | None = None, sign
     worker = new_worker(random)
     async with _store(process, f"redrive relay {process.name}".strip()) as store:
         await _require_schema(process, store, events=events)
+        await _require_synchronous_commit(process, store, destinations, events=events)
         relay = _relay(process, store, destinations, worker, random=random, events=events)
         run_alone = (
             child(process, events) if process.app_spec else in_this_process(process, store, destinations, events=events)
@@ -233,6 +237,33 @@ async def _require_schema(process: RelayProcess, store: PostgresStore, *, events
             await asyncio.sleep(UNREACHABLE_SECONDS)
 
 
+async def _require_synchronous_commit(
+    process: RelayProcess, store: PostgresStore, destinations: Mapping[str, Destination], *, events: Events
+) -> None:
+    """A crash of the database must not lose what was committed: a payment would be sent that nothing remembers."""
+    money = sorted(name for name, destination in destinations.items() if destination.rules.money)
+    if not money:
+        return
+    while True:
+        try:
+            ((commit,),) = await store.rows("SELECT current_setting('synchronous_commit')", [])
+            break
+        except TransientFailure:
+            events.emit("relay.unreachable", during="start", tries=0)
+            await asyncio.sleep(UNREACHABLE_SECONDS)
+    if commit != "off":
+        return
+    if process.allow_asynchronous_commit:
+        events.emit("relay.asynchronous_commit", destinations=money)
+        return
+    raise SettingsError(
+        f"synchronous_commit is off for this login, and {money[0]!r} moves money: a crash of the database could lose"
+        " what it has committed.",
+        next="ALTER ROLE … SET synchronous_commit = on for the relay's login; or set asynchronous_commit = warn, if a"
+        " payment that is lost from the database is acceptable",
+    )
+
+
 def _relay(
     process: RelayProcess,
     store: PostgresStore,
@@ -249,7 +280,7 @@ def _relay(
         host=socket.gethostname(),
         pid=os.getpid(),
         version=redrive.__version__,
-        **declared(destinations),
+        **declared(destinations, lease_seconds=process.limits.lease_seconds),
         suspects_only=suspects_only,
     )
     return Relay(
@@ -264,7 +295,9 @@ def _relay(
     )
 
 
-def declared(destinations: Mapping[str, Destination]) -> dict[str, Any]:
+def declared(
+    destinations: Mapping[str, Destination], *, lease_seconds: float = RelayLimits.lease_seconds
+) -> dict[str, Any]:
     """What all relays must know of these destinations, as fields of `RelayInfo`."""
     return {
         "destinations": sorted(destinations),
@@ -276,6 +309,12 @@ def declared(destinations: Mapping[str, Destination]) -> dict[str, Any]:
             name: d.global_concurrency for name, d in destinations.items() if d.global_concurrency is not None
         },
         "in_doubt": {name: d.rules.in_doubt for name, d in destinations.items()},
+        "addresses": {name: d.rules.address for name, d in destinations.items() if d.rules.address is not None},
+        "effects_within_seconds": {
+            name: max(d.timeout_seconds, lease_seconds, d.rules.settlement_lag_seconds)
+            for name, d in destinations.items()
+            if d.rules.money
+        },
     }
 
 

@@ -32,6 +32,7 @@ class Server:
     is_superuser: bool
     is_standby: bool
     has_autovacuum: bool
+    commits_synchronously: bool
     roles: Sequence[str]
     sees_sessions: bool
     idle_slots: Sequence[str]

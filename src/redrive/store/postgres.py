@@ -37,12 +37,14 @@ from redrive.ports import (
     Room,
     Settled,
     TransientFailure,
+    address_refused,
     duty_hold_seconds,
 )
 from redrive.store import vacuum, wire
 from redrive.store.line import PROBE_CHANNEL
 from redrive.store.sessions import Sessions
 
+ADDRESS_REFUSED = "RDA01"  # SQLSTATE of check_addresses in relay.sql
 _TRANSIENT = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -186,6 +188,9 @@ class PostgresStore:
             [worker, ids, attempts, lease_seconds, now],
         )
         return [Fence(*row) for row in rows]
+
+    async def leases_of(self, worker: WorkerId) -> Sequence[Fence]:
+        return [Fence(*row) for row in await self.rows("SELECT * FROM redrive.leases_1(%s)", [worker])]
 
     async def is_leased(self, fence: Fence) -> bool:
         return bool(await self._value("SELECT redrive.is_leased_1(%s, %s)", list(fence)))
@@ -356,20 +361,23 @@ class PostgresStore:
     # relays and duties
 
     async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None:
-        await self.rows(
-            "SELECT redrive.register_2(%s, %s, %s, %s, %s, %s::json, %s::json, %s, %s)",
-            [
-                relay.worker,
-                relay.name,
-                relay.host,
-                relay.pid,
-                relay.version,
-                json.dumps([wire.declared(relay, name) for name in relay.destinations]),
-                json.dumps(dict(relay.policies)),
-                relay.suspects_only,
-                now,
-            ],
-        )
+        values = [
+            relay.worker,
+            relay.name,
+            relay.host,
+            relay.pid,
+            relay.version,
+            json.dumps([wire.declared(relay, name) for name in relay.destinations]),
+            json.dumps(dict(relay.policies)),
+            relay.suspects_only,
+            now,
+        ]
+        try:
+            await self.rows("SELECT redrive.register_2(%s, %s, %s, %s, %s, %s::json, %s::json, %s, %s)", values)
+        except psycopg.Error as error:
+            if error.sqlstate != ADDRESS_REFUSED:
+                raise
+            raise address_refused(error.diag.message_primary or "", error.diag.message_detail or "") from None
 
     async def heartbeat(
         self, worker: WorkerId, *, listener: str = "off", now: datetime | None = None

@@ -27,6 +27,7 @@ class Destination:
 
     name: str
     has_record: bool = False
+    address: str | None = None
     paused_at: datetime | None = None
     paused_until: datetime | None = None
     paused_by: str | None = None

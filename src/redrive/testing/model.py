@@ -297,6 +297,10 @@ class ModelStore(Desk):
     def _ours(self, worker: WorkerId, fences: Sequence[Fence]) -> list[Lease]:
         return [lease for fence in dict.fromkeys(fences) if (lease := self._held(fence, by=worker))]
 
+    async def leases_of(self, worker: WorkerId) -> Sequence[Fence]:
+        ours = sorted(lease.id for lease in self._leases.values() if lease.worker == worker)
+        return [Fence(id, self._leases[id].attempt) for id in ours]
+
     async def is_leased(self, fence: Fence) -> bool:
         return self._held(fence) is not None
 

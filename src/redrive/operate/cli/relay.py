@@ -118,6 +118,7 @@ def deliver(
         partition_days=settings.partition_days,
         partitions_ahead=settings.partitions_ahead,
         retention_days=settings.retention_days,
+        allow_asynchronous_commit=settings.asynchronous_commit == "warn",
     )
     before = frozenset(threading.enumerate())  # of somebody else, in whose process this command was called
     # Not asyncio.run: at its end that waits for handlers that ignore their cancellation.

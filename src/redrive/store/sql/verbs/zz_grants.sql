@@ -30,7 +30,7 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION
     redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1, redrive.claim_1, redrive.claim_suspect_1, redrive.has_suspect_1,
     redrive.fence_1,
-    redrive.settle_1, redrive.settle_delivered_1, redrive.hand_back_1, redrive.renew_1, redrive.reap_1, redrive.expire_1,
+    redrive.settle_1, redrive.settle_delivered_1, redrive.hand_back_1, redrive.renew_1, redrive.leases_1, redrive.reap_1, redrive.expire_1,
     redrive.register_1, redrive.register_2, redrive.heartbeat_1, redrive.deregister_1, redrive.forget_relays_1, redrive.begin_duty_1,
     redrive.end_duty_1, redrive.make_partitions_1, redrive.retire_1, redrive.pause_1, redrive.is_leased_1,
     redrive.ranges_1, redrive.mend_lanes_1, redrive.doze_1, redrive.low_water_1, redrive.open_breaker_1, redrive.close_breaker_1,
