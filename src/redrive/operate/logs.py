@@ -55,6 +55,8 @@ _LEVELS: Final[Mapping[str, int]] = {
     "relay.stopping": logging.INFO,
     "relay.stopped": logging.INFO,
     "relay.unreachable": logging.WARNING,
+    "relay.restored": logging.ERROR,
+    "relay.unwitnessed": logging.WARNING,
     "listener.listening": logging.INFO,
     "listener.reconnecting": logging.WARNING,
     "listener.deaf": logging.WARNING,

@@ -64,7 +64,8 @@ class Rail:
     url: of its API, to which `/payments` is added. token_ttl_seconds: how long it remembers a token, as it says itself;
     None = it does not, or does not say. can_look_up: it can be asked by the token. lookup_after_seconds: from when its
     "not found" is believed. has_statement: it lists what it did (`GET {url}/statement`), and the books are compared
-    with it. destination_format: iban, us_account, card_token or wallet_id; None = what its name says.
+    with it. statement_is_exclusive: it lists only what Redrive sent; then an entry that is not known here means that
+    the database was restored, and the rail is paused. destination_format: iban, us_account, card_token or wallet_id; None = what its name says.
     codes: its own codes and what they mean (delivered, retryable, terminal, unknown), beside the common ones.
     concurrency: payments at a time in one relay; global_concurrency and rate: over all relays.
     """
@@ -75,6 +76,7 @@ class Rail:
     can_look_up: bool = False
     lookup_after_seconds: float = 0.0
     has_statement: bool = False
+    statement_is_exclusive: bool = True
     destination_format: str | None = None
     codes: Mapping[str, Meaning] = field(default_factory=dict)
     timeout_seconds: float = TIMEOUT_SECONDS

@@ -7,9 +7,10 @@ GRANT USAGE ON SCHEMA redrive_payments TO redrive_producer, redrive_relay, redri
 GRANT EXECUTE ON FUNCTION redrive_payments.submit_1, redrive_payments.add_participant_1, redrive_payments.bump_participant_outbox_seq
     TO redrive_producer;
 GRANT EXECUTE ON FUNCTION redrive_payments.statement_cursor_1, redrive_payments.keep_statement_1, redrive_payments.open_payments_1, redrive_payments.entries_1,
-    redrive_payments.strangers_1, redrive_payments.agree_1, redrive_payments.confirm_late_1, redrive_payments.ask_first_1, redrive_payments.compared_1,
+    redrive_payments.strangers_1, redrive_payments.agree_1, redrive_payments.confirm_late_1, redrive_payments.compared_1, redrive_payments.link_strangers_1,
     redrive_payments.count_findings_1
     TO redrive_relay, redrive_operator;
+GRANT EXECUTE ON FUNCTION redrive_payments.acknowledge_finding_1 TO redrive_operator;
 GRANT EXECUTE ON FUNCTION redrive_payments.state_of_attempt TO redrive_viewer, redrive_operator, redrive_auditor, redrive_relay;
 GRANT SELECT ON redrive_payments.participant, redrive_payments.instruction, redrive_payments.intent, redrive_payments.intents, redrive_payments.payment_outbox_pending,
     redrive_payments.payment_outbox_attempts, redrive_payments.participant_outbox_sequences, redrive_payments.statement_entry,
