@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 from redrive.answers import Answer, LookupAnswer
 from redrive.message import Attempt, CancelAnswer, Fence, HistoryEntry, MessageId, WorkerId

@@ -25,8 +25,8 @@ class Kind(StrEnum):
 
     unexplained: an effect that nobody asked for. twice: more than one effect of one item. differs: other terms than
     asked for. other_reference: delivered under another reference than the ledger's. other_token: delivered, and in the
-    ledger under a token that no attempt of it used. missing: delivered, and not in the ledger. given_up: in the ledger,
-    and closed as not sent.
+    ledger under a token that no attempt of it used, without a reference that ties the two. missing: delivered, and not
+    in the ledger. given_up: in the ledger, and closed as not sent.
     """
 
     UNEXPLAINED = "unexplained"
@@ -42,11 +42,11 @@ class Kind(StrEnum):
 class Item:
     """One thing that was asked for, and what the archive says became of it.
 
-    key: by which the ledger's effects name it. terms: what must be the same there, where the ledger says it. versions:
-    terms that differ for what was sent under another token. tokens: under which it was or would be sent; empty = not
-    compared. state: pending, leased, dead, held, unrecorded, or how it was closed. at: since when it is in that state.
-    in_doubt: it may have been sent, and is asked about before it is sent again. evidence: whatever a person wants to
-    see beside a finding.
+    key: by which the ledger's effects name it. terms: what must be the same there. told: what must be the same where
+    the ledger says it. versions: by token, what of `told` differs for what was sent under that one. tokens: under which
+    it was or would be sent; empty = not compared. state: pending, leased, dead, held, unrecorded, or how it was closed.
+    at: since when it is in that state. in_doubt: it may have been sent, and is asked about before it is sent again.
+    evidence: whatever a person wants to see beside a finding.
     """
 
     key: str
@@ -55,6 +55,7 @@ class Item:
     reference: str | None = None
     at: datetime | None = None
     in_doubt: bool = False
+    told: Mapping[str, object] = field(default_factory=dict)
     tokens: Collection[str] = ()
     versions: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     evidence: Mapping[str, Any] = field(default_factory=dict)
@@ -135,11 +136,12 @@ def _judge(item: Item, effects: Sequence[Effect], complete_until: datetime | Non
     if not effects:
         return _without_effect(item, complete_until)
     effect = effects[0]
-    terms = {**item.terms, **item.versions.get(effect.token or "", {})}
-    differing = [name for name, value in terms.items() if name in effect.terms and effect.terms[name] != value]
+    told = {**item.told, **item.versions.get(effect.token or "", {})}
+    asked = {**item.terms, **{name: value for name, value in told.items() if name in effect.terms}}
+    differing = [name for name, value in asked.items() if effect.terms.get(name) != value]
     if differing:
-        told = ", ".join(f"{name} {effect.terms[name]}, not {terms[name]}" for name in differing)
-        return _finding(Kind.DIFFERS, item, effects, f"{item.key} has another effect in the ledger: {told}.")
+        others = ", ".join(f"{name} {effect.terms.get(name)}, not {asked[name]}" for name in differing)
+        return _finding(Kind.DIFFERS, item, effects, f"{item.key} has another effect in the ledger: {others}.")
     return _with_effect(item, effect)
 
 
@@ -159,7 +161,8 @@ def _with_effect(item: Item, effect: Effect) -> Finding | Late | str | None:
             if None not in (item.reference, effect.reference) and item.reference != effect.reference:
                 sentence = f"{item.key} is delivered as {item.reference}; the ledger has it as {effect.reference}."
                 return _finding(Kind.OTHER_REFERENCE, item, [effect], sentence)
-            if item.tokens and effect.token is not None and effect.token not in item.tokens:
+            is_tied = item.reference is not None and item.reference == effect.reference
+            if item.tokens and effect.token is not None and effect.token not in item.tokens and not is_tied:
                 sentence = f"{item.key} is delivered, and the ledger has it under the token {effect.token}, not ours."
                 return _finding(Kind.OTHER_TOKEN, item, [effect], sentence)
             return item.key

@@ -113,8 +113,8 @@ class Witness:
                 self._take(remembered.lines)
                 self._file = _File(self._directory / f"{_prefix(database)}{self._worker}.log", self._lines())
                 for path in remembered.left_behind:
-                    with suppress(OSError):
-                        path.unlink()
+                    if path != self._file.path:
+                        path.unlink(missing_ok=True)
             except OSError as error:
                 self._on_failure(type(error).__name__)
         self._remembers = bool(self._sent)
@@ -144,24 +144,28 @@ class _File:
     """One file of lines, ours alone for as long as it is open."""
 
     def __init__(self, path: Path, lines: Sequence[str]) -> None:
-        self._path = path
+        self.path = path
         self._descriptor = -1
         self.bytes = 0
         self.write_anew(lines)
 
     def append(self, line: str) -> None:
         """One write: all of it is with the operating system when this returns, whatever becomes of the process."""
-        self.bytes += os.write(self._descriptor, line.encode())
+        data = line.encode()
+        written = os.write(self._descriptor, data)
+        self.bytes += written
+        if written < len(data):
+            raise OSError("no room for a whole line")
 
     def write_anew(self, lines: Sequence[str]) -> None:
         """Under another name first: a kill in between leaves the old one."""
-        fresh = self._path.with_suffix(".new")
+        fresh = self.path.with_suffix(".new")
         descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             written = os.write(descriptor, "".join(lines).encode())
             os.fsync(descriptor)
-            fresh.rename(self._path)
+            fresh.rename(self.path)
         except BaseException:
             os.close(descriptor)
             raise

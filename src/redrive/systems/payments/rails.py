@@ -65,9 +65,9 @@ class Rail:
     None = it does not, or does not say. can_look_up: it can be asked by the token. lookup_after_seconds: from when its
     "not found" is believed. has_statement: it lists what it did (`GET {url}/statement`), and the books are compared
     with it. statement_is_exclusive: it lists only what Redrive sent; then an entry that is not known here means that
-    the database was restored, and the rail is paused. destination_format: iban, us_account, card_token or wallet_id; None = what its name says.
-    codes: its own codes and what they mean (delivered, retryable, terminal, unknown), beside the common ones.
-    concurrency: payments at a time in one relay; global_concurrency and rate: over all relays.
+    the database was restored, and the rail is paused. destination_format: iban, us_account, card_token or wallet_id;
+    None = what its name says. codes: its own codes and what they mean (delivered, retryable, terminal, unknown), beside
+    the common ones. concurrency: payments at a time in one relay; global_concurrency and rate: over all relays.
     """
 
     rail_type: str

@@ -32,7 +32,7 @@ _FIRST: Final = UUID(int=0)
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What came of one rail. read: new entries of its statement. confirmed: late successes of what waited or was parked.
+    """What came of one rail. read: new entries of its statement. confirmed: late successes, now delivered.
 
     agreed: payments that are over on all sides now. open: those that are still under way. findings: what is not
     explained. acknowledged: how many findings people have acknowledged; they are not among `findings`.
@@ -179,7 +179,8 @@ def _item(row: Sequence[Any]) -> Item:
     versions = json.loads(sent) if sent else {}
     return Item(
         key=str(outbox_id),
-        terms={"amount": amount, "currency": currency, "destination": bytes(destination_hash).hex()},
+        terms={"amount": amount, "currency": currency},
+        told={"destination": bytes(destination_hash).hex()},
         tokens=frozenset(map(str, tokens)),
         versions={token: {"destination": hash_of(destination)} for token, destination in versions.items()},
         state=state,
