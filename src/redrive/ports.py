@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 from redrive.answers import Answer, LookupAnswer
 from redrive.errors import SettingsError
@@ -230,6 +231,45 @@ class DestinationState:
     pause_seconds: float | None = None
     breaker: str = "closed"
     breaker_opened_at: datetime | None = None
+
+
+class Sent(NamedTuple):
+    """A money attempt that was begun, as a relay remembers it. at: when it was claimed, by the database's clock."""
+
+    id: UUID
+    attempt: int
+    at: datetime
+
+
+class Wal(NamedTuple):
+    """How far a server had flushed its WAL when a relay last saw it, and when that was by its own clock."""
+
+    system_identifier: int
+    lsn: str
+    at: datetime
+
+
+class Witnessed(NamedTuple):
+    """What the database says to what a relay remembers.
+
+    restored: it did not know all of it, and has paused what moves money. unknown: how many attempts it did not know.
+    closed: destinations that this relay must not claim for yet: it remembers nothing, and their statement has not been
+    compared since it started.
+    """
+
+    restored: bool
+    unknown: int
+    wal: Wal
+    closed: Sequence[str]
+
+
+class RestoredDestination(NamedTuple):
+    """A destination that `declare_restored` pauses. pending, dead: how many messages it puts in doubt."""
+
+    destination: str
+    pending: int
+    dead: int
+    paused_before: bool
 
 
 class Opened(NamedTuple):

@@ -47,6 +47,7 @@ POINTS: Final = (
     "destinations",
     "relays",
     "policies",
+    "witness",
 )
 FIRST_READ: Final = "partitions"  # from here on they are in our own tables, which not every login may read
 
@@ -112,6 +113,7 @@ async def _looked(dsn: str, listen_dsn: str, sets: Sequence[migrate.MigrationSet
         for point in _work(await operations.status(store), server):
             yield point
         yield _policies(upkeep)
+        yield _witness(upkeep)
 
 
 # the judges
@@ -271,6 +273,19 @@ def _policies(upkeep: Upkeep) -> Point:
         return _ok("policies", "live relays agree about every destination")
     names = ", ".join(upkeep.differing)
     return _warn("policies", f"live relays follow different rules for {names}", "finish the roll-out of the app")
+
+
+def _witness(upkeep: Upkeep) -> Point:
+    """A restored database is noticed by what relays remember outside it."""
+    if not upkeep.money:
+        return _ok("witness", "no destination moves money")
+    if upkeep.unwitnessed:
+        return _warn(
+            "witness",
+            f"{', '.join(upkeep.unwitnessed)} would not notice after a restart that the database was restored",
+            "give the relay a state_directory that it can write (REDRIVE_STATE_DIRECTORY)",
+        )
+    return _ok("witness", "live relays remember, over restarts, the money that they sent")
 
 
 def _relays(status: Status) -> str:

@@ -57,6 +57,8 @@ _LEVELS: Final[Mapping[str, int]] = {
     "relay.unreachable": logging.WARNING,
     "relay.reply_lost": logging.WARNING,
     "relay.asynchronous_commit": logging.WARNING,
+    "relay.restored": logging.ERROR,
+    "relay.unwitnessed": logging.WARNING,
     "listener.listening": logging.INFO,
     "listener.reconnecting": logging.WARNING,
     "listener.deaf": logging.WARNING,

@@ -66,6 +66,11 @@ class Settings(BaseSettings):
         default=None,
         description="Where the embedded server keeps its data. None: the user's data directory.",
     )
+    state_directory: Path | None = Field(
+        default=None,
+        description="Where a relay remembers, over restarts, the last money that it sent, so that a restored database"
+        " is noticed. Its own for each machine, never part of a backup. None: the user's state directory.",
+    )
     lease_seconds: float = _number(
         60.0, 5, 3600, "s", "How long a claim lasts without renewal; messages of a crashed relay wait this long."
     )

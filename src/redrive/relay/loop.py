@@ -38,6 +38,7 @@ from redrive.relay.room import Demand, looked_everywhere, note_quiet, rooms
 from redrive.relay.settle import Settler
 from redrive.relay.tasks import Tasks, end
 from redrive.relay.wake import Wake
+from redrive.relay.witness import Witness
 
 TIMEKEEPER_SECONDS = 0.05
 ABANDON_SECONDS = 5.0  # a handler that ignores its cancellation for this long is left to itself
@@ -61,8 +62,10 @@ class Relay:
         random: Random,
         events: Events,
         open_line: OpenLine | None = None,
+        witness: Witness | None = None,
     ) -> None:
         self._store = store
+        self._witness = witness
         self._info = info
         self._worker: WorkerId = info.worker
         self._limits = limits
@@ -77,6 +80,9 @@ class Relay:
             )
             for name, destination in destinations.items()
         }
+        self._money = [hand for hand in self._hands.values() if hand.destination.rules.money]
+        for hand in self._money:
+            hand.unwitnessed = witness is not None
         self._changed = asyncio.Event()
         self._leases = Leases(
             store,
@@ -162,6 +168,8 @@ class Relay:
             self._stopping.set()
             await end([claiming, *beside])
             self._tasks.cancel()  # their outcomes would be written by nobody
+            if self._witness is not None:
+                self._witness.close()
         self._events.emit("relay.stopped", worker=self._worker)
 
     def stop(self) -> None:
@@ -176,6 +184,7 @@ class Relay:
         while not self._stopping.is_set():
             try:
                 await self._register()
+                await self._ask_witness()
                 return True
             except TransientFailure:
                 self._events.emit("relay.unreachable", during="verb", tries=0)
@@ -190,6 +199,33 @@ class Relay:
     async def _deregister(self) -> None:
         with self._events.step("deregister", worker=self._worker):
             await self._store.deregister(self._worker)
+
+    async def _ask_witness(self) -> None:
+        """Whether the database knows the money that this relay has sent; until it does, none is claimed or begun."""
+        if self._witness is None or not self._money:
+            return
+        with self._events.step("witness", worker=self._worker) as added:
+            found = await self._witness.ask()
+            added.update(restored=found.restored, unknown=found.unknown, closed=len(found.closed))
+        if found.restored:
+            self._events.emit("relay.restored", worker=self._worker, unknown=found.unknown)
+        for hand in self._money:
+            # A suspect is in doubt: it is asked about, or sent under its token, or held, whatever this database lacks.
+            closed = found.restored or (hand.destination.name in found.closed and not self._info.suspects_only)
+            if closed and not hand.unwitnessed:
+                hand.unwitnessed = True
+            elif not closed and hand.unwitnessed:
+                hand.unwitnessed = False
+                self._work_again(hand)
+        if found.restored:  # what waits was claimed in another life of the database
+            await self._leases.hand_back([claim for hand in self._money for claim in hand.take_waiting()])
+
+    def _distrust_new_connections(self) -> None:
+        """A new connection may lead to a restored database: it is asked before any further money is claimed."""
+        if self._witness is not None and self._money and self._witness.must_ask:
+            for hand in self._money:
+                hand.unwitnessed = True
+            self._beat_asked.set()
 
     # claim
 
@@ -233,6 +269,7 @@ class Relay:
 
     def _ask(self) -> list[Room]:
         self._changed.clear()
+        self._distrust_new_connections()
         if self._settler.behind > UNSETTLED_MAX or (self._info.suspects_only and self._leases.held):
             return []
         now = self._clock.monotonic()
@@ -268,7 +305,8 @@ class Relay:
         lease_seconds = self._limits.lease_seconds
         if self._info.suspects_only:
             with self._events.step("claim_suspect", worker=self._worker) as added:
-                claimed = await self._store.claim_suspect(self._worker, list(self._hands), lease_seconds=lease_seconds)
+                names = [name for name, hand in self._hands.items() if not hand.unwitnessed]
+                claimed = await self._store.claim_suspect(self._worker, names, lease_seconds=lease_seconds)
                 added["count"] = len(claimed.attempts)
         else:
             with self._events.step("claim", worker=self._worker) as added:
@@ -459,8 +497,14 @@ class Relay:
         return hand.dispatcher.dispatch(
             claim.attempt,
             claimed_at=claim.claimed_at,
-            may_send=lambda: not (slot.abandoned or self._leases.is_short(claim)),
+            may_send=lambda: not (slot.abandoned or self._leases.is_short(claim)) and self._noted(hand, claim),
         )
+
+    def _noted(self, hand: Hand, claim: Claim) -> bool:
+        """Remembered outside the database before the first byte, if it moves money; always true."""
+        if self._witness is not None and hand.destination.rules.money:
+            self._witness.note(claim.attempt)
+        return True
 
     def _cut_off(self, hand: Hand, slot: Slot, claim: Claim) -> Outcome:
         """The send was cancelled: by us, with a reason, or by the handler itself. Either way nobody can tell."""
@@ -574,6 +618,7 @@ class Relay:
         if not states and not self._stopping.is_set():  # else the row is gone because we took our leave
             await self._register()
         await self._holding.heard(states)
+        await self._ask_witness()
 
     def _work_again(self, hand: Hand) -> None:
         self._fill_slots(hand)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import UUID
@@ -37,6 +38,7 @@ from redrive.relay.requests import Requests
 from redrive.relay.suspects import Suspects
 from redrive.relay.tasks import end
 from redrive.relay.telling import HEARD_SECONDS, hear
+from redrive.relay.witness import Witness
 from redrive.store import line
 from redrive.store.migration_files import MigrationSet
 from redrive.store.postgres import PostgresStore
@@ -68,6 +70,7 @@ class RelayProcess:
     app_spec: `module:name` of the app, so that suspects can be run in a child process; None = they run in this one.
     listen: whether it hears the doorbell; listen_dsn: where, if `dsn` leads to a pooler.
     allow_asynchronous_commit: money is moved even where a crash of the database can lose what it has committed.
+    state_directory: where it remembers the money that it sent, over restarts; None = only while it runs (`witness.py`).
     only: handle just these destinations. name: shown in `status`. alone_module: what `python -m` runs as that child.
     """
 
@@ -83,6 +86,7 @@ class RelayProcess:
     partitions_ahead: int = 4
     retention_days: float | None = None
     allow_asynchronous_commit: bool = False
+    state_directory: Path | None = None
     alone_module: str = "redrive.relay.alone"
 
 
@@ -174,6 +178,7 @@ def child(process: RelayProcess, events: Events | None = None) -> RunAlone:
             "limits": asdict(process.limits),
             "worker": str(worker),
             "tell": told,
+            "state_directory": None if process.state_directory is None else str(process.state_directory),
         }
         try:
             started = await asyncio.create_subprocess_exec(
@@ -292,6 +297,28 @@ def _relay(
         random=random,
         events=events,
         open_line=None if suspects_only else _open_line(process, worker),
+        witness=_witness(process, store, destinations, worker, events=events),
+    )
+
+
+def _witness(
+    process: RelayProcess,
+    store: PostgresStore,
+    destinations: Mapping[str, Destination],
+    worker: WorkerId,
+    *,
+    events: Events,
+) -> Witness | None:
+    """For what moves money; nothing else is remembered."""
+    if not any(destination.rules.money for destination in destinations.values()):
+        return None
+    if process.state_directory is None:
+        events.emit("relay.unwitnessed", worker=worker, error="NO_STATE_DIRECTORY")
+    return Witness(
+        store,
+        worker,
+        directory=process.state_directory,
+        on_failure=lambda error: events.emit("relay.unwitnessed", worker=worker, error=error),
     )
 
 

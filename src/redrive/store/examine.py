@@ -40,10 +40,15 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upkeep:
-    """partition_end: up to when messages have a partition. differing: live relays disagree about their rules."""
+    """partition_end: up to when messages have a partition. differing: live relays disagree about their rules.
+
+    money: a destination moves money. unwitnessed: live relays that send there, and do not remember it over restarts.
+    """
 
     partition_end: datetime | None
     differing: Sequence[str]
+    money: bool
+    unwitnessed: Sequence[str]
 
 
 async def server(store: PostgresStore) -> Server:

@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, LiteralString, Self
+from uuid import UUID
 
 import psycopg
 from psycopg import AsyncConnection, sql
@@ -34,9 +35,13 @@ from redrive.ports import (
     Record,
     RecordFailed,
     RelayInfo,
+    RestoredDestination,
     Room,
+    Sent,
     Settled,
     TransientFailure,
+    Wal,
+    Witnessed,
     address_refused,
     duty_hold_seconds,
 )
@@ -323,7 +328,58 @@ class PostgresStore:
 
     async def resume(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool:
         require_actor_and_reason(actor, reason)
-        return bool(await self._value("SELECT redrive.resume_1(%s, %s, %s, %s)", [destination, actor, reason, now]))
+        answer = await self._value("SELECT redrive.resume_2(%s, %s, %s, %s)", [destination, actor, reason, now])
+        if answer == "second_person":
+            raise ActRefused(
+                f"Destination {destination} stands still because its database was restored or promoted; the resume is"
+                " noted, and a second person has to ask too.",
+                next=f"the same command by another --actor, within a day ({actor} has asked)",
+            )
+        if answer not in ("done", "not_paused"):
+            raise ActRefused(f"Destination {destination} is not resumed: {answer}.")
+        return bool(answer == "done")
+
+    # epochs, and what relays remember of the money that they sent
+
+    async def declare_restored(
+        self, *, actor: str, reason: str, dry_run: bool = False, now: datetime | None = None
+    ) -> Sequence[RestoredDestination]:
+        """This database was restored, copied or promoted: pause what moves money, and put what waits there in doubt."""
+        require_actor_and_reason(actor, reason)
+        rows = await self.rows(
+            "SELECT * FROM redrive.declare_restored_1(%s, %s, %s, %s)", [actor, reason, dry_run, now]
+        )
+        return [RestoredDestination(*row) for row in rows]
+
+    @property
+    def connections_made(self) -> int:
+        """So far; each may lead to another database than the one before."""
+        return self._sessions.made
+
+    async def database_id(self) -> UUID:
+        """The same in every copy and backup of it."""
+        id: UUID = await self._value("SELECT redrive.database_id_1()", [])
+        return id
+
+    async def witness(
+        self,
+        worker: WorkerId,
+        *,
+        kept: str,
+        remembers: bool,
+        sent: Sequence[Sent],
+        wal: Wal | None,
+        now: datetime | None = None,
+    ) -> Witnessed:
+        """Whether it knows what a relay remembers; if not, an epoch begins."""
+        ids, attempts, moments = wire.columns([(one.id, one.attempt, one.at) for one in sent], 3)
+        seen = (None, None, None) if wal is None else (wal.system_identifier, wal.lsn, wal.at)
+        (row,) = await self.rows(
+            "SELECT * FROM redrive.witness_1(%s, %s, %s, %s::uuid[], %s::integer[], %s::timestamptz[], %s, %s, %s, %s)",
+            [worker, kept, remembers, ids, attempts, moments, *seen, now],
+        )
+        restored, unknown, system_identifier, lsn, at, closed = row
+        return Witnessed(restored, unknown, Wal(system_identifier, lsn, at), closed)
 
     # what holds a destination back
 

@@ -41,6 +41,7 @@ VIEWS: Final = {
             "state": "State",
             "rail_type": "Rail",
             "kind": "Kind",
+            "subject": "Subject",
             "first_seen_at": "First seen",
             "last_seen_at": "Last seen",
         },

@@ -1,6 +1,6 @@
 -- submit: an instruction, its number and its message, in the caller's transaction (P-01). One statement; nothing is raised for
 -- what a caller may get wrong, so that his transaction stays usable:
---   new                          it is enqueued
+--   new                          it is enqueued; `state` is parked where the rail's statement has it already: it is held, and never sent
 --   duplicate                    this instruction and key were submitted before: the first message's id, number and state
 --   unknown_participant          there is none of that id
 --   instruction_reused           the instruction exists with another `field`
@@ -85,12 +85,16 @@ BEGIN
         RAISE EXCEPTION 'The key of payment % was enqueued without submit, as message %.', p_instruction_id, v_new.id
             USING ERRCODE = '22023';
     END IF;
-    INSERT INTO intent (outbox_id, tenant, instruction_id, idempotency_key, participant_id, sequence_id, rail_type, created_at)
-    VALUES (v_new.id, p_tenant, p_instruction_id, p_idempotency_key, p_participant_id, v_new.sequence, p_rail_type, v_now);
+    INSERT INTO intent (outbox_id, tenant, instruction_id, idempotency_key, participant_id, sequence_id, rail_type, created_at, token)
+    VALUES (v_new.id, p_tenant, p_instruction_id, p_idempotency_key, p_participant_id, v_new.sequence, p_rail_type, v_now,
+            redrive.token_for(v_new.id, 1, 'first'));
     result := 'new';
     outbox_id := v_new.id;
     sequence_id := v_new.sequence;
     state := v_new.state;
+    IF redrive_payments.link_entries(v_new.id, v_now) > 0 THEN
+        state := coalesce(redrive.state_of(v_new.id), state);
+    END IF;
 END
 $body$;
 
@@ -142,13 +146,16 @@ END
 $body$;
 
 -- is_without_effect: whether it is proven that a message had none and will have none: dead or closed, not delivered, without
--- doubt at its end, and without a late answer that says otherwise. What retention has taken away is no proof.
+-- doubt at its end, and without evidence, an entry of a statement or a late answer that says otherwise. What retention has taken away
+-- is no proof.
 CREATE OR REPLACE FUNCTION redrive_payments.is_without_effect(p_id uuid) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp
 AS $body$
 BEGIN
     RETURN NOT EXISTS (SELECT 1 FROM redrive.late_answer a
                         WHERE a.message_id = p_id AND coalesce(a.answer, '') NOT IN ('retryable', 'terminal'))
+           AND NOT redrive.has_evidence(p_id)
+           AND NOT EXISTS (SELECT 1 FROM statement_entry e WHERE e.outbox_id = p_id)
            AND coalesce((SELECT k.reason = 'dead' AND k.in_doubt_since IS NULL FROM redrive.parked k WHERE k.id = p_id),
                         (SELECT a.closed <> 'delivered' AND NOT a.in_doubt FROM redrive.attempt a
                           WHERE a.message_id = p_id AND a.closed IS NOT NULL LIMIT 1),

@@ -22,9 +22,10 @@ GRANT EXECUTE ON FUNCTION redrive_payments.submit_1, redrive_payments.add_partic
     TO redrive_producer;
 GRANT EXECUTE ON FUNCTION redrive_payments.statement_cursor_1, redrive_payments.keep_statement_1, redrive_payments.open_payments_1,
     redrive_payments.entries_1, redrive_payments.strangers_1, redrive_payments.agree_1, redrive_payments.confirm_late_1,
-    redrive_payments.ask_first_1, redrive_payments.compared_1
+    redrive_payments.link_strangers_1, redrive_payments.compared_1
     TO redrive_payments;
 GRANT EXECUTE ON FUNCTION redrive_payments.count_findings_1 TO redrive_payments, redrive_relay, redrive_operator;
+GRANT EXECUTE ON FUNCTION redrive_payments.acknowledge_finding_1 TO redrive_operator;
 -- `redrive payments reconcile` looks whether the schema fits its version.
 GRANT USAGE ON SCHEMA redrive TO redrive_payments;
 GRANT SELECT ON redrive.schema_version TO redrive_payments;
