@@ -49,7 +49,8 @@ ALLOWED: dict[str, set[str]] = {
     "strangers_1": {"redrive_payments"},
     "agree_1": {"redrive_payments"},
     "confirm_late_1": {"redrive_payments"},
-    "ask_first_1": {"redrive_payments"},
+    "link_strangers_1": {"redrive_payments"},
+    "acknowledge_finding_1": {"redrive_operator"},
     "compared_1": {"redrive_payments"},
     "count_findings_1": {"redrive_payments", "redrive_relay", "redrive_operator", "redrive_console"},
     "state_of_attempt": READERS | {"redrive_relay"},
@@ -73,7 +74,7 @@ FORGED = {
     "confirm alone": ("SELECT redrive_payments.confirm_late_1(gen_random_uuid())", []),
     "lift the pause": ("SELECT redrive_payments.compared_1('sepa', '[]')", []),
     "forget a difference": ("SELECT redrive_payments.agree_1('sepa', ARRAY[gen_random_uuid()])", []),
-    "make doubt": ("SELECT redrive_payments.ask_first_1(gen_random_uuid())", []),
+    "link an entry": ("SELECT redrive_payments.link_strangers_1('sepa')", []),
     "give up": ("SELECT redrive.give_up(gen_random_uuid(), 'anna', 'x', now())", []),
 }
 

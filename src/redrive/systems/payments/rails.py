@@ -71,7 +71,8 @@ class Rail:
     absent_is_final: what it does not find then, it will never carry out; only then is a payment in doubt closed as
     cancelled or expired. has_statement: it lists what it did (`GET {url}/statement`), and the books are compared with
     it. statement_is_exclusive: it lists only what Redrive sent; then an entry that is not known here means that the
-    database was restored, and the rail is paused. destination_format: iban, us_account, card_token or wallet_id; None = what its name says.
+    database was restored, and the rail is paused. destination_format: iban, us_account, card_token or wallet_id; None =
+    what its name says.
     codes: its own codes and what they mean (delivered, retryable, terminal, unknown), beside the common ones.
     concurrency: payments at a time in one relay; global_concurrency and rate: over all relays.
     """
