@@ -260,7 +260,8 @@ class Dispatcher:
 
 def _begins_with_send(attempt: Attempt) -> bool:
     """Nearly every attempt. What `policy.opening` would say, without asking."""
-    return attempt.in_doubt_since is None and attempt.kept_answer is None and attempt.crashes == 0
+    plain = attempt.in_doubt_since is None and attempt.kept_answer is None and attempt.crashes == 0
+    return plain and not attempt.has_evidence
 
 
 def _read(attempt: Attempt) -> None:

@@ -122,12 +122,14 @@ END
 $body$;
 
 -- is_without_effect: whether it is proven that a message had none and will have none: dead or closed, not delivered, without
--- doubt at its end, and without a late answer that says otherwise. What retention has taken away is no proof.
+-- doubt at its end, without evidence that it was delivered, and without a late answer that says otherwise. What retention has
+-- taken away is no proof.
 CREATE OR REPLACE FUNCTION redrive_payments.is_without_effect(p_id uuid) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp
 AS $body$
 BEGIN
-    RETURN NOT EXISTS (SELECT 1 FROM redrive.late_answer a
+    RETURN NOT redrive.has_evidence(p_id)
+           AND NOT EXISTS (SELECT 1 FROM redrive.late_answer a
                         WHERE a.message_id = p_id AND coalesce(a.answer, '') NOT IN ('retryable', 'terminal'))
            AND coalesce((SELECT k.reason = 'dead' AND k.in_doubt_since IS NULL FROM redrive.parked k WHERE k.id = p_id),
                         (SELECT a.closed <> 'delivered' AND NOT a.in_doubt FROM redrive.attempt a
