@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 from uuid import uuid4
@@ -222,7 +223,7 @@ async def test_the_payload_of_money_is_changed_by_one_and_approved_by_another_wh
         other = await client.post(
             f"{address}/approve", json={**approval, "sha256": "0" * 64}, headers=await head(house, Role.APPROVER)
         )
-        assert (other.status_code, other.json()["code"]) == (409, "CHANGED")
+        assert (other.status_code, other.json()["code"]) == (409, "ACT_REFUSED")
         done = await client.post(f"{address}/approve", json=approval, headers=await head(house, Role.APPROVER))
         assert (done.status_code, done.json()["result"]["outcome"]) == (200, "done")
     assert house.execute("SELECT version FROM redrive.parked WHERE id = %s", id_) == [(2,)]
@@ -325,7 +326,6 @@ async def test_a_database_that_does_not_answer_is_said_without_its_address() -> 
 
 async def test_tenants_that_take_turns_on_the_same_connections_see_their_own(house: House) -> None:
     """A hundred and fifty requests over eight connections, in and out of order: never a row of another one."""
-    import asyncio
 
     for tenant in ("one", "two", "three"):
         await dead(house, tenant=tenant, kind=f"kind-{tenant}", destination="turns")

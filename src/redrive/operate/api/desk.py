@@ -155,10 +155,7 @@ async def show_proposed(request: Request, store: ScopedStore, id: UUID) -> Propo
 @router.post("/dead/{id}/approve", tags=["dead"], dependencies=changes(Permission.ACT))
 async def approve_edit(store: ScopedStore, principal: CurrentPrincipal, id: UUID, body: Approval) -> Edited:
     """Make the payload that another person has proposed the new version. 403 for who is no approver."""
-    _, proposed = await workflow.proposal(store, MessageId(id))
-    if proposed.sha256 != body.sha256:
-        raise Refusal(409, "CHANGED", f"Another payload is proposed for message {id} by now.")
-    result = await workflow.approve(store, MessageId(id), proposed, body.who(principal))
+    result = await workflow.approve_seen(store, MessageId(id), body.sha256, body.who(principal))
     workflow.raise_refused(result)
     return Edited(result=result)
 

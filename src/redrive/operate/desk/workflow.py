@@ -25,7 +25,7 @@ from redrive.store.desk import StepResult
 from redrive.store.desk_reads import latest_requests, proposed_edit
 from redrive.store.postgres import NOT_ALONE, PostgresStore, not_alone
 from redrive.store.read_models import LIMIT_MAX, ParkedFilter, ProposedEdit, RequestView
-from redrive.store.reads import list_parked, show_message
+from redrive.store.reads import list_parked, show_message, show_parked
 
 SELECTED_MAX: Final = desk.REPLAY_ITEMS_MAX
 TEXT_MAX: Final = 500  # characters of a ticket or of evidence
@@ -180,21 +180,36 @@ async def preview(store: PostgresStore, id_: MessageId, patch: Any) -> tuple[byt
 async def proposal(store: PostgresStore, id_: MessageId) -> tuple[bytes, ProposedEdit]:
     """The payload as it is, and the one that another person has proposed. Needs a login that may read payloads."""
     details = await show_message(store, id_, payload=True)
+    assert details.payload is not None
+    return details.payload.body, await _proposed(store, id_)
+
+
+async def _proposed(store: PostgresStore, id_: MessageId) -> ProposedEdit:
     proposed = await proposed_edit(store, id_)
-    if proposed is None or details.payload is None:
-        raise NotFound(f"Nobody has proposed another payload for message {id_}.", next=f"redrive dead show {id_}")
-    return details.payload.body, proposed
+    if proposed is None:
+        raise NotFound(f"No other payload is proposed for message {id_}.", next=f"redrive dead show {id_}")
+    return proposed
+
+
+async def approve_seen(store: PostgresStore, id_: MessageId, sha256: str, who: Who) -> ActResult:
+    """The same for a person who has seen the payload with this checksum; refused where another one is proposed."""
+    if await show_parked(store, id_) is None:
+        raise NotFound(f"No message {id_} is parked.", next=f"redrive messages show {id_}")
+    proposed = await _proposed(store, id_)
+    if proposed.sha256 != sha256:
+        return _result(StepResult(id_, "changed"), "edit")
+    return await approve(store, id_, proposed, who)
 
 
 async def approve(store: PostgresStore, id_: MessageId, proposed: ProposedEdit, who: Who) -> ActResult:
     """Make the payload that another person has proposed, the very same bytes, the new version of the message."""
-    details = await show_message(store, id_)
-    if details.parked is None:
-        return _result(StepResult(id_, details.view.state), "edit")
+    parked = await show_parked(store, id_)
+    if parked is None:
+        return _result(StepResult(id_, (await show_message(store, id_)).view.state), "edit")
     answer = await desk.edit(
         store,
         id_,
-        row_version=details.parked.row_version,
+        row_version=parked.row_version,
         body=proposed.body,
         content_type=proposed.content_type,
         paths=proposed.paths,
