@@ -117,6 +117,12 @@ class ActRefused(OperatorError):
     code = "ACT_REFUSED"
 
 
+class ApproverNeeded(ActRefused):
+    """Another person has asked for the same, and the second one must be an approver; nothing was changed."""
+
+    code = "ROLE_TOO_LOW"
+
+
 class NotFinished(RedriveError, TimeoutError):
     """The message is still under way, and the time to wait for it is over. It goes on; `status` is how it stands."""
 

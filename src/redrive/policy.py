@@ -208,6 +208,9 @@ class Settlement:
     halts: bool = False
 
 
+LATE_SUCCESS: Final = "LATE_SUCCESS"  # the code of a message that is held because it was delivered after all
+
+
 class Opening(StrEnum):
     """What an attempt begins with."""
 
@@ -220,6 +223,8 @@ def opening(attempt: Attempt, rules: Rules, *, now: datetime) -> Opening | Settl
     """Before anything goes out: send, ask first, only record again, or settle without touching the destination."""
     if attempt.kept_answer is not None:
         return Opening.RECORD
+    if attempt.has_evidence:  # something says that it was delivered: it is confirmed by a person, never sent (P-11)
+        return _park(attempt, rules, LATE_SUCCESS, held=True)
     if attempt.crashes >= rules.policy.crashes:
         return _park(attempt, rules, "CRASHED", held=attempt.in_doubt and rules.in_doubt != "resend", exhausted=True)
     if not attempt.in_doubt:

@@ -280,6 +280,16 @@ async def test_a_destination_that_holds_is_never_asked_or_sent_to_in_doubt() -> 
     assert transport.calls == []
 
 
+@pytest.mark.req("P-11")
+@pytest.mark.parametrize("in_doubt", ["lookup", "resend", "hold"])
+@pytest.mark.parametrize("attempt", [PLAIN, DOUBTFUL], ids=["plain", "doubtful"])
+async def test_what_evidence_says_was_delivered_is_held_and_never_sent(attempt: Attempt, in_doubt: str) -> None:
+    transport = Scripted(send=AssertionError, validate=AssertionError, lookup=AssertionError)
+    outcome = await dispatch(transport, replace(attempt, has_evidence=True), in_doubt=in_doubt)
+    assert seen(outcome) == Is("park·held", "LATE_SUCCESS", attempt.spent, in_doubt=True)
+    assert transport.calls == []
+
+
 async def test_resend_sends_again_with_the_same_token() -> None:
     tokens: list[str] = []
 

@@ -11,7 +11,7 @@ import pytest
 
 from redrive import policy
 from redrive.answers import Advance, Answer, Delivered, Retryable, Terminal, Unknown
-from redrive.message import Attempt
+from redrive.message import Attempt, ParkReason
 from redrive.policy import Opening, Policy, Rules, Settlement, SettlementKind
 from tests.support import messages as m
 from tests.support import state_tables
@@ -29,6 +29,7 @@ ATTEMPTS: Final[dict[str, dict[str, Any]]] = {
     "in doubt": DOUBT,
     "in doubt before": DOUBT,
     "answer kept": {"kept_answer": {"answer": "delivered"}},
+    "evidence": {"has_evidence": True},
     "cancel requested": {"cancel_requested": True},
     "expired": {"expired": True},
     "crashes spent": {"crashes": 3},
@@ -146,17 +147,23 @@ def _every_attempt() -> list[Attempt]:
             expired=expired,
             crashes=crashes,
             kept_answer={"answer": "delivered"} if kept else None,
+            has_evidence=proven,
         )
         for doubt in FLAGS
         for cancelled in FLAGS
         for expired in FLAGS
         for crashes in (0, 2, 3, 4)
         for kept in FLAGS
+        for proven in FLAGS
     ]
 
 
 def _check_opening(attempt: Attempt, rules: Rules, chosen: Opening | Settlement) -> None:
     assert (chosen is Opening.RECORD) == (attempt.kept_answer is not None)
+    if attempt.has_evidence and attempt.kept_answer is None:
+        assert isinstance(chosen, Settlement)
+        assert (chosen.park_reason, chosen.error_class, chosen.in_doubt) == (ParkReason.HELD, "LATE_SUCCESS", True)
+        return
     if chosen is Opening.SEND and attempt.in_doubt:
         assert rules.in_doubt == "resend"
         assert not attempt.cancel_requested

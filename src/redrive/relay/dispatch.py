@@ -312,6 +312,7 @@ def _begins_with_send(attempt: Attempt, rules: Rules) -> bool:
         attempt.in_doubt_since is None
         and attempt.kept_answer is None
         and attempt.crashes == 0
+        and not attempt.has_evidence
         and attempt.spent < rules.policy.attempts
     )
 

@@ -48,6 +48,23 @@ class LateAnswer(NamedTuple):
     text: str | None
 
 
+class Proof(NamedTuple):
+    """Evidence that a message was delivered although its claim says otherwise."""
+
+    kind: str
+    subject: str
+    reference: str | None
+    at: datetime
+
+
+class Proposal(NamedTuple):
+    """What one person has asked to be done where money moves, and what exactly it is bound to."""
+
+    asked_by: str
+    asked_at: datetime
+    binding: object
+
+
 class Conservation(NamedTuple):
     """Where all messages are: enqueued = pending + leased + parked + closed (G-28)."""
 
@@ -71,13 +88,14 @@ class _Message(NamedTuple):
 class Tables:
     """time: the database's clock. random: where ids come from.
 
-    late_answers: every outcome that was refused, oldest first.
+    late_answers: every outcome that was refused, oldest first. may_approve: whether the role that acts is an approver.
     owners: systems by the prefix of the destinations that belong to them.
     """
 
     time: datetime = START
     random: Random = field(default_factory=lambda: Random(0))
     owners: dict[str, str] = field(default_factory=dict)
+    may_approve: bool = True
     late_answers: list[LateAnswer] = field(default_factory=list, init=False)
     _messages: dict[MessageId, _Message] = field(default_factory=dict, init=False, repr=False)
     _keys: dict[tuple[str, str], tuple[MessageId, object]] = field(default_factory=dict, init=False, repr=False)
@@ -87,6 +105,8 @@ class Tables:
     _leases: dict[MessageId, Lease] = field(default_factory=dict, init=False, repr=False)
     _parked: dict[MessageId, Parked] = field(default_factory=dict, init=False, repr=False)
     _closed: dict[MessageId, Closed] = field(default_factory=dict, init=False, repr=False)
+    _evidence: dict[MessageId, tuple[Proof, ...]] = field(default_factory=dict, init=False, repr=False)
+    _proposals: dict[tuple[str, MessageId], Proposal] = field(default_factory=dict, init=False, repr=False)
     _archive: dict[MessageId, tuple[HistoryEntry, ...]] = field(default_factory=dict, init=False, repr=False)
     _fenced: dict[MessageId, asyncio.Event] = field(default_factory=dict, init=False, repr=False)
 

@@ -130,7 +130,7 @@ class Upkeep(Tables):
     def hands_over(self, destination: str, now: datetime) -> bool:
         """Whether the next message of a lane may follow the last one at once."""
         known = self._destination(destination)
-        return known.is_open(now) and not known.limited
+        return known.is_open(now) and not known.limited and not known.money
 
     def has_room(self, destination: str, now: datetime) -> bool:
         """Whether its limits allow one more."""
@@ -180,6 +180,8 @@ class Upkeep(Tables):
                 self._destination(name),
                 has_record=name in relay.records,
                 address=relay.addresses.get(name),
+                money=name in relay.money,
+                in_doubt=relay.in_doubt.get(name, "resend"),
                 rate_per_second=relay.rates.get(name),
                 concurrency_limit=relay.concurrency_limits.get(name),
             )

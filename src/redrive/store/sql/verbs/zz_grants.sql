@@ -6,7 +6,7 @@ DECLARE
     v_role text;
 BEGIN
     FOREACH v_role IN ARRAY ARRAY['redrive_producer', 'redrive_relay', 'redrive_operator', 'redrive_viewer',
-                                  'redrive_auditor', 'redrive_console'] LOOP
+                                  'redrive_auditor', 'redrive_console', 'redrive_approver'] LOOP
         IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = v_role) THEN
             BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOBYPASSRLS', v_role);
@@ -22,7 +22,7 @@ REVOKE ALL ON SCHEMA redrive FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA redrive FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA redrive FROM PUBLIC;
 GRANT USAGE ON SCHEMA redrive TO redrive_producer, redrive_relay, redrive_operator, redrive_viewer, redrive_auditor,
-    redrive_console;
+    redrive_console, redrive_approver;
 
 GRANT EXECUTE ON FUNCTION
     redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1
@@ -63,7 +63,7 @@ GRANT SELECT ON redrive.attempt, redrive.pending, redrive.lease, redrive.parked,
 -- The payload that an edit proposes is not in this grant.
 GRANT SELECT (act, subject, asked_by, asked_at, reason, binding, options, content_type) ON redrive.proposal
     TO redrive_viewer, redrive_operator, redrive_auditor;
-GRANT SELECT (bytes) ON redrive.proposal TO redrive_console;
+GRANT SELECT (bytes) ON redrive.proposal TO redrive_console, redrive_approver;
 GRANT SELECT ON redrive.operator_action TO redrive_operator, redrive_auditor;
 GRANT SELECT ON redrive.idempotency TO redrive_auditor;
 GRANT SELECT (tenant, key_hash, message_id) ON redrive.idempotency TO redrive_viewer, redrive_operator;
@@ -75,16 +75,23 @@ GRANT EXECUTE ON FUNCTION
     redrive.log_out_1, redrive.has_token_1, redrive.list_tokens_1, redrive.note_access_1, redrive.begin_request_1,
     redrive.end_request_1
     TO redrive_console;
-GRANT SELECT (body, headers) ON redrive.message TO redrive_console;
-GRANT SELECT ON redrive.body TO redrive_console;
+-- An approver does what an operator does, is the second person where money moves, and reads the payload that an edit proposes.
+GRANT SELECT (body, headers) ON redrive.message TO redrive_console, redrive_approver;
+GRANT SELECT ON redrive.body TO redrive_console, redrive_approver;
 DO $console$
 DECLARE
     v_given record;
     -- From 16 on whoever makes a role is a member of it who may give it away, and not yet take it.
     v_takes text := CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'set' ELSE 'member' END;
 BEGIN
-    FOR v_given IN SELECT * FROM (VALUES ('redrive_operator', 'redrive_console'), ('redrive_console', current_user),
-                                         ('redrive_viewer', current_user)) AS v (role, member) LOOP
+    -- A login of the console takes the role of the person for whom it acts: it must be able to take that of an approver. It could make
+    -- itself an approver's access token in any case.
+    FOR v_given IN SELECT * FROM (VALUES ('redrive_operator', 'redrive_console'), ('redrive_operator', 'redrive_approver'),
+                                         ('redrive_console', current_user), ('redrive_viewer', current_user),
+                                         ('redrive_approver', current_user)) AS v (role, member)
+                   UNION ALL
+                   SELECT 'redrive_approver', l.rolname FROM pg_auth_members a JOIN pg_roles l ON l.oid = a.member
+                    WHERE l.rolcanlogin AND a.roleid = (SELECT c.oid FROM pg_roles c WHERE c.rolname = 'redrive_console') LOOP
         BEGIN
             IF NOT pg_has_role(v_given.member, v_given.role, v_takes) THEN
                 EXECUTE format('GRANT %I TO %I', v_given.role, v_given.member);

@@ -152,9 +152,9 @@ CREATE OR REPLACE FUNCTION redrive_payments.is_without_effect(p_id uuid) RETURNS
 LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp
 AS $body$
 BEGIN
-    RETURN NOT EXISTS (SELECT 1 FROM redrive.late_answer a
+    RETURN NOT redrive.has_evidence(p_id)
+           AND NOT EXISTS (SELECT 1 FROM redrive.late_answer a
                         WHERE a.message_id = p_id AND coalesce(a.answer, '') NOT IN ('retryable', 'terminal'))
-           AND NOT redrive.has_evidence(p_id)
            AND NOT EXISTS (SELECT 1 FROM statement_entry e WHERE e.outbox_id = p_id)
            AND coalesce((SELECT k.reason = 'dead' AND k.in_doubt_since IS NULL FROM redrive.parked k WHERE k.id = p_id),
                         (SELECT a.closed <> 'delivered' AND NOT a.in_doubt FROM redrive.attempt a
