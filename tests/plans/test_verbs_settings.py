@@ -21,6 +21,7 @@ FEW_ROWS = "its tables have a row for each relay, destination, duty or range: a 
 WITHOUT: Final = {
     "audit": (SETTINGS, "the newest row, by the primary key; also called by pause and resume"),
     "begin_duty_1": (SETTINGS, FEW_ROWS),
+    "check_addresses": (SETTINGS, "once when a relay starts, and it walks tables only where an address has changed"),
     "close_breaker_1": (SETTINGS, FEW_ROWS),
     "deregister_1": (SETTINGS, FEW_ROWS),
     "end_duty_1": (SETTINGS, FEW_ROWS),
@@ -36,6 +37,7 @@ WITHOUT: Final = {
     "heartbeat_1": (SETTINGS, FEW_ROWS),
     "hold_duty_1": (SETTINGS, FEW_ROWS),
     "is_paused": (SETTINGS, FEW_ROWS),
+    "leases_1": (SETTINGS - {"jit=off"}, "reads all leases, and there are few: no index is kept for it"),
     "make_partition": (SETTINGS, "makes tables, and reads none"),
     "make_partitions_1": (SETTINGS, FEW_ROWS),
     "oldest_due": (frozenset({"plan_cache_mode=force_generic_plan"}), "once a scrape, by one reader"),
@@ -56,6 +58,7 @@ WITHOUT: Final = {
     "refuse_message": (SETTINGS, "says what is wrong with its arguments, and reads nothing"),
     "refuse_owned": (SETTINGS, "says what is wrong with its argument"),
     "register_1": (SETTINGS, FEW_ROWS),
+    "register_2": (SETTINGS, FEW_ROWS),
     "resume_1": (SETTINGS, FEW_ROWS),
     "ring": (SETTINGS - {"enable_seqscan=off"}, "a row for each relay that sleeps, by its only index"),
     "retire_1": (SETTINGS, "once a range; its three probes are ranges of primary keys"),

@@ -70,6 +70,10 @@ class Leases:
         held = self.held.get(fence.id)
         return fence in self._given_up or (held is not None and held.attempt.number == fence.attempt)
 
+    def count_of(self, destination: str) -> int:
+        """How many claims of one destination are in hand, or not settled yet."""
+        return sum(claim.attempt.destination == destination for claim in self.held.values())
+
     def is_short(self, claim: Claim) -> bool:
         """Too little is left to send on; normally a renewal has come long before."""
         enough = self._limits.lease_seconds / RENEWALS_PER_LEASE

@@ -274,6 +274,9 @@ class Relay:
             return []
         now = self._clock.monotonic()
         demands = [hand.measure() for hand in self._hands.values() if not hand.held and hand.wake.is_due(now)]
+        for demand in demands:
+            if demand.only_begun:  # what is sent and not yet settled would be in doubt after a crash too
+                demand.running = self._leases.count_of(demand.destination) - demand.waiting
         return rooms(
             demands,
             claim_max=self._limits.claim_max,
