@@ -55,6 +55,7 @@ WITHOUT: Final = {
     "resume_1": (SETTINGS, FEW_ROWS),
     "ring": (SETTINGS - {"enable_seqscan=off"}, "a row for each relay that sleeps, by its only index"),
     "retire_1": (SETTINGS, "once a range; its three probes are ranges of primary keys"),
+    "token_of": (SETTINGS, "computes from its arguments, and reads nothing"),
     "watch_epoch": (SETTINGS, FEW_ROWS),
 }
 _FUNCTIONS = """
