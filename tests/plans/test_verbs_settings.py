@@ -63,6 +63,7 @@ WITHOUT: Final = {
     "ring": (SETTINGS - {"enable_seqscan=off"}, "a row for each relay that sleeps, by its only index"),
     "retire_1": (SETTINGS, "once a range; its three probes are ranges of primary keys"),
     "systems_in_use_1": (SETTINGS, FEW_ROWS),
+    "token_of": (SETTINGS, "computes from its arguments, and reads nothing"),
     "watch_epoch": (SETTINGS, FEW_ROWS),
 }
 _FUNCTIONS = """

@@ -519,8 +519,12 @@ async def test_absent_is_not_believed_while_the_thread_of_a_def_still_pays() -> 
     await asyncio.to_thread(begun.wait)
     cut.cancel()
     await asyncio.wait([cut])
-    assert seen(await stage.dispatch(DOUBTFUL)) == Is("retry", "ABSENT_TOO_EARLY", 1, in_doubt=True)
-    may_end.set()
+    try:
+        async with asyncio.timeout(5):
+            outcome = await stage.dispatch(DOUBTFUL)
+    finally:
+        may_end.set()
+    assert seen(outcome) == Is("retry", "ABSENT_TOO_EARLY", 1, in_doubt=True)
     async with asyncio.timeout(5):
         while not transport.quiet_seconds(PLAIN.id):  # noqa: ASYNC110 - a thread of its own ends it
             await asyncio.sleep(0.001)
