@@ -259,14 +259,14 @@ def test_by_hand_the_books_are_compared_by_members_alone_and_others_are_told_so(
     paying: str, restricted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, roles: tuple[str, ...]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "redrive.toml").write_text(
-        '[payments.rails.sepa]\nurl = "https://rail.example"\nhas_statement = true\n', encoding="utf-8"
-    )
+    rail = '[payments.rails.sepa]\nurl = "https://rail.example"\nhas_statement = true\n'
+    (tmp_path / "redrive.toml").write_text(rail, encoding="utf-8")
     dsn = logged_in(paying, restricted, *roles, "redrive_viewer")
     refused = CliRunner().invoke(cli, ["--dsn", dsn, "payments", "reconcile"])
     assert (refused.exit_code, refused.stdout) == (4, "")
     said = " ".join(refused.stderr.split())
     assert "only members of redrive_payments may" in said
+    assert "every 300 seconds" in said
     assert "leave it to the duty" in said
 
 

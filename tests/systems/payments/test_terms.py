@@ -9,15 +9,20 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from redrive.message import MessageId
 from redrive.operate.desk import workflow
 from redrive.operate.desk.causes import Cause
 from redrive.operate.desk.workflow import Who
+from redrive.operate.web.app import create_app
+from redrive.operate.web.doors import Doors
+from redrive.operate.web.principal import Role
 from redrive.produce.payload import canonical_json
 from redrive.store.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments.validation import checked
+from tests.api.conftest import ORIGIN, House, asking, bearer
 from tests.systems.payments.conftest import IBAN, Run, answered, instruction, rows
 from tests.systems.payments.test_audit import story_of
 
@@ -82,6 +87,21 @@ def test_the_views_have_the_terms_of_the_version_that_was_sent(paying: str, part
         " WHERE outbox_id = %s AND state IN ('FAILED', 'EDIT', 'DISPATCHING') ORDER BY created_at"
     )
     assert rows(paying, sent, id) == [("FAILED", 1, "…6199"), ("EDIT", 2, "…4300"), ("DISPATCHING", 2, "…4300")]
+
+
+async def test_the_api_and_the_console_show_the_terms_of_the_newest_version(paying: str, participant: str) -> None:
+    await asyncio.to_thread(edited, paying, participant)
+    app = create_app(paying, Doors(origin=ORIGIN), systems={"payments": payments.system})
+    async with asking(app) as client:
+        headers = bearer(await House(paying).token(Role.VIEWER, "default"))
+        shown = (await client.get(f"/api/v1/payments/instructions/{participant}/1", headers=headers)).json()
+    (intent,) = shown["intents"]
+    assert (shown["destination"], intent["destination"]) == ({"iban": "…6199"}, {"iban": "…4300"})
+    assert [one["destination"]["iban"] for one in intent["versions"]] == ["…6199", "…4300"]
+    with psycopg.connect(paying, row_factory=dict_row) as conn:
+        query = payments.system.views["payments"].sql.read_bytes()
+        (row,) = conn.execute(query, {"before": None, "search": participant, "limit": 5}).fetchall()
+    assert row["destination"] == {"iban": "…4300"}
 
 
 def test_the_account_is_in_no_table_of_payments_and_another_tenants_terms_are_not_seen(

@@ -29,6 +29,7 @@ from redrive.systems.payments.statement import Statement, hash_of
 DUTY: Final = "payments.reconcile"
 # A rail may take so long to write down what it has answered; only then is it missing.
 LAG_SECONDS: Final = 60.0
+EVERY_SECONDS: Final = 300.0
 BATCH: Final = 500
 _FIRST: Final = UUID(int=0)
 
@@ -54,15 +55,20 @@ class Compared:
         return f"{self.rail_type}: {self.read} read, {self.agreed} agreed, {self.confirmed} confirmed, {found}"
 
 
-async def reconcile(store: PostgresStore, rail: Rail, *, lag_seconds: float = LAG_SECONDS) -> Compared:
-    """Compare all that is open of one rail, once. NotAllowed where the login is not a member of redrive_payments."""
+async def reconcile(
+    store: PostgresStore, rail: Rail, *, lag_seconds: float = LAG_SECONDS, every_seconds: float = EVERY_SECONDS
+) -> Compared:
+    """Compare all that is open of one rail, once. NotAllowed where the login is not a member of redrive_payments.
+
+    every_seconds: how often the duty does it, for that refusal.
+    """
     try:
         return await _reconcile(store, rail, lag_seconds=lag_seconds)
     except psycopg.errors.InsufficientPrivilege as error:
         raise NotAllowed(
-            "This login may not compare the books: only members of redrive_payments may. The duty of a relay does it"
-            " every few minutes; by hand it takes a login that is a member.",
-            next="GRANT redrive_payments TO the login of the relays; leave it to the duty",
+            "This login may not compare the books: only members of redrive_payments may. The duty of a relay does this"
+            f" every {every_seconds:g} seconds; by hand it takes a login that is a member of redrive_payments.",
+            next="GRANT redrive_payments to the login of the relays, and leave it to the duty",
         ) from error
 
 
@@ -101,7 +107,10 @@ def duty(rails: Sequence[Rail], *, every_seconds: float, lag_seconds: float) -> 
         failures = []
         for rail in rails:
             try:
-                said.append(str(await reconcile(cast("PostgresStore", store), rail, lag_seconds=lag_seconds)))
+                compared = await reconcile(
+                    cast("PostgresStore", store), rail, lag_seconds=lag_seconds, every_seconds=every_seconds
+                )
+                said.append(str(compared))
             except Exception as error:
                 failures.append(error)
         if failures:

@@ -16,7 +16,7 @@ from redrive.operate.cli.exits import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.cli.relay import load
 from redrive.systems.payments.rails import Rail, rails_of
-from redrive.systems.payments.reconcile import LAG_SECONDS, Compared, reconcile
+from redrive.systems.payments.reconcile import DUTY, EVERY_SECONDS, LAG_SECONDS, Compared, reconcile
 
 _COLUMNS: Final = (
     Column("rail"),
@@ -45,7 +45,8 @@ def command(call: Call, app_spec: str | None, lag_seconds: float) -> None:
     """Compare what was asked for, what our archive says, and what each rail's statement says.
 
     A payment that is parked and was made all the same becomes delivered, with the rail's reference. What cannot be
-    explained is a finding: exit with 6. The duty of a relay does the same every five minutes.
+    explained is a finding: exit with 6. The duty of a relay does the same every five minutes. By hand it takes a login
+    that is a member of redrive_payments.
     """
     app, _ = load(click.get_current_context(), app_spec)
     rails = [rail for rail in rails_of(app) if rail.has_statement]
@@ -53,12 +54,13 @@ def command(call: Call, app_spec: str | None, lag_seconds: float) -> None:
         raise SettingsError(
             "No rail that has a statement is declared.", next="write has_statement = true in [payments.rails.NAME]"
         )
-    _report(call, asyncio.run(_compare(call.dsn, rails, lag_seconds)))
+    every_seconds = app.duties[DUTY].every_seconds if DUTY in app.duties else EVERY_SECONDS
+    _report(call, asyncio.run(_compare(call.dsn, rails, lag_seconds, every_seconds)))
 
 
-async def _compare(dsn: str, rails: Sequence[Rail], lag_seconds: float) -> list[Compared]:
+async def _compare(dsn: str, rails: Sequence[Rail], lag_seconds: float, every_seconds: float) -> list[Compared]:
     async with operations.opened(dsn) as store:
-        return [await reconcile(store, rail, lag_seconds=lag_seconds) for rail in rails]
+        return [await reconcile(store, rail, lag_seconds=lag_seconds, every_seconds=every_seconds) for rail in rails]
 
 
 def _report(call: Call, compared: Sequence[Compared]) -> None:
