@@ -254,6 +254,7 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.needs_second(
     p_destination text, p_act text, p_subject text, p_actor text, p_reason text, p_now timestamptz
 ) RETURNS boolean LANGUAGE plpgsql SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 BEGIN
     RETURN redrive.second_person(p_destination, p_act, p_subject, p_actor, p_reason, NULL, p_now) IS NOT NULL;
