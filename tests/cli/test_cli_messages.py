@@ -165,8 +165,8 @@ def test_the_document_of_a_message_keeps_its_keys(look: Redrive, stock: Shop) ->
     assert document["schema"] == "redrive.message/v1"
     assert list(document["message"]) == [
         "view", "order_by", "sequence", "in_doubt_since", "crashes", "lookups", "cancel_requested", "policy_version",
-        "worker", "relay", "claimed_at", "leased_until", "timeline", "late_answers", "acts", "behind", "parked",
-        "payload",
+        "worker", "relay", "claimed_at", "leased_until", "token", "timeline", "late_answers", "evidence", "proposals",
+        "acts", "behind", "parked", "payload",
     ]  # fmt: skip
     assert list(document["message"]["timeline"][0]) == [
         "attempt", "verb", "stage", "version", "settlement", "answer", "code", "text", "reference", "result", "closed",

@@ -74,6 +74,19 @@ async def test_retire_in_state_does_what_the_table_says(store: PostgresStore, ce
     await matches(store, situation, cell, "retire")
 
 
+@pytest.mark.req("P-11")
+@pytest.mark.parametrize("cell", enumerated("evidence"))
+async def test_verb_on_a_message_with_evidence_does_what_the_table_says(
+    shared_store: PostgresStore, cell: Cell
+) -> None:
+    situation = await reach(shared_store, cell.column, order_by=ORDER_BY if cell.row == "skip" else None)
+    await shared_store.rows(
+        "INSERT INTO redrive.evidence (message_id, kind, subject, at) VALUES (%s, 'statement', 'entry', %s) RETURNING 1",
+        [situation.id, situation.now],
+    )
+    await matches(shared_store, situation, cell, cell.row)
+
+
 @pytest.mark.req("G-28")
 def test_table_has_every_state_and_every_verb() -> None:
     states = {"none", State.PENDING, State.LEASED, State.CLOSED, *(f"parked·{r}" for r in ParkReason)}

@@ -138,7 +138,7 @@ BATCHES: Final = {
         _DELIVER,
         "unnest(p_ids, p_attempts, p_latencies, p_references, p_policy_versions, p_hand_over)",
     ),
-    "settle_1": (_SETTLE, "unnest(p_ids, p_attempts, p_settlements, p_closed"),
+    "settle_1": (_SETTLE, "unnest(p_ids, p_attempts, v_settlements, v_closed"),
     "renew_1": (_RENEW, "UPDATE lease x SET until"),
 }
 

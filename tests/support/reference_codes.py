@@ -34,6 +34,7 @@ CODES: Final = {
     "DESTINATION_OWNED": "It would have advanced into a destination that belongs to a system: parked instead.",
     "DISPATCHING": "In the view `history` only: the claim that is under way.",
     "KEPT_ANSWER_INVALID": "The answer that was kept for `record` cannot be read: unrecorded again.",
+    "LATE_SUCCESS": "Something says that it was delivered after all: a late answer, or a system's statement. Held.",
     "LEASE_RAN_OUT": "Nobody renewed the lease: its relay died. Pending again, in doubt, a suspect.",
     "LOOKUP_ANSWER_INVALID": "The lookup returned something that is none of its three answers: asked again.",
     "LOOKUP_CANNOT_TELL": "The lookup said `CannotTell` without a code of its own: asked again.",

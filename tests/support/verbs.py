@@ -109,6 +109,13 @@ async def cancel(store: PostgresStore, s: Situation) -> str | None:
         return "not_found"
 
 
+async def cancel_by_operator(store: PostgresStore, s: Situation) -> str | None:
+    try:
+        return (await store.cancel(s.id, **ACT, now=s.now)).value
+    except ActRefused as refused:
+        return _refusal(str(refused))
+
+
 def act(name: str, **options: bool) -> Verb:
     """An operator's act, by the name of the store's method."""
 
@@ -153,6 +160,8 @@ async def replay(store: PostgresStore, s: Situation) -> str | None:
 
 
 def _refusal(text: str) -> str:
+    if "something says that it was delivered" in text:
+        return "evidence"
     found = re.search(r" is (\w+);", text)
     assert found, text
     return found[1]
@@ -193,6 +202,7 @@ VERBS: Mapping[str, Verb] = {
     "reap": reap,
     "expire": expire,
     "cancel": cancel,
+    "cancel (operator)": cancel_by_operator,
     "requeue": act("requeue"),
     "requeue (out of order)": act("requeue", out_of_order=True),
     "confirm": act("confirm"),

@@ -112,7 +112,13 @@ class ModelStore(Desk):
         for pending in taken:
             counted = self._destination(pending.destination).limited
             move = transitions.claimed(
-                pending, worker, alone=alone, counted=counted, lease_seconds=lease_seconds, now=now
+                pending,
+                worker,
+                alone=alone,
+                counted=counted,
+                lease_seconds=lease_seconds,
+                now=now,
+                proven=self.has_evidence(pending.id),
             )
             self._move(pending.id, move)
             if isinstance(move.to, Lease):
@@ -346,7 +352,8 @@ class ModelStore(Desk):
 
     async def expire(self, *, limit: int, now: datetime | None = None) -> int:
         moment = self.at(now)
-        due = (p for p in self._pending.values() if transitions.has_expired(p, moment) and transitions.may_just_end(p))
+        over = (p for p in self._pending.values() if transitions.has_expired(p, moment) and transitions.may_just_end(p))
+        due = (p for p in over if not self.has_evidence(p.id))
         ended = heapq.nsmallest(limit, due, key=lambda p: (p.expires_at, p.id))
         for pending in ended:
             self._move(pending.id, transitions.expired(pending, moment))

@@ -100,10 +100,17 @@ class Move(NamedTuple):
 
 
 def claimed(
-    pending: Pending, worker: WorkerId, *, alone: bool, counted: bool, lease_seconds: float, now: datetime
+    pending: Pending,
+    worker: WorkerId,
+    *,
+    alone: bool,
+    counted: bool,
+    lease_seconds: float,
+    now: datetime,
+    proven: bool = False,
 ) -> Move:
     """To a lease; what has expired and may just end is closed instead. counted: its destination has limits."""
-    if has_expired(pending, now) and may_just_end(pending):
+    if has_expired(pending, now) and may_just_end(pending) and not proven:
         return expired(pending, now)
     until = now + timedelta(seconds=lease_seconds)
     lease = _become(

@@ -252,7 +252,7 @@ BEGIN
         DELETE FROM pending p WHERE p.ctid = ANY (p_rows) RETURNING p.*
     ), judged AS (
         SELECT x.*, x.expires_at IS NOT NULL AND x.expires_at <= p_now AS expired,
-               redrive.just_ends(x.expires_at, x.in_doubt_since, x.kept_answer, p_now) AS ended,
+               redrive.just_ends(x.expires_at, x.in_doubt_since, x.kept_answer, p_now) AND NOT redrive.has_evidence(x.id) AS ended,
                coalesce(x.destination = ANY (p_limited), false) AS counted
           FROM taken x
     ), closed AS (

@@ -1,5 +1,5 @@
 -- expire: close pending messages whose time has passed, also where nothing claims them. Not those in doubt, and not those
--- whose answer is kept: they were sent, and wait for their lookup or their record.
+-- whose answer is kept: they were sent, and wait for their lookup or their record. Nor those that evidence says were delivered.
 -- One that waits in a lane may end before its turn: nobody after it is kept waiting by that.
 -- Locks: lanes and pending rows with SKIP LOCKED. Relies on: pending_expires.
 CREATE OR REPLACE FUNCTION redrive.expire_1(p_limit integer, p_now timestamptz DEFAULT NULL) RETURNS integer
@@ -21,7 +21,7 @@ BEGIN
         DELETE FROM pending x WHERE x.ctid = ANY (ARRAY(
             SELECT p.ctid FROM pending p
              WHERE p.expires_at <= v_now AND p.in_doubt_since IS NULL AND p.kept_answer IS NULL
-               AND (p.lane IS NULL OR p.lane = ANY (v_lanes))
+               AND (p.lane IS NULL OR p.lane = ANY (v_lanes)) AND NOT redrive.has_evidence(p.id)
              ORDER BY p.expires_at
              LIMIT p_limit
                FOR UPDATE SKIP LOCKED))
