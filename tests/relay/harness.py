@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 from uuid import UUID
@@ -135,10 +136,18 @@ async def relaying(store: Store, app: App, *, seen: Seen | None = None, **option
 
 
 @asynccontextmanager
-async def processing(dsn: str, app: App, *, seen: Seen | None = None, **limits: Any) -> AsyncIterator[Seen]:
+async def processing(
+    dsn: str, app: App, *, seen: Seen | None = None, state_directory: Path | None = None, **limits: Any
+) -> AsyncIterator[Seen]:
     """Loop, duties and suspects, as one process runs them."""
     seen = seen or Seen()
-    process = RelayProcess(app=app, dsn=dsn, limits=RelayLimits(**{**QUICK, **limits}), name="test")
+    process = RelayProcess(
+        app=app,
+        dsn=dsn,
+        limits=RelayLimits(**{**QUICK, **limits}),
+        name="test",
+        state_directory=state_directory,
+    )
     task = asyncio.create_task(run_relay(process, events=seen.events, signals=False))
     try:
         yield seen

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 
-from redrive.message import Attempt, MessageId
+from redrive.message import Attempt, MessageId, WorkerId
 from redrive.policy import Settlement
 from redrive.ports import RelayInfo, Room
 from redrive.store.postgres import PostgresStore
@@ -25,6 +26,7 @@ class Books:
     def __init__(self, store: PostgresStore, dsn: str, rail: Running) -> None:
         self.store, self.dsn, self.rail = store, dsn, rail
         self.rail_type = f"r{secrets.token_hex(5)}"
+        self.worker = WorkerId(uuid4())
         self.participant = f"p-{self.rail_type}"
         with psycopg.connect(dsn) as conn:
             payments.add_participant(conn, self.participant)
@@ -59,7 +61,7 @@ class Books:
         name = self.name
         await self.store.register(
             RelayInfo(
-                worker=m.WORKER,
+                worker=self.worker,
                 name="r",
                 host="h",
                 pid=1,
@@ -77,7 +79,7 @@ class Books:
 
     async def paused(self) -> str | None:
         """Why, or None."""
-        states = {state.name: state for state in await self.store.heartbeat(m.WORKER)}
+        states = {state.name: state for state in await self.store.heartbeat(self.worker)}
         return states[self.name].pause_reason
 
     async def claimed(self) -> list[Attempt]:

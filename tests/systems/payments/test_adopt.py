@@ -78,3 +78,38 @@ def test_the_story_says_where_it_came_from(run: Run, paying: str) -> None:
     assert run("adopt").exit_code == 0
     story = run("audit", "acme/1").stdout
     assert "payments adopt: it is adopted, reference old-7. Reason: was DISPATCHED in payment_outbox." in story
+
+
+@pytest.mark.req("P-10")
+def test_a_row_whose_instruction_has_a_payment_here_is_refused(run: Run, paying: str) -> None:
+    with psycopg.connect(paying) as conn:
+        payments.add_participant(conn, "else")
+        payments.submit(conn, instruction("else", 1, instruction_id="acme/1"))
+    legacy(paying, "PENDING", "PENDING")
+    refused = run("adopt", "--dry-run")
+    assert refused.exit_code == 6
+    assert "acme/1" in refused.stdout.replace("\n", "")
+    assert run("adopt").exit_code != 0
+    assert is_there(paying)
+
+
+@pytest.mark.req("P-10")
+@pytest.mark.parametrize("status", ["PENDING", "FAILED"])
+def test_a_row_that_the_statement_has_is_held_with_that_evidence(run: Run, paying: str, status: str) -> None:
+    legacy(paying, status)
+    entry = {
+        "cursor": "1",
+        "token": str(id_of(1)),
+        "instruction_id": "acme/1",
+        "participant_id": "acme",
+        "sequence_id": 1,
+        "amount": "12.34",
+        "currency": "EUR",
+        "reference": "old-1",
+        "effected_at": 0,
+    }
+    rows(paying, "SELECT redrive_payments.keep_statement_1('sepa', %s::json)", json.dumps([entry]))
+    done = run("adopt")
+    assert done.exit_code == 0, done.stderr
+    assert [(state, doubt) for _, _, state, doubt in states(paying)] == [("held", True)]
+    assert rows(paying, "SELECT reference FROM redrive.evidence") == [("old-1",)]

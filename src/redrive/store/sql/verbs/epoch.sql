@@ -119,6 +119,7 @@ $body$;
 -- A row that is held for longer than a second raises lock_not_available.
 CREATE OR REPLACE FUNCTION redrive.put_in_doubt(p_destinations text[], p_now timestamptz) RETURNS bigint
 LANGUAGE plpgsql SET search_path = redrive, pg_temp SET lock_timeout = '1s'
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_lanes bigint[];
