@@ -1,0 +1,294 @@
+"""Random histories: a seed becomes a rail with its abilities and a list of commands. Pure.
+
+A history says what producers submit, what the rail does with each request, what people do at the desk, what breaks and
+what is restored. `history_run` carries it out; the rail's ledger judges it (`judge`). Commands do not depend on each
+other: any of them can be left out, which is how a history that fails is shrunk.
+
+What people say about a rail that nobody can ask is true: on such a rail they deny, and end the pause after a restore,
+only when the rail has not paid. Everywhere else they act at random, and the engine has to find out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, Final, Literal, get_args
+
+from redrive.systems.payments.rail.script import Fault, Profile
+
+Ability = Literal["tl", "lo", "to", "no"]
+PROFILES: Final[Mapping[Ability, Profile]] = {
+    "tl": Profile.TOKEN_AND_LOOKUP,
+    "lo": Profile.LOOKUP,
+    "to": Profile.TOKEN,
+    "no": Profile.NEITHER,
+}
+RAIL_TYPE: Final = "sepa"
+CURRENCY: Final = "EUR"
+IBAN: Final = "DE75512108001245126199"
+OTHER_IBAN: Final = "FR7630006000011234567890189"
+PEOPLE: Final = ("alice", "bob", "carol")
+APPROVER: Final = "carol"
+# With these the sender is told nothing, or too little.
+_UNCERTAIN: Final = (
+    *(Fault.LOST_REPLY, Fault.LATE, Fault.LATE, Fault.SLOW_LATE, Fault.IN_PROGRESS, Fault.GARBAGE, Fault.ERROR_AFTER),
+    *(Fault.ERROR_WITHOUT_CODE, Fault.BAD_GATEWAY, Fault.BAD_GATEWAY, Fault.RESET, Fault.HANG),
+)
+_REFUSED: Final = (Fault.INSUFFICIENT_FUNDS, Fault.ACCOUNT_CLOSED, Fault.THROTTLED, Fault.UNAVAILABLE)
+_OK: Final = "ok"
+# Acts of people on one payment, and how often each.
+_ACTS: Final[Mapping[str, int]] = {
+    "requeue": 5,
+    "deny": 5,
+    "confirm": 2,
+    "discard": 3,
+    "cancel": 2,
+    "edit": 4,
+    "replay": 2,
+    "copy": 2,
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One line of the script. values: its parameters."""
+
+    verb: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join([self.verb, *(f"{name}={_shown(value)}" for name, value in self.values.items())])
+
+    @property
+    def payment(self) -> str:
+        """Which it is about; empty where it is about none."""
+        return str(self.values.get("payment", ""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """statement: the rail lists what it did. own_server: PostgreSQL is stopped, backed up and promoted in it.
+
+    timeout_seconds: of a request; where it is long, an answer can come after the lease of its claim.
+    """
+
+    seed: int
+    ability: Ability
+    statement: bool
+    own_server: bool
+    timeout_seconds: float
+    relays: int
+    commands: tuple[Command, ...]
+
+    def lines(self) -> Iterator[str]:
+        """For people: everything that is needed to tell it again."""
+        rail = {"tl": "token and lookup", "lo": "lookup only", "to": "token only", "no": "neither"}[self.ability]
+        yield (
+            f"history {self.seed}: rail with {rail}, {'a' if self.statement else 'no'} statement,"
+            f" {self.relays} relays, timeout {self.timeout_seconds:g} s"
+        )
+        yield from (f"  {number:>2} {command}" for number, command in enumerate(self.commands, 1))
+
+    def without(self, start: int, count: int) -> History:
+        return replace(self, commands=(*self.commands[:start], *self.commands[start + count :]))
+
+    @property
+    def submits(self) -> Sequence[Command]:
+        return [command for command in self.commands if command.verb == "submit"]
+
+
+def history(seed: int) -> History:
+    """The history of a seed."""
+    return _Writer(seed).written()
+
+
+class _Writer:
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(f"payments/history/{seed}")
+        self._seed = seed
+        self._commands: list[Command] = []
+        self._payments: list[str] = []
+        self._participants = [f"p{number}" for number in range(1, 1 + self._chance.choice([1, 1, 2]))]
+        self._keys = 0
+        self._ability: Ability = self._chance.choice(get_args(Ability))
+        self._statement = self._chance.random() < 0.6
+        self._own_server = self._chance.random() < 0.2
+        self._relays = self._chance.choice([1, 1, 2])
+        # A rail that refuses and pays all the same: people act on it only after its statement had time to show it.
+        self._lies = self._statement and self._chance.random() < 0.25
+
+    def written(self) -> History:
+        for _ in range(self._chance.choice([1, 2, 2, 3])):
+            self._submit()
+        theme = self._chance.choice([self._people, self._people, self._restored, self._restored, self._broken, self._mixed])
+        theme()
+        return History(
+            seed=self._seed,
+            ability=self._ability,
+            statement=self._statement,
+            own_server=self._own_server,
+            timeout_seconds=self._chance.choice([0.3, 0.3, 2.5]),
+            relays=self._relays,
+            commands=tuple(self._commands),
+        )
+
+    # what histories are about
+
+    def _people(self) -> None:
+        for _ in range(self._chance.randint(4, 8)):
+            self._calm()
+            self._act()
+            self._sometimes(0.25, self._reconcile)
+            self._sometimes(0.2, self._second_key)
+            self._sometimes(0.1, self._app_cancel)
+
+    def _broken(self) -> None:
+        for _ in range(self._chance.randint(3, 5)):
+            self._fault()
+            self._sometimes(0.4, self._submit)
+            self._sometimes(0.3, self._app_cancel)
+            self._sometimes(0.5, self._thaw)
+            self._calm()
+            self._sometimes(0.6, self._act)
+            self._sometimes(0.3, self._second_key)
+
+    def _restored(self) -> None:
+        self._sometimes(0.5, self._calm)
+        self._sometimes(0.3, lambda: self._add("pause", by=["alice"]))
+        self._sometimes(0.6, self._submit)
+        self._add("backup")
+        self._sometimes(0.3, lambda: self._add("resume", by=["alice", APPROVER]))
+        self._sometimes(0.6, self._submit)
+        self._calm()
+        self._sometimes(0.4, self._act)
+        self._sometimes(0.4, self._reconcile)
+        self._restore()
+        for _ in range(self._chance.randint(2, 5)):
+            self._chance.choice([self._again, self._again, self._act, self._reconcile, self._resume, self._second_key])()
+            self._sometimes(0.6, self._calm)
+        for payment in self._payments:
+            self._add("again", payment=payment)
+
+    def _mixed(self) -> None:
+        self._add("backup")
+        for _ in range(self._chance.randint(5, 10)):
+            self._chance.choice(
+                [
+                    *(self._act, self._act, self._act, self._fault, self._submit, self._again, self._second_key),
+                    *(self._app_cancel, self._reconcile, self._resume, self._calm, self._thaw, self._restore),
+                ]
+            )()
+            self._sometimes(0.5, self._calm)
+
+    # commands
+
+    def _add(self, verb: str, **values: Any) -> None:
+        self._commands.append(Command(verb, values))
+
+    def _sometimes(self, share: float, write: Any) -> None:
+        if self._chance.random() < share:
+            write()
+
+    def _submit(self) -> None:
+        payment = f"pay-{len(self._payments) + 1}"
+        self._payments.append(payment)
+        self._add(
+            "submit",
+            payment=payment,
+            participant=self._chance.choice(self._participants),
+            amount=str(Decimal(self._chance.randrange(1, 1_000_000)).scaleb(-2)),
+            faults=[self._met() for _ in range(self._chance.choice([1, 1, 2, 3]))],
+        )
+
+    def _met(self) -> str:
+        drawn = self._chance.random()
+        if self._lies and drawn < 0.4:
+            return Fault.REFUSED_LATE.value
+        if drawn < 0.55:
+            return self._chance.choice(_UNCERTAIN).value
+        if drawn < 0.8:
+            return self._chance.choice(_REFUSED).value
+        return _OK
+
+    def _again(self) -> None:
+        self._add("again", payment=self._chance.choice(self._payments))
+
+    def _second_key(self) -> None:
+        self._keys += 1
+        self._add("second_key", payment=self._chance.choice(self._payments), key=f"key-{self._keys}", **self._late())
+
+    def _app_cancel(self) -> None:
+        self._add("app_cancel", payment=self._chance.choice(self._payments))
+
+    def _act(self) -> None:
+        verb = self._chance.choices([*_ACTS, "skip"], [*_ACTS.values(), 1])[0]
+        values: dict[str, Any] = {"payment": self._chance.choice(self._payments), "by": self._who()}
+        match verb:
+            case "requeue":
+                self._sometimes(0.3, lambda: values.update(stage="again"))
+                self._sometimes(0.5, lambda: values.update(out_of_order=True))
+            case "replay":
+                self._sometimes(0.4, lambda: values.update(stage="again"))
+            case "edit":
+                values["field"] = self._chance.choice(["iban", "iban", "idempotency_key"])
+            case "copy":
+                self._keys += 1
+                values["key"] = f"key-{self._keys}"
+        self._add(verb, **values, **self._late())
+        if verb in ("edit", "copy") and self._chance.random() < 0.7:
+            self._add("requeue", payment=values["payment"], by=self._who(), out_of_order=True, **self._late())
+
+    def _late(self) -> dict[str, Any]:
+        """Where the rail may pay what it has refused, nobody acts before its statement had the time to show it."""
+        return {"after_statement": True} if self._lies else {}
+
+    def _who(self) -> list[str]:
+        """One person, two, or one twice; the right pair most often."""
+        first = self._chance.choice(PEOPLE)
+        if self._chance.random() < 0.7:
+            return [self._chance.choice(["alice", "bob"]), APPROVER]
+        return [first, self._chance.choice(PEOPLE)] if self._chance.random() < 0.6 else [first]
+
+    def _reconcile(self) -> None:
+        self._add("reconcile")
+
+    def _resume(self) -> None:
+        self._add("resume", by=self._who())
+
+    def _calm(self) -> None:
+        if self._chance.random() < 0.75:
+            self._add("quiet", seconds=round(self._chance.uniform(0.5, 4.0), 1))
+        else:
+            self._add("wait", seconds=round(self._chance.uniform(0.02, 0.6), 2))
+
+    def _fault(self) -> None:
+        kinds = ["kill", "kill", "freeze", "freeze", "cut", "cut"] + ["stop_server"] * (2 * self._own_server)
+        match kind := self._chance.choice(kinds):
+            case "kill" | "freeze":
+                self._sometimes(0.5, lambda: self._add("wait", seconds=round(self._chance.uniform(0.0, 0.15), 3)))
+                self._add(kind, relay=self._chance.randrange(self._relays))
+                self._sometimes(0.5, lambda: self._add("relay"))
+            case "cut":
+                self._add("cut", at=self._chance.choice(["settle", "claim", "anything", "submit"]))
+                self._sometimes(0.6, self._submit)
+            case _:
+                self._add(kind)
+
+    def _thaw(self) -> None:
+        self._add("thaw")
+
+    def _restore(self) -> None:
+        kinds = ["snapshot", "promotion"] if self._own_server else ["dump"]
+        kind = self._chance.choice(kinds)
+        values: dict[str, Any] = {"kind": kind, "relays": self._chance.choice(["kept", "killed"])}
+        if kind == "promotion":
+            values["overlap_seconds"] = round(self._chance.uniform(0.0, 0.4), 2)
+        elif not self._statement or self._chance.random() < 0.3:
+            values["declared"] = True  # as the runbook of a restore says
+        self._add("restore", **values)
+
+
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
