@@ -36,18 +36,13 @@ _UNCERTAIN: Final = (
     *(Fault.LOST_REPLY, Fault.LATE, Fault.LATE, Fault.SLOW_LATE, Fault.IN_PROGRESS, Fault.GARBAGE, Fault.ERROR_AFTER),
     *(Fault.ERROR_WITHOUT_CODE, Fault.BAD_GATEWAY, Fault.BAD_GATEWAY, Fault.RESET, Fault.HANG),
 )
-_REFUSED: Final = (Fault.INSUFFICIENT_FUNDS, Fault.ACCOUNT_CLOSED, Fault.THROTTLED, Fault.UNAVAILABLE)
+_REFUSED: Final = (Fault.INSUFFICIENT_FUNDS, Fault.ACCOUNT_CLOSED, Fault.ACCOUNT_CLOSED, Fault.THROTTLED)
 _OK: Final = "ok"
-# Acts of people on one payment, and how often each.
-_ACTS: Final[Mapping[str, int]] = {
-    "requeue": 5,
-    "deny": 5,
-    "confirm": 2,
-    "discard": 3,
-    "cancel": 2,
-    "edit": 4,
-    "replay": 2,
-    "copy": 2,
+# What people do with a payment by what it probably is, and how often each.
+_ACTS: Final[Mapping[str, Mapping[str, int]]] = {
+    "dead": {"requeue": 5, "edit": 5, "discard": 3, "replay": 3, "confirm": 1, "cancel": 1, "skip": 1, "copy": 1},
+    "held": {"deny": 6, "confirm": 2, "discard": 2, "edit": 1, "requeue": 1, "skip": 2, "cancel": 1, "replay": 1},
+    "other": {"requeue": 1, "deny": 1, "cancel": 2, "skip": 1, "discard": 1, "copy": 1},
 }
 
 
@@ -71,13 +66,15 @@ class Command:
 class History:
     """statement: the rail lists what it did. own_server: PostgreSQL is stopped, backed up and promoted in it.
 
-    timeout_seconds: of a request; where it is long, an answer can come after the lease of its claim.
+    mute: at first the rail cannot tell what became of a payment. timeout_seconds: of a request; where it is long, an
+    answer can come after the lease of its claim.
     """
 
     seed: int
     ability: Ability
     statement: bool
     own_server: bool
+    mute: bool
     timeout_seconds: float
     relays: int
     commands: tuple[Command, ...]
@@ -87,7 +84,7 @@ class History:
         rail = {"tl": "token and lookup", "lo": "lookup only", "to": "token only", "no": "neither"}[self.ability]
         yield (
             f"history {self.seed}: rail with {rail}, {'a' if self.statement else 'no'} statement,"
-            f" {self.relays} relays, timeout {self.timeout_seconds:g} s"
+            f" {self.relays} relays, timeout {self.timeout_seconds:g} s{', at first it cannot tell' * self.mute}"
         )
         yield from (f"  {number:>2} {command}" for number, command in enumerate(self.commands, 1))
 
@@ -118,17 +115,22 @@ class _Writer:
         self._relays = self._chance.choice([1, 1, 2])
         # A rail that refuses and pays all the same: people act on it only after its statement had time to show it.
         self._lies = self._statement and self._chance.random() < 0.25
+        # A rail that cannot tell for a while: what is in doubt there is held.
+        self._is_mute = self._chance.random() < 0.4
 
     def written(self) -> History:
         for _ in range(self._chance.choice([1, 2, 2, 3])):
             self._submit()
-        theme = self._chance.choice([self._people, self._people, self._restored, self._restored, self._broken, self._mixed])
+        theme = self._chance.choice(
+            [self._people, self._people, self._restored, self._restored, self._broken, self._mixed]
+        )
         theme()
         return History(
             seed=self._seed,
             ability=self._ability,
             statement=self._statement,
             own_server=self._own_server,
+            mute=self._is_mute,
             timeout_seconds=self._chance.choice([0.3, 0.3, 2.5]),
             relays=self._relays,
             commands=tuple(self._commands),
@@ -145,6 +147,7 @@ class _Writer:
             self._sometimes(0.1, self._app_cancel)
 
     def _broken(self) -> None:
+        self._sometimes(0.6, self._overslept)
         for _ in range(self._chance.randint(3, 5)):
             self._fault()
             self._sometimes(0.4, self._submit)
@@ -153,6 +156,20 @@ class _Writer:
             self._calm()
             self._sometimes(0.6, self._act)
             self._sometimes(0.3, self._second_key)
+
+    def _overslept(self) -> None:
+        """A relay sleeps beyond its lease while the rail pays; the application cancels, and submits a second key."""
+        payment = f"pay-{len(self._payments) + 1}"
+        self._payments.append(payment)
+        met = [self._chance.choice([Fault.SLOW_LATE, Fault.HANG, Fault.LATE]).value, self._met()]
+        self._add("submit", payment=payment, participant=self._participants[0], amount="7.00", faults=met)
+        self._add("wait", seconds=round(self._chance.uniform(0.05, 0.3), 2))
+        self._sometimes(0.6, lambda: self._add("freeze", relay=0))
+        self._sometimes(0.6, lambda: self._add("app_cancel", payment=payment))
+        self._add("relay")
+        self._sometimes(0.7, lambda: self._add("thaw"))
+        self._sometimes(0.7, lambda: self._add("quiet", seconds=3.0))
+        self._sometimes(0.5, lambda: self._add("second_key", payment=payment, key=self._new_key(), **self._late()))
 
     def _restored(self) -> None:
         self._sometimes(0.5, self._calm)
@@ -166,7 +183,9 @@ class _Writer:
         self._sometimes(0.4, self._reconcile)
         self._restore()
         for _ in range(self._chance.randint(2, 5)):
-            self._chance.choice([self._again, self._again, self._act, self._reconcile, self._resume, self._second_key])()
+            self._chance.choice(
+                [self._again, self._again, self._act, self._reconcile, self._resume, self._second_key]
+            )()
             self._sometimes(0.6, self._calm)
         for payment in self._payments:
             self._add("again", payment=payment)
@@ -206,9 +225,9 @@ class _Writer:
         drawn = self._chance.random()
         if self._lies and drawn < 0.4:
             return Fault.REFUSED_LATE.value
-        if drawn < 0.55:
+        if drawn < 0.45:
             return self._chance.choice(_UNCERTAIN).value
-        if drawn < 0.8:
+        if drawn < 0.85:
             return self._chance.choice(_REFUSED).value
         return _OK
 
@@ -216,29 +235,51 @@ class _Writer:
         self._add("again", payment=self._chance.choice(self._payments))
 
     def _second_key(self) -> None:
-        self._keys += 1
-        self._add("second_key", payment=self._chance.choice(self._payments), key=f"key-{self._keys}", **self._late())
+        self._add("second_key", payment=self._chance.choice(self._payments), key=self._new_key(), **self._late())
 
     def _app_cancel(self) -> None:
         self._add("app_cancel", payment=self._chance.choice(self._payments))
 
     def _act(self) -> None:
-        verb = self._chance.choices([*_ACTS, "skip"], [*_ACTS.values(), 1])[0]
-        values: dict[str, Any] = {"payment": self._chance.choice(self._payments), "by": self._who()}
+        payment = self._chance.choice(self._payments)
+        acts = _ACTS[self._probably(payment) if self._chance.random() < 0.85 else self._chance.choice([*_ACTS])]
+        verb = self._chance.choices([*acts], [*acts.values()])[0]
+        values: dict[str, Any] = {"payment": payment, "by": self._who()}
         match verb:
             case "requeue":
                 self._sometimes(0.3, lambda: values.update(stage="again"))
-                self._sometimes(0.5, lambda: values.update(out_of_order=True))
+                self._sometimes(0.6, lambda: values.update(out_of_order=True))
             case "replay":
                 self._sometimes(0.4, lambda: values.update(stage="again"))
             case "edit":
                 values["field"] = self._chance.choice(["iban", "iban", "idempotency_key"])
             case "copy":
-                self._keys += 1
-                values["key"] = f"key-{self._keys}"
+                values["key"] = self._new_key()
         self._add(verb, **values, **self._late())
-        if verb in ("edit", "copy") and self._chance.random() < 0.7:
-            self._add("requeue", payment=values["payment"], by=self._who(), out_of_order=True, **self._late())
+        self._follow(verb, payment)
+
+    def _follow(self, verb: str, payment: str) -> None:
+        """What people do next when they have begun like that."""
+        if verb == "discard" and self._chance.random() < 0.5:
+            self._add("copy", payment=payment, by=["alice", APPROVER], key=self._new_key(), **self._late())
+            self._add("quiet", seconds=2.0)
+            self._add("edit", payment=payment, by=["alice", APPROVER], field="idempotency_key", **self._late())
+        if verb in ("edit", "discard") and self._chance.random() < 0.8:
+            self._add("requeue", payment=payment, by=["bob", APPROVER], out_of_order=True, **self._late())
+        if verb in ("cancel", "discard", "skip") and self._chance.random() < 0.5:
+            self._add("second_key", payment=payment, key=self._new_key(), **self._late())
+
+    def _probably(self, payment: str) -> str:
+        """What becomes of it where nothing else happens."""
+        met = next(one.values["faults"][0] for one in self._commands if one.payment == payment)
+        if met in (Fault.INSUFFICIENT_FUNDS, Fault.ACCOUNT_CLOSED, Fault.REFUSED_LATE):
+            return "dead"
+        is_lost = met not in (_OK, Fault.THROTTLED)
+        return "held" if is_lost and (self._ability == "no" or self._is_mute) else "other"
+
+    def _new_key(self) -> str:
+        self._keys += 1
+        return f"key-{self._keys}"
 
     def _late(self) -> dict[str, Any]:
         """Where the rail may pay what it has refused, nobody acts before its statement had the time to show it."""

@@ -103,6 +103,7 @@ class Place:
         self._own = own_server
         self._backup: Path | str | None = None
         self._old: list[embedded.Server] = []
+        self._connections: dict[str | None, psycopg.AsyncConnection[TupleRow]] = {}
         self.server = ground.server
         self.directory = ground.new_directory("history")
 
@@ -118,6 +119,7 @@ class Place:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.wire.__aexit__(None, None, None)
+        await self._disconnect()
         if self._own:
             await asyncio.to_thread(end_server, self.server)
             await self.close_old()
@@ -145,13 +147,22 @@ class Place:
             await asyncio.sleep(0.02)
 
     async def rows(self, query: LiteralString, *values: Any, role: str | None = None) -> list[TupleRow]:
-        async with await self.connect(role) as conn:
-            return await (await conn.execute(query, values)).fetchall()
+        """On a connection that is kept until the server or the database is another one."""
+        conn = self._connections.get(role)
+        if conn is None or conn.closed:
+            conn = self._connections[role] = await self.connect(role)
+        return await (await conn.execute(query, values)).fetchall()
+
+    async def _disconnect(self) -> None:
+        for conn in self._connections.values():
+            await conn.close()
+        self._connections.clear()
 
     # what happens to it
 
     async def stop_hard(self) -> None:
         """As by a power cut, and started again."""
+        await self._disconnect()
         await asyncio.to_thread(_kill, self.server)
         self.server = await asyncio.to_thread(embedded.start, self.server.data_dir, settings=SETTINGS)
 
@@ -172,6 +183,7 @@ class Place:
     async def put_back(self) -> None:
         """The backup takes the place of what is there: same server, same timeline."""
         assert self._backup is not None
+        await self._disconnect()
         if isinstance(self._backup, str):
             async with self._closed():
                 await self._on_server(sql.SQL("DROP DATABASE {} WITH (FORCE)"), self._name)
@@ -183,8 +195,9 @@ class Place:
         self.server = await asyncio.to_thread(embedded.start, self.server.data_dir, settings=SETTINGS)
 
     async def promote(self) -> None:
-        """The backup is promoted beside the old server, which goes on until `close_old`; a wire leads to the new one."""
+        """The backup is promoted beside the old server, which goes on until `close_old`; the wire is a new one."""
         assert isinstance(self._backup, Path)
+        await self._disconnect()
         place = self._ground.new_directory("standby")
         await asyncio.to_thread(_copy, self._backup, place)
         (place / "standby.signal").touch()
@@ -218,6 +231,7 @@ class Place:
     @contextlib.asynccontextmanager
     async def _closed(self) -> Any:
         """No connection to the database while the block runs."""
+        await self._disconnect()
         await self._on_server(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false"), self._name)
         await self._on_server(
             sql.SQL("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = {}"),

@@ -1,4 +1,4 @@
-"""What must hold at the end of a history, judged by the rail's ledger; the database is only asked what it reports. Pure.
+"""What must hold at the end of a history, judged by the rail's ledger; of the database only its reports count. Pure.
 
 One sentence for each violation, which begins with its class in brackets.
 """
@@ -16,8 +16,10 @@ from redrive.systems.payments.rail.ledger import Effect
 
 @dataclass(frozen=True, kw_only=True)
 class Reported:
-    """What the database says of one message of an instruction. state: pending, leased, dead, held, unrecorded, or how it
-    was closed. tokens: those that its attempts have used."""
+    """What the database says of one message of an instruction.
+
+    state: pending, leased, dead, held, unrecorded, or how it was closed. tokens: those that its attempts have used.
+    """
 
     instruction_id: str
     key: str

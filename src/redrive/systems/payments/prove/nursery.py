@@ -33,7 +33,7 @@ _QUICK = Backoff(initial_seconds=0.02, multiplier=2, max_seconds=0.2, jitter="fu
 
 def rail_of(values: Mapping[str, Any]) -> Rail:
     """A rail as a history declares it to its relays."""
-    policy = Policy(attempts=6, backoff=_QUICK, lookups=30, lookup_backoff=_QUICK, crashes=30)
+    policy = Policy(attempts=4, backoff=_QUICK, lookups=3, lookup_backoff=_QUICK, crashes=3)
     return Rail(
         policy=policy,
         breaker=None,
@@ -85,7 +85,8 @@ class Nursery:
 
     async def _ask(self, **order: Any) -> Any:
         async with self._asking:
-            assert self._process.stdin is not None and self._process.stdout is not None
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
             await self._process.stdin.drain()
             line = await self._process.stdout.readline()

@@ -69,7 +69,8 @@ class Rail:
     async def _resume(self, _: web.Application) -> None:
         """What was accepted before a kill is paid all the same."""
         for order, due_at in self._ledger.accepted():
-            self._pay_later(order, due_at)
+            paying = self._pay_later(order, due_at)
+            assert paying in self._later
 
     async def _end(self, _: web.Application) -> None:
         for task in self._later:
