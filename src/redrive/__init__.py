@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from redrive.completion import complete as complete
     from redrive.errors import ActRefused as ActRefused
     from redrive.errors import ClaimLost as ClaimLost
+    from redrive.errors import DestinationOwned as DestinationOwned
     from redrive.errors import InvalidPayload as InvalidPayload
     from redrive.errors import InvalidValue as InvalidValue
     from redrive.errors import KeyReused as KeyReused
@@ -68,8 +69,8 @@ _HOME = {
     "redrive.answers": "Absent Advance CannotTell Delivered Found Retryable Terminal Unknown",
     "redrive.app": "App Destination Duty",
     "redrive.completion": "acomplete complete",
-    "redrive.errors": "ActRefused ClaimLost InvalidPayload InvalidValue KeyReused NoOpenTransaction NotFinished "
-    "NotFound OpenTransaction RedriveError UsageError",
+    "redrive.errors": "ActRefused ClaimLost DestinationOwned InvalidPayload InvalidValue KeyReused NoOpenTransaction "
+    "NotFinished NotFound OpenTransaction RedriveError UsageError",
     "redrive.message": "Attempt CancelAnswer HistoryEntry MessageId NewMessage Priority Receipt Status",
     "redrive.policy": "Backoff Breaker Policy Settlement",
     "redrive.produce": "acancel aenqueue aenqueue_many astatus cancel enqueue enqueue_many key status wait wait_async",

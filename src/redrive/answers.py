@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 UNCLASSIFIED: Final = "UNCLASSIFIED"
@@ -57,12 +57,15 @@ class Retryable(Answer):
     text: short explanation without data of the message; redacted and cut to 2,000 characters.
     retry_after: what the destination asked for: seconds, an HTTP date, or None. Nonsense is ignored.
     destination_down: True only when no byte went out; spends no attempt where the destination has a breaker.
+    status: the HTTP status, where that is all that the destination said. Where money moves, one of 500 or above proves
+    nothing, and the answer is taken for Unknown.
     """
 
     code: str
     text: str = ""
     retry_after: float | str | None = None
     destination_down: bool = False
+    status: int | None = field(default=None, compare=False)
 
 
 @dataclass
@@ -131,7 +134,7 @@ def label(answer: Answer) -> str:
 
 def to_json(answer: Answer) -> dict[str, Any]:
     """An answer as it is kept with a message whose `record` failed; `from_json` gives it back."""
-    return {"answer": label(answer), **{f.name: getattr(answer, f.name) for f in fields(answer)}}
+    return {"answer": label(answer), **{f.name: getattr(answer, f.name) for f in fields(answer) if f.compare}}
 
 
 def from_json(value: Mapping[str, Any]) -> Answer:

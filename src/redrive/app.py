@@ -22,7 +22,7 @@ from redrive import produce
 from redrive.errors import InvalidPayload, InvalidValue, NotFound
 from redrive.events import Events
 from redrive.message import NewMessage, OnOtherPayload, Priority, Receipt
-from redrive.policy import Breaker, InDoubt, OnDead, Policy, Rules, in_doubt_default
+from redrive.policy import Breaker, InDoubt, OnDead, Policy, Rules, address_of, in_doubt_default
 from redrive.ports import Record, Store, Transport
 from redrive.produce import bounds
 from redrive.schemas import Schema
@@ -151,9 +151,43 @@ def _check_rules(name: str, rules: Rules, *, can_look_up: bool) -> None:
             f"{name!r} is money without token_ttl_seconds, and so is never sent twice:"
             f' in_doubt must be "lookup" or "hold".'
         )
+    _check_span(name, "settlement_lag_seconds", rules.settlement_lag_seconds)
     _check_span(name, "lookup_after_seconds", rules.lookup_after_seconds)
+    if rules.money and rules.in_doubt == "lookup":
+        _check_immediate(name, rules.lookup_after_seconds, immediate=rules.lookups_are_immediate)
     if rules.token_ttl_seconds is not None:
         _check_span(name, "token_ttl_seconds", rules.token_ttl_seconds, above_zero=True)
+
+
+def lookup_after(
+    name: str,
+    seconds: float | None,
+    *,
+    asks: bool,
+    lookups_are_immediate: bool,
+    timeout_seconds: float,
+    settlement_lag_seconds: float,
+) -> float:
+    """From when "absent" is believed, where nothing was said: at once; where money is asked about (`asks`) only when a
+    request that has begun must have shown its effect."""
+    if seconds is not None:
+        if lookups_are_immediate and seconds > 0:
+            raise InvalidValue(
+                f"{name!r} has lookups_are_immediate, and lookup_after_seconds={seconds}; only one of them can be true."
+            )
+        if asks:
+            _check_immediate(name, seconds, immediate=lookups_are_immediate)
+        return seconds
+    return 0.0 if lookups_are_immediate or not asks else timeout_seconds + settlement_lag_seconds
+
+
+def _check_immediate(name: str, lookup_after_seconds: float, *, immediate: bool) -> None:
+    if lookup_after_seconds == 0 and not immediate:
+        raise InvalidValue(
+            f'{name!r} moves money and has lookup_after_seconds=0: "absent" would be believed while the request may'
+            " still take effect. Leave lookup_after_seconds out (timeout_seconds + settlement_lag_seconds), or say"
+            " lookups_are_immediate=True where a lookup sees an effect at once."
+        )
 
 
 def _check_span(name: str, option: str, seconds: float, *, above_zero: bool = False) -> None:
@@ -198,12 +232,21 @@ class App:
         record: Record | None = None,
         in_doubt: InDoubt | None = None,
         on_dead: OnDead = "halt",
-        lookup_after_seconds: float = 0.0,
+        lookup_after_seconds: float | None = None,
+        lookups_are_immediate: bool = False,
+        settlement_lag_seconds: float = 0.0,
+        absent_is_final: bool = False,
         token_ttl_seconds: float | None = None,
         money: bool = False,
+        address: str | None = None,
         classify: Classify | None = None,
     ) -> Callable[[HandlerType], HandlerType]:
-        """Declare a handler (`def` or `async def`) for a destination. Returning means delivered."""
+        """Declare a handler (`def` or `async def`) for a destination. Returning means delivered.
+
+        lookup_after_seconds: None = 0, and for money the timeout plus settlement_lag_seconds.
+        address: where it sends and as whom, where money moves; a relay refuses another one while something is in doubt.
+        The others are explained at `Destination` and `Rules`.
+        """
 
         def declare(handler: HandlerType) -> HandlerType:
             _check_concurrency(name, concurrency)  # before that many threads are asked for
@@ -224,8 +267,12 @@ class App:
                 in_doubt=in_doubt,
                 on_dead=on_dead,
                 lookup_after_seconds=lookup_after_seconds,
+                lookups_are_immediate=lookups_are_immediate,
+                settlement_lag_seconds=settlement_lag_seconds,
+                absent_is_final=absent_is_final,
                 token_ttl_seconds=token_ttl_seconds,
                 money=money,
+                address=address,
             )
             return handler
 
@@ -246,20 +293,38 @@ class App:
         record: Record | None = None,
         in_doubt: InDoubt | None = None,
         on_dead: OnDead = "halt",
-        lookup_after_seconds: float = 0.0,
+        lookup_after_seconds: float | None = None,
+        lookups_are_immediate: bool = False,
+        settlement_lag_seconds: float = 0.0,
+        absent_is_final: bool = False,
         token_ttl_seconds: float | None = None,
         money: bool = False,
+        address: str | None = None,
     ) -> None:
-        """Declare that messages for a destination go through a transport, such as `HttpTransport`."""
+        """Declare that messages for a destination go through a transport, such as `HttpTransport`.
+
+        address: None = the transport's own, if it has one.
+        """
         can_look_up = getattr(transport, "lookup", None) is not None
+        doubt = in_doubt or in_doubt_default(can_look_up=can_look_up, money=money, token_ttl_seconds=token_ttl_seconds)
         rules = Rules(
             policy=policy or Policy(),
-            in_doubt=in_doubt
-            or in_doubt_default(can_look_up=can_look_up, money=money, token_ttl_seconds=token_ttl_seconds),
+            in_doubt=doubt,
             on_dead=on_dead,
-            lookup_after_seconds=lookup_after_seconds,
+            lookup_after_seconds=lookup_after(
+                name,
+                lookup_after_seconds,
+                asks=money and doubt == "lookup",
+                lookups_are_immediate=lookups_are_immediate,
+                timeout_seconds=timeout_seconds,
+                settlement_lag_seconds=settlement_lag_seconds,
+            ),
+            lookups_are_immediate=lookups_are_immediate,
+            settlement_lag_seconds=settlement_lag_seconds,
+            absent_is_final=absent_is_final,
             token_ttl_seconds=token_ttl_seconds,
             money=money,
+            address=getattr(transport, "address", None) if address is None else address_of(address),
         )
         self.add(
             Destination(

@@ -55,6 +55,12 @@ class KeyReused(UsageError):
     code = "KEY_REUSED"
 
 
+class DestinationOwned(UsageError):
+    """The destination belongs to a system, whose own functions alone enqueue there. Your transaction has failed."""
+
+    code = "DESTINATION_OWNED"
+
+
 class UnsupportedConnection(UsageError):
     """The object handed to `enqueue` is not a connection that Redrive knows."""
 
@@ -109,6 +115,12 @@ class ActRefused(OperatorError):
     """The act does not fit the state which the message is in; nothing was changed."""
 
     code = "ACT_REFUSED"
+
+
+class ApproverNeeded(ActRefused):
+    """Another person has asked for the same, and the second one must be an approver; nothing was changed."""
+
+    code = "ROLE_TOO_LOW"
 
 
 class NotFinished(RedriveError, TimeoutError):

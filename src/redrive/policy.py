@@ -28,6 +28,8 @@ OnDead = Literal["halt", "continue", "continue_on_terminal"]
 TOKEN_TTL_SHARE: Final = 0.8
 # 2.0 ** 1024 overflows; nothing sensible needs more doublings than this before the cap applies (ruling 13).
 EXPONENT_MAX: Final = 64
+# The first HTTP status by which a server says that it failed itself.
+SERVER_ERROR: Final = 500
 # No Retry-After is read as more than this many seconds; its ceiling is far lower.
 RETRY_AFTER_READ_MAX: Final = 1e18
 
@@ -130,8 +132,13 @@ class Rules:
     """What a destination declares about itself; with `Policy` all that `decide` needs.
 
     in_doubt: what follows an attempt whose outcome is unknown. lookup_after_seconds: from when "absent" is believed.
+    lookups_are_immediate: a lookup sees an effect at once, so that lookup_after_seconds may be 0 where money moves.
+    settlement_lag_seconds: how long after its request an effect may first show.
+    absent_is_final: an "absent" that is believed proves that an earlier request will never have an effect; without it
+    a money message that is cancelled or expires while in doubt is held.
     token_ttl_seconds: how long it remembers a token; None = it does not, or nobody knows.
     money: a second effect is worse than none. has_breaker: an attempt that found it down costs nothing.
+    address: hash of where it is and as whom it is reached; None = not declared.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -141,11 +148,20 @@ class Rules:
     money: bool = False
     on_dead: OnDead = "halt"
     has_breaker: bool = False
+    lookups_are_immediate: bool = False
+    settlement_lag_seconds: float = 0.0
+    absent_is_final: bool = False
+    address: str | None = None
 
     @property
     def version(self) -> str:
         """Short fingerprint of all of it, kept with every attempt: which rules judged this one."""
         return hashlib.sha256(repr(sorted(asdict(self).items())).encode()).hexdigest()[:12]
+
+
+def address_of(*parts: str | None) -> str:
+    """The hash that `Rules.address` is: of URLs, and of the account under which they are reached."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
 def in_doubt_default(*, can_look_up: bool, money: bool, token_ttl_seconds: float | None) -> InDoubt:
@@ -192,6 +208,9 @@ class Settlement:
     halts: bool = False
 
 
+LATE_SUCCESS: Final = "LATE_SUCCESS"  # the code of a message that is held because it was delivered after all
+
+
 class Opening(StrEnum):
     """What an attempt begins with."""
 
@@ -204,10 +223,12 @@ def opening(attempt: Attempt, rules: Rules, *, now: datetime) -> Opening | Settl
     """Before anything goes out: send, ask first, only record again, or settle without touching the destination."""
     if attempt.kept_answer is not None:
         return Opening.RECORD
+    if attempt.has_evidence:  # something says that it was delivered: it is confirmed by a person, never sent (P-11)
+        return _park(attempt, rules, LATE_SUCCESS, held=True)
     if attempt.crashes >= rules.policy.crashes:
         return _park(attempt, rules, "CRASHED", held=attempt.in_doubt and rules.in_doubt != "resend", exhausted=True)
     if not attempt.in_doubt:
-        return Opening.SEND
+        return _budget_spent(attempt, rules) or Opening.SEND
     match rules.in_doubt:
         case "lookup":
             return Opening.LOOK_UP
@@ -220,25 +241,34 @@ def opening(attempt: Attempt, rules: Rules, *, now: datetime) -> Opening | Settl
 
 
 def _resend(attempt: Attempt, rules: Rules, now: datetime) -> Opening | Settlement:
-    ended = _ended_meanwhile(attempt)
+    ended = _ended_meanwhile(attempt, rules)
     if ended is not None:
         return ended
     if _token_forgotten(attempt, rules, now):
         return _park(attempt, rules, "TOKEN_FORGOTTEN", held=True)
-    return Opening.SEND
+    return _budget_spent(attempt, rules) or Opening.SEND
 
 
 def after_absent(attempt: Attempt, rules: Rules, *, now: datetime) -> Answer | Settlement | None:
-    """A lookup that was asked at `now` found nothing. None: the doubt is gone, send; else what happens instead."""
+    """A lookup that was asked at `now` found nothing. None: the doubt is gone, send; else what happens instead.
+
+    Where money moves, "absent" alone is no proof: an earlier request may still take effect. It permits another send
+    where the destination still knows the token of that request, or where people have denied the effect since.
+    """
     believable = _last_doubt(attempt) + timedelta(seconds=rules.lookup_after_seconds)
     if now < believable:
         return Unknown("ABSENT_TOO_EARLY", from_lookup=True, wait_seconds=(believable - now).total_seconds())
-    ended = _ended_meanwhile(replace(attempt, in_doubt_since=None))
+    is_proof = rules.absent_is_final or not rules.money
+    without_doubt = replace(attempt, in_doubt_since=None)
+    ended = _ended_meanwhile(without_doubt if is_proof else attempt, rules)
     if ended is not None:
         return ended
-    if rules.money and rules.token_ttl_seconds is None:
-        return _park(attempt, rules, "ABSENT_AFTER_DOUBT", held=True)
-    return None
+    if rules.money and not _denied(attempt):
+        if rules.token_ttl_seconds is None:
+            return _park(attempt, rules, "ABSENT_AFTER_DOUBT", held=True)
+        if not is_proof and _token_forgotten(attempt, rules, now):
+            return _park(attempt, rules, "TOKEN_FORGOTTEN", held=True)
+    return _budget_spent(without_doubt if is_proof else attempt, rules)
 
 
 def _last_doubt(attempt: Attempt) -> datetime:
@@ -246,6 +276,20 @@ def _last_doubt(attempt: Attempt) -> datetime:
     is trusted counts from there), but it may have ended that one and have sent anew before it was lost."""
     assert attempt.in_doubt_since is not None
     return max([attempt.in_doubt_since, *(entry.completed_at for entry in attempt.earlier if entry.verb == "reap")])
+
+
+def _denied(attempt: Attempt) -> bool:
+    """Whether people have said that it did not happen, after all that may have gone out."""
+    last_doubt = _last_doubt(attempt)
+    return any(entry.verb == "deny" and entry.completed_at >= last_doubt for entry in attempt.earlier)
+
+
+def _budget_spent(attempt: Attempt, rules: Rules) -> Settlement | None:
+    """A budget that was made smaller than what is spent already buys no further send."""
+    if attempt.spent < rules.policy.attempts:
+        return None
+    held = attempt.in_doubt and (rules.money or rules.in_doubt != "resend")
+    return _park(attempt, rules, "BUDGET_SPENT", held=held, exhausted=True)
 
 
 def decide(attempt: Attempt, answer: Answer, rules: Rules, *, now: datetime, random: Random) -> Settlement:
@@ -257,6 +301,12 @@ def decide(attempt: Attempt, answer: Answer, rules: Rules, *, now: datetime, ran
             return Settlement(
                 kind=SettlementKind.ADVANCE, answer=answer, stage=answer.stage, destination=answer.destination
             )
+        case Retryable() if rules.money and answer.status is not None and answer.status >= SERVER_ERROR:
+            # Without a code of the destination's own nobody can tell what happened before its server failed.
+            unknown = Unknown(answer.code, answer.text)
+            pause = _pause_seconds(answer, rules, now)
+            settlement = _after_unknown(attempt, unknown, rules, random)
+            return replace(settlement, pause_seconds=pause, delay_seconds=max(settlement.delay_seconds, pause))
         case Retryable():
             return _after_retryable(attempt, answer, rules, now, random)
         case Terminal():
@@ -366,23 +416,24 @@ def _park(
     )
 
 
-def _ended_meanwhile(attempt: Attempt) -> Settlement | None:
-    """Cancelled or expired while in doubt: it is closed as that, once nothing more can be asked."""
-    if attempt.cancel_requested:
-        return Settlement(
-            kind=SettlementKind.CLOSE, closed=Closed.CANCELLED, spent=attempt.spent, in_doubt=attempt.in_doubt
-        )
-    if attempt.expired:
-        return Settlement(
-            kind=SettlementKind.CLOSE, closed=Closed.EXPIRED, spent=attempt.spent, in_doubt=attempt.in_doubt
-        )
-    return None
+def _ended_meanwhile(attempt: Attempt, rules: Rules) -> Settlement | None:
+    """Cancelled or expired while in doubt: it is closed as that, once nothing more can be asked. Money in doubt is
+    never closed as not sent: it is held."""
+    if not (attempt.cancel_requested or attempt.expired):
+        return None
+    if rules.money and attempt.in_doubt:
+        code = "CANCELLED_IN_DOUBT" if attempt.cancel_requested else "EXPIRED_IN_DOUBT"
+        return _park(attempt, rules, code, held=True)
+    closed = Closed.CANCELLED if attempt.cancel_requested else Closed.EXPIRED
+    return Settlement(kind=SettlementKind.CLOSE, closed=closed, spent=attempt.spent, in_doubt=attempt.in_doubt)
 
 
 def _token_forgotten(attempt: Attempt, rules: Rules, now: datetime) -> bool:
+    """A destination counts a token's lifetime from its first use, which is earlier than the doubt."""
     if rules.token_ttl_seconds is None or attempt.in_doubt_since is None:
         return False
-    return now > attempt.in_doubt_since + timedelta(seconds=TOKEN_TTL_SHARE * rules.token_ttl_seconds)
+    used_since = min(attempt.token_used_since or attempt.in_doubt_since, attempt.in_doubt_since)
+    return now > used_since + timedelta(seconds=TOKEN_TTL_SHARE * rules.token_ttl_seconds)
 
 
 def _too_old(attempt: Attempt, rules: Rules, now: datetime) -> bool:

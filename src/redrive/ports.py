@@ -12,8 +12,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
+from uuid import UUID
 
 from redrive.answers import Answer, LookupAnswer
+from redrive.errors import SettingsError
 from redrive.message import Attempt, CancelAnswer, Fence, HistoryEntry, MessageId, WorkerId
 from redrive.policy import Settlement
 
@@ -231,6 +233,45 @@ class DestinationState:
     breaker_opened_at: datetime | None = None
 
 
+class Sent(NamedTuple):
+    """A money attempt that was begun, as a relay remembers it. at: when it was claimed, by the database's clock."""
+
+    id: UUID
+    attempt: int
+    at: datetime
+
+
+class Wal(NamedTuple):
+    """How far a server had flushed its WAL when a relay last saw it, and when that was by its own clock."""
+
+    system_identifier: int
+    lsn: str
+    at: datetime
+
+
+class Witnessed(NamedTuple):
+    """What the database says to what a relay remembers.
+
+    restored: it did not know all of it, and has paused what moves money. unknown: how many attempts it did not know.
+    closed: destinations that this relay must not claim for yet: it remembers nothing, and their statement has not been
+    compared since it started.
+    """
+
+    restored: bool
+    unknown: int
+    wal: Wal
+    closed: Sequence[str]
+
+
+class RestoredDestination(NamedTuple):
+    """A destination that `declare_restored` pauses. pending, dead: how many messages it puts in doubt."""
+
+    destination: str
+    pending: int
+    dead: int
+    paused_before: bool
+
+
 class Opened(NamedTuple):
     """What `open_breaker` answers. opened: by this call. opened_at: when it last opened. open_seconds: for how long."""
 
@@ -242,6 +283,25 @@ class Opened(NamedTuple):
 def duty_hold_seconds(every_seconds: float) -> float:
     """For how long a duty belongs to whoever began it; then its holder is taken for dead, and somebody else runs it."""
     return min(max(2 * every_seconds, 10.0), 600.0)
+
+
+def address_refused(destination: str, why: str) -> SettingsError:
+    """What a relay is told that declares another address for a destination that moves money. why: of relay.sql."""
+    word, next = {
+        "in_doubt": (
+            "messages of it are in doubt: asked at the new address, they would seem never to have been sent",
+            "start the relay with the address as it was, and change it when nothing is in doubt (`redrive held list`)",
+        ),
+        "leased": (
+            "messages of it are being sent at the address as it was",
+            "stop the relays that have the address as it was, and wait until their claims have ended",
+        ),
+        "relay": (
+            "another relay that was seen within a minute uses another address for it",
+            "stop that relay (`redrive status` lists them), and start this one a minute after it was last seen",
+        ),
+    }[why]
+    return SettingsError(f"The address (URL or account) of {destination!r} has changed, but {word}.", next=next)
 
 
 class Store(Protocol):
@@ -303,6 +363,10 @@ class Store(Protocol):
         self, worker: WorkerId, fences: Sequence[Fence], *, lease_seconds: float, now: datetime | None = None
     ) -> Sequence[Fence]:
         """Lengthen leases; returns those that are still ours. One that is locked by its own settle counts as ours."""
+        ...
+
+    async def leases_of(self, worker: WorkerId) -> Sequence[Fence]:
+        """Which claims a worker holds, whether or not its process knows of them."""
         ...
 
     async def is_leased(self, fence: Fence) -> bool: ...
@@ -421,7 +485,9 @@ class Store(Protocol):
         """The probe that was claimed then was answered: the ramp begins. False where it was not the latest probe."""
         ...
 
-    async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None: ...
+    async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None:
+        """Raises SettingsError where money would be moved at another address while something is open at the old one."""
+        ...
 
     async def heartbeat(
         self, worker: WorkerId, *, listener: str = "off", now: datetime | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 from uuid import uuid4
@@ -181,6 +182,53 @@ async def test_what_moves_money_takes_two_people_and_the_second_is_an_approver(h
         assert (done.status_code, done.json()["approved_by"]) == (200, "admin of *")
 
 
+@pytest.mark.req("P-12")
+async def test_of_two_operators_who_ask_at_the_same_instant_none_passes_without_an_approver(house: House) -> None:
+    house.execute("INSERT INTO redrive.destination (name, money) VALUES ('bank', true) ON CONFLICT DO NOTHING")
+    people = [bearer(await house.token(Role.OPERATOR, name=name)) for name in ("ada", "ben")]
+    ids = [await dead(house, destination="bank") for _ in range(20)]
+    async with asking(house.app()) as client:
+
+        async def ask(id_: str, who: dict[str, str]) -> tuple[int, str]:
+            headers = {**who, "Idempotency-Key": str(uuid4())}
+            answer = await client.post(f"{API_PREFIX}/messages/{id_}/requeue", json={"reason": "x"}, headers=headers)
+            return answer.status_code, answer.json()["code"]
+
+        for id_ in ids:
+            answers = await asyncio.gather(*(ask(id_, who) for who in people))
+            assert sorted(answers) == [(403, "ROLE_TOO_LOW"), (409, "ACT_REFUSED")]
+            assert house.execute("SELECT reason FROM redrive.parked WHERE id = %s", id_) == [("dead",)]
+
+
+@pytest.mark.req("P-12")
+async def test_the_payload_of_money_is_changed_by_one_and_approved_by_another_who_has_seen_it(house: House) -> None:
+    house.execute("INSERT INTO redrive.destination (name, money) VALUES ('bank', true) ON CONFLICT DO NOTHING")
+    id_ = await dead(house, destination="bank")
+    address = f"{API_PREFIX}/dead/{id_}"
+    async with asking(house.app()) as client:
+        why = {"ids": [id_], "cause": "data", "reason": "INC-7"}
+        await client.post(f"{API_PREFIX}/dead/triage", json=why, headers=await head(house))
+        assert (await client.get(f"{address}/proposed", headers=await head(house))).status_code == 404
+        body = {"patch": [{"op": "replace", "path": "/order", "value": 2}], "row_version": 2, "reason": "INC-7"}
+        first = await client.post(f"{address}/edit", json=body, headers=await head(house))
+        assert (first.status_code, "second person" in first.json()["detail"]) == (409, True)
+        life = await client.get(f"{API_PREFIX}/messages/{id_}", headers=await head(house, Role.VIEWER))
+        assert [(one["act"], one["asked_by"]) for one in life.json()["proposals"]] == [("edit", "operator of *")]
+        seen = (await client.get(f"{address}/proposed", headers=await head(house, Role.APPROVER))).json()
+        assert (json.loads(seen["before"]), json.loads(seen["after"])) == ({"order": 1}, {"order": 2})
+        approval = {"sha256": seen["sha256"], "reason": "INC-7"}
+        colleague = {**bearer(await house.token(Role.OPERATOR, name="ben")), "Idempotency-Key": "b2"}
+        too_low = await client.post(f"{address}/approve", json=approval, headers=colleague)
+        assert (too_low.status_code, too_low.json()["code"]) == (403, "ROLE_TOO_LOW")
+        other = await client.post(
+            f"{address}/approve", json={**approval, "sha256": "0" * 64}, headers=await head(house, Role.APPROVER)
+        )
+        assert (other.status_code, other.json()["code"]) == (409, "ACT_REFUSED")
+        done = await client.post(f"{address}/approve", json=approval, headers=await head(house, Role.APPROVER))
+        assert (done.status_code, done.json()["result"]["outcome"]) == (200, "done")
+    assert house.execute("SELECT version FROM redrive.parked WHERE id = %s", id_) == [(2,)]
+
+
 @pytest.mark.parametrize("name", ["actor", "tenant", "principal"])
 async def test_no_request_says_who_acts(house: House, name: str) -> None:
     id_ = await dead(house)
@@ -278,7 +326,6 @@ async def test_a_database_that_does_not_answer_is_said_without_its_address() -> 
 
 async def test_tenants_that_take_turns_on_the_same_connections_see_their_own(house: House) -> None:
     """A hundred and fifty requests over eight connections, in and out of order: never a row of another one."""
-    import asyncio
 
     for tenant in ("one", "two", "three"):
         await dead(house, tenant=tenant, kind=f"kind-{tenant}", destination="turns")
@@ -298,7 +345,8 @@ async def test_a_login_that_is_a_member_of_the_console_s_roles_is_enough(house: 
     name = f"redrive_test_{uuid4().hex[:12]}"
     world = await w.made(house.dsn)
     with psycopg.connect(server_dsn, autocommit=True) as connection:
-        connection.execute(f"CREATE ROLE {name} LOGIN IN ROLE redrive_console, redrive_viewer".encode())
+        roles = "redrive_console, redrive_approver, redrive_viewer"
+        connection.execute(f"CREATE ROLE {name} LOGIN IN ROLE {roles}".encode())
         try:
             limited = House(psycopg.conninfo.make_conninfo(house.dsn, user=name), house.secrets)
             operator = bearer(await house.token(Role.OPERATOR, "acme"))
@@ -307,5 +355,8 @@ async def test_a_login_that_is_a_member_of_the_console_s_roles_is_enough(house: 
                     assert (await client.get(API_PREFIX + path, headers=operator)).status_code == 200, path
                 foreign = await client.get(f"{API_PREFIX}/messages/{world.umbrella['held']}", headers=operator)
                 assert foreign.status_code == 404
+                approver = bearer(await house.token(Role.APPROVER, "acme"))
+                for path in ("/messages", f"/messages/{world.acme['held']}/payload"):
+                    assert (await client.get(API_PREFIX + path, headers=approver)).status_code == 200, path
         finally:
             connection.execute(f"DROP ROLE {name}".encode())

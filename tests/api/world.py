@@ -6,6 +6,7 @@ mark, so that any answer to acme that shows something of it is seen.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -105,10 +106,16 @@ async def _things(store: PostgresStore, tenant: str, mark: str, now: datetime) -
         override=True,
     )
     replay = await replays.create(store, wanted)
+    await store.rows(
+        "INSERT INTO redrive.proposal (act, subject, asked_by, asked_at, reason, content_type, bytes)"
+        " VALUES ('edit', %s, 'ada', clock_timestamp(), %s, 'application/json', %s) RETURNING 1",
+        [ids["edited"], f"{mark} proposed", PROPOSED],
+    )
     return Things(tenant=tenant, ids=ids, order_by=order_by, replay=str(replay.id))
 
 
 WHY = {"reason": "INC-7"}
+PROPOSED = b'{"x": 1}'
 PATCH = [{"op": "add", "path": "/y", "value": 1}]
 
 
@@ -168,6 +175,10 @@ ROWS: dict[tuple[str, str], Row] = {
     ("POST", "/dead/triage"): Row(body=_ids("dead", cause="data")),
     ("POST", "/dead/remediate"): Row(body=_ids("dead", evidence="seen")),
     ("POST", "/dead/{id}/edit"): Row(_id("dead"), _why(patch=PATCH, row_version=1), answers=OR_REFUSED),
+    ("GET", "/dead/{id}/proposed"): Row(_id("edited")),
+    ("POST", "/dead/{id}/approve"): Row(
+        _id("edited"), _why(sha256=hashlib.sha256(PROPOSED).hexdigest()), answers=OR_REFUSED
+    ),
     ("POST", "/dead/edit"): Row(body=_ids("dead", patch=PATCH)),
     ("POST", "/dead/validate"): Row(body=_ids("dead")),
     ("POST", "/dead/ignore"): Row(body=_ids("dead")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterator
 from dataclasses import replace
@@ -88,6 +89,32 @@ def test_the_login_of_a_relay_learns_what_it_may_look_at_and_fails_at_nothing(
     assert "redrive_viewer" in found[doctor.FIRST_READ]["detail"]
 
 
+@pytest.mark.req("P-13")
+@pytest.mark.parametrize(
+    ("roles", "verdict", "next"),
+    [
+        (["redrive_relay"], "warn", 'GRANT redrive_payments TO "{}"'),
+        (["redrive_relay", "redrive_payments"], "ok", ""),
+        (
+            ["redrive_operator", "redrive_payments"],
+            "warn",
+            'REVOKE redrive_payments FROM "{}": it is for the login of relays',
+        ),
+        (["redrive_operator"], "ok", ""),
+    ],
+)
+def test_where_payments_are_made_the_login_of_relays_alone_is_a_member_of_their_role(
+    redrive: Redrive, restricted: str, roles: list[str], verdict: str, next: str
+) -> None:
+    with psycopg.connect(redrive.dsn, autocommit=True) as connection:
+        for role in roles:
+            connection.execute(f'GRANT {role} TO "{restricted}"'.encode())
+        connection.execute("INSERT INTO redrive.destination (name, money) VALUES ('payments.sepa', true)")
+    result = Redrive(make_conninfo(redrive.dsn, user=restricted))("doctor", "--json")
+    (point,) = [one for one in json.loads(result.stdout)["points"] if one["name"] == "privileges"]
+    assert (point["verdict"], point["next"]) == (verdict, next.format(restricted))
+
+
 @pytest.mark.req("G-29")
 def test_work_that_nobody_does_fails_with_the_command_that_helps(redrive: Redrive, shop: Shop) -> None:
     found = points(redrive, 6)
@@ -167,6 +194,8 @@ def server(shop: Shop) -> examine.Server:
         (doctor._privileges, {"is_superuser": False, "roles": []}, Verdict.FAIL),
         (doctor._privileges, {"is_superuser": False, "roles": ["redrive_relay"]}, Verdict.OK),
         (doctor._autovacuum, {"has_autovacuum": False}, Verdict.FAIL),
+        (doctor._commits, {"commits_synchronously": False}, Verdict.WARN),
+        (doctor._commits, {"commits_synchronously": True}, Verdict.OK),
     ],
 )
 def test_what_is_seen_is_judged(server: examine.Server, judge: Any, changes: dict[str, Any], verdict: Verdict) -> None:

@@ -28,7 +28,7 @@ def subject_dsn(shared_database: str) -> str:
 @pytest.fixture(params=["postgresql", "model"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     if request.param == "model":
-        yield ModelSubject()
+        yield ModelSubject(owners={"payments.": "payments"})
         return
     subject = PostgresSubject(request.getfixturevalue("subject_dsn"))
     subject.forget_everything()

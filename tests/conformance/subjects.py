@@ -185,6 +185,8 @@ _TABLES = (
     "lane",
     "stream",
     "late_answer",
+    "evidence",
+    "proposal",
     "attempt",
     "message",
     "idempotency",

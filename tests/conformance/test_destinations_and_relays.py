@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime
+
 import pytest
 
-from redrive.errors import InvalidValue
-from redrive.message import WorkerId
+from redrive.errors import InvalidValue, SettingsError
+from redrive.message import ParkReason, WorkerId
 from redrive.ports import DestinationState, RelayInfo, duty_hold_seconds
-from tests.conformance.steps import ACT, ALICE, BOB, MAIL, T0, at, put_into
+from tests.conformance.steps import (
+    ACT,
+    ALICE,
+    BOB,
+    MAIL,
+    T0,
+    at,
+    claim_one,
+    crashed,
+    enqueue,
+    parked,
+    put_into,
+    retried,
+    settle,
+)
 from tests.conformance.subjects import Subject
 
 
@@ -150,3 +167,52 @@ async def test_a_holder_that_was_replaced_cannot_end_the_duty(store: Subject) ->
 async def test_ending_a_duty_that_nobody_began_changes_nothing(store: Subject) -> None:
     await store.end_duty("reap", ALICE, result="x", now=T0)
     assert await store.begin_duty("reap", ALICE, every_seconds=10, now=T0)
+
+
+def bank(worker: WorkerId, address: str | None) -> RelayInfo:
+    """A relay that moves money."""
+    addresses = {} if address is None else {MAIL: address}
+    return replace(relay(worker), money=(MAIL,), in_doubt={MAIL: "hold"}, addresses=addresses)
+
+
+async def refused(store: Subject, worker: WorkerId, address: str | None, *, now: datetime) -> str | None:
+    """Why the relay may not start with that address."""
+    try:
+        await store.register(bank(worker, address), now=now)
+    except SettingsError as error:
+        return next(word for word in ("in doubt", "being sent", "another relay") if word in error.message)
+    return None
+
+
+@pytest.mark.req("P-05")
+async def test_the_address_of_money_changes_only_when_nothing_is_open_there(store: Subject) -> None:
+    await store.register(bank(ALICE, "old"), now=T0)
+    assert await refused(store, BOB, "new", now=at(59)) == "another relay"
+    assert await refused(store, BOB, "old", now=at(59)) is None
+    await store.deregister(BOB)
+    id = enqueue(store)
+    attempt = await claim_one(store, now=at(60))
+    assert await refused(store, BOB, "new", now=at(61)) == "being sent"
+    await settle(store, parked(attempt, ParkReason.HELD), now=at(61))
+    assert await refused(store, BOB, "new", now=at(61)) == "in doubt"
+    assert await refused(store, BOB, None, now=at(61)) == "in doubt"
+    assert await refused(store, BOB, "old", now=at(61)) is None
+    await store.deregister(BOB)
+    await store.confirm(id, **ACT, now=at(62))
+    assert await refused(store, BOB, "new", now=at(62)) is None
+    assert await refused(store, ALICE, "old", now=at(63)) == "another relay"
+
+
+@pytest.mark.req("P-05")
+async def test_a_message_that_waits_in_doubt_keeps_the_address(store: Subject) -> None:
+    await store.register(bank(ALICE, "old"), now=T0)
+    enqueue(store)
+    await settle(store, retried(await claim_one(store), in_doubt=True), now=at(1))
+    assert await refused(store, BOB, "new", now=at(100)) == "in doubt"
+
+
+@pytest.mark.req("P-05")
+async def test_the_address_of_what_moves_no_money_may_change(store: Subject) -> None:
+    await store.register(replace(bank(ALICE, "old"), money=()), now=T0)
+    await crashed(store)
+    await store.register(replace(bank(BOB, "new"), money=()), now=at(1))

@@ -16,6 +16,7 @@ from tests.conformance.steps import (
     NOBODY,
     T0,
     at,
+    claim,
     claim_alone,
     claim_one,
     crashed,
@@ -51,6 +52,19 @@ async def test_what_a_message_carries_survives_the_hand_back(store: Subject) -> 
     await store.hand_back(ALICE, [fence], now=at(3))
     assert before is not None
     assert store.place_of(id) == replace(before, attempt=2)  # type: ignore[type-var]
+
+
+@pytest.mark.req("G-14")
+async def test_a_worker_can_ask_which_claims_it_holds(store: Subject) -> None:
+    for _ in range(3):
+        enqueue(store)
+    assert await store.leases_of(ALICE) == []
+    ours = sorted(attempt.fence for attempt in await claim(store, room=2))
+    (other,) = await claim(store, worker=BOB)
+    assert await store.leases_of(ALICE) == ours
+    assert await store.leases_of(BOB) == [other.fence]
+    await store.hand_back(ALICE, ours[:1], now=at(1))
+    assert await store.leases_of(ALICE) == ours[1:]
 
 
 @pytest.mark.req("G-18")

@@ -299,3 +299,30 @@ async def test_whoever_holds_the_fence_may_settle(store: Subject) -> None:
     await settle(store, delivered(await claim_one(store)), worker=BOB)
     (row,) = await store.history(id)
     assert row.worker == ALICE
+
+
+@pytest.mark.req("P-13")
+@pytest.mark.parametrize("order_by", [None, "k"])
+async def test_an_advance_into_a_destination_of_a_system_is_parked_and_the_others_of_the_call_go_on(
+    store: Subject, order_by: str | None
+) -> None:
+    stopped, goes_on = enqueue(store, order_by=order_by), enqueue(store)
+    attempts = {one.id: one for one in await claim(store)}
+    outcomes = [
+        advanced(attempts[stopped], "second", result={"x": 1}, destination="payments.sepa"),
+        advanced(attempts[goes_on], "second", destination="bank"),
+    ]
+    assert (await store.settle(ALICE, outcomes, now=at(1))).settled == 2
+    place, other = store.place_of(stopped), store.place_of(goes_on)
+    assert isinstance(place, Parked)
+    assert (place.reason, place.error_class, place.destination, place.stage) == (
+        ParkReason.DEAD,
+        "DESTINATION_OWNED",
+        MAIL,
+        "first",
+    )
+    assert place.halts
+    assert isinstance(other, Pending)
+    assert (other.destination, other.stage) == ("bank", "second")
+    (row,) = await store.history(stopped)
+    assert (row.settlement, row.code, row.closed) == ("park", "DESTINATION_OWNED", None)

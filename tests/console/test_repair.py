@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from redrive.operate.desk import workflow
+from redrive.operate.desk.causes import Cause
+from redrive.operate.desk.workflow import Who
 from redrive.operate.web.principal import Role
 from redrive.store.desk_reads import list_groups
 from redrive.store.postgres import PostgresStore
@@ -134,6 +137,29 @@ async def test_whatever_is_pasted_is_found(ada: Any, house: House) -> None:
     assert (await ada.get(f"/find?q={id_}")).url.path == f"/messages/{id_}"
     assert (await ada.get(f"/find?q={group[:12]}")).url.path == f"/groups/{group[:12]}"
     assert str(id_) in (await ada.get("/find?q=order:4711")).text
+
+
+@pytest.mark.req("P-12")
+async def test_a_proposed_payload_is_shown_beside_the_old_and_approved_by_an_approver(ada: Any, house: House) -> None:
+    async with PostgresStore(house.dsn, connections=1) as store:
+        (id_,) = await dead(store, destination="bank-2", now=await store.now())
+        house.execute("INSERT INTO redrive.destination (name, money) VALUES ('bank-2', true) RETURNING name")
+        who = Who(actor="proposer", reason="a typing error")
+        await workflow.triage(store, [id_], Cause.DATA, who)
+        await workflow.edit(store, [id_], [{"op": "add", "path": "/iban", "value": "DE02"}], who)
+    page = (await ada.get(f"/messages/{id_}")).text
+    assert "Waits for a second person" in page
+    assert "DE02" not in page
+    act = f"/messages/{id_}/proposed"
+    headers = {"Accept": "text/html"}
+    for role, status, version in ((Role.OPERATOR, 403, 1), (Role.APPROVER, 200, 2)):
+        secret = await house.token(role, name=f"eva the {role}")
+        async with asking(house.app(), headers={**bearer(secret), **headers}, follow_redirects=True) as eva:
+            shown = (await eva.get(act)).text
+            assert "DE02" in shown
+            answer = await eva.post(act, data={**form_of(shown, act), "reason": "INC-7"})
+            assert answer.status_code == status
+        assert house.execute("SELECT version FROM redrive.parked WHERE id = %s", id_) == [(version,)]
 
 
 async def test_the_second_person_for_money_is_an_approver(ada: Any, house: House) -> None:

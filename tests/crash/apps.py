@@ -76,6 +76,19 @@ async def wait_and_send(message: Attempt) -> Answer:
 gated.destination("gated", in_doubt="resend", policy=QUICK, concurrency=50, timeout_seconds=60)(wait_and_send)
 
 
+# Money that can neither be asked about nor told apart by a token.
+
+paying = App()
+
+
+@paying.destination("bank", money=True, policy=QUICK, concurrency=10, timeout_seconds=60)
+async def wait_and_pay(message: Attempt) -> None:
+    """Only those that name a gate wait."""
+    if "gate" in message.payload:
+        stand_at_gate(message.payload["gate"], message)
+        await pass_gate(message.payload["gate"])
+
+
 # A `record` that fails in the way that the payload says, until the test has mended it.
 
 recording = App()

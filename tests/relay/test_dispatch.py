@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -23,7 +24,9 @@ from redrive.answers import (
     to_json,
 )
 from redrive.message import Attempt
+from redrive.policy import Policy
 from redrive.ports import NotBegun, Outcome
+from redrive.transports.functions import FunctionTransport
 from tests.relay.scripted import Raised, Scripted, Stage, Step, dispatch, hang
 from tests.support import messages as m
 
@@ -221,14 +224,21 @@ async def test_time_that_passed_since_the_claim_counts_too() -> None:
 
 async def test_money_without_a_token_is_held_when_absent_after_doubt() -> None:
     transport = Scripted(lookup=Absent())
-    outcome = await dispatch(transport, DOUBTFUL, in_doubt="lookup", money=True)
+    outcome = await dispatch(transport, DOUBTFUL, in_doubt="lookup", money=True, lookups_are_immediate=True)
     assert seen(outcome) == Is("park·held", "ABSENT_AFTER_DOUBT", 1, in_doubt=True)
     assert transport.calls == ["lookup"]
 
 
 async def test_money_with_a_token_is_sent_when_absent() -> None:
     transport = Scripted(lookup=Absent())
-    assert seen(await dispatch(transport, DOUBTFUL, in_doubt="lookup", money=True, token_ttl_seconds=60.0)) == FOUND
+    assert (
+        seen(
+            await dispatch(
+                transport, DOUBTFUL, in_doubt="lookup", money=True, lookups_are_immediate=True, token_ttl_seconds=600.0
+            )
+        )
+        == FOUND
+    )
     assert transport.calls == ["lookup", "send"]
 
 
@@ -267,6 +277,16 @@ async def test_a_destination_that_holds_is_never_asked_or_sent_to_in_doubt() -> 
     transport = Scripted(send=AssertionError, validate=AssertionError, lookup=AssertionError)
     outcome = await dispatch(transport, DOUBTFUL, in_doubt="hold")
     assert seen(outcome) == Is("park·held", "IN_DOUBT", 1, in_doubt=True)
+    assert transport.calls == []
+
+
+@pytest.mark.req("P-11")
+@pytest.mark.parametrize("in_doubt", ["lookup", "resend", "hold"])
+@pytest.mark.parametrize("attempt", [PLAIN, DOUBTFUL], ids=["plain", "doubtful"])
+async def test_what_evidence_says_was_delivered_is_held_and_never_sent(attempt: Attempt, in_doubt: str) -> None:
+    transport = Scripted(send=AssertionError, validate=AssertionError, lookup=AssertionError)
+    outcome = await dispatch(transport, replace(attempt, has_evidence=True), in_doubt=in_doubt)
+    assert seen(outcome) == Is("park·held", "LATE_SUCCESS", attempt.spent, in_doubt=True)
     assert transport.calls == []
 
 
@@ -449,3 +469,71 @@ async def test_every_step_is_told_with_its_end() -> None:
     await stage.dispatch(replace(DOUBTFUL, in_doubt_since=m.at(-100) - timedelta(days=1)))
     steps = ("lookup", "validate", "send")
     assert stage.events == [f"{step}.{edge}" for step in steps for edge in ("start", "stop")]
+
+
+MONEY: dict[str, Any] = {
+    "in_doubt": "lookup",
+    "money": True,
+    "token_ttl_seconds": 86_400.0,
+    "lookup_after_seconds": 10.0,
+}
+
+
+@pytest.mark.req("P-05")
+async def test_absent_is_not_believed_while_an_abandoned_send_of_that_money_runs_on() -> None:
+    """A handler that ignores its cancellation; lookup_after counts from its end."""
+    may_end = asyncio.Event()
+
+    async def deaf(_: Attempt) -> None:
+        await may_end.wait()
+
+    transport = Scripted(send=deaf, lookup=Absent())
+    stage = Stage(transport, **MONEY)
+    deaf_send = asyncio.create_task(stage.dispatch(PLAIN))
+    await asyncio.sleep(0)
+    stage.dispatcher.cut_off(PLAIN, "TIMEOUT", claimed_at=0.0, began=0.0)
+    again = doubtful(in_doubt_since=m.at(-100), claimed_at=m.START)
+    too_early = Is("retry", "ABSENT_TOO_EARLY", 1, in_doubt=True)
+    assert seen(await stage.dispatch(again)) == too_early
+    may_end.set()
+    await deaf_send
+    stage.clock.advance(9)
+    assert seen(await stage.dispatch(again)) == too_early
+    stage.clock.advance(1)
+    assert seen(await stage.dispatch(again)).what == "close·delivered"
+    assert transport.calls.count("send") == 2
+
+
+@pytest.mark.req("P-05")
+async def test_absent_is_not_believed_while_the_thread_of_a_def_still_pays() -> None:
+    may_end, begun, paid = threading.Event(), threading.Event(), []
+
+    def pay(attempt: Attempt) -> None:
+        begun.set()
+        may_end.wait()
+        paid.append(attempt.number)
+
+    transport = FunctionTransport(pay, lookup=lambda _: Absent(), threads=2)
+    stage = Stage(transport, **{**MONEY, "lookups_are_immediate": True, "lookup_after_seconds": 0.0})
+    cut = asyncio.create_task(stage.dispatch(PLAIN))
+    await asyncio.to_thread(begun.wait)
+    cut.cancel()
+    await asyncio.wait([cut])
+    assert seen(await stage.dispatch(DOUBTFUL)) == Is("retry", "ABSENT_TOO_EARLY", 1, in_doubt=True)
+    may_end.set()
+    async with asyncio.timeout(5):
+        while not transport.quiet_seconds(PLAIN.id):  # noqa: ASYNC110 - a thread of its own ends it
+            await asyncio.sleep(0.001)
+    assert seen(await stage.dispatch(DOUBTFUL)).what == "close·delivered"
+    assert paid == [1, 2]
+    transport.close()
+
+
+@pytest.mark.req("P-05")
+@pytest.mark.parametrize(("money", "what"), [(True, "park·held"), (False, "park·dead")])
+async def test_a_budget_made_smaller_than_what_is_spent_buys_no_send(money: bool, what: str) -> None:
+    transport = Scripted(lookup=Absent())
+    rules = {**MONEY, "money": money, "policy": Policy(attempts=2)}
+    assert seen(await dispatch(transport, doubtful(spent=8), **rules)).what == what
+    assert seen(await dispatch(transport, m.attempt(spent=8), **rules)) == Is("park·dead", "BUDGET_SPENT", 8)
+    assert transport.calls == ["lookup"]

@@ -102,6 +102,8 @@ class Rig:
             events=self.seen.events,
             record_timeout_seconds=0.05,
             on_settled=self.over.extend,
+            on_given_up=self.over.append,
+            on_reply_lost=lambda: None,
             lanes=NoLanes(),
         )
         self.task: asyncio.Task[None] | None = None

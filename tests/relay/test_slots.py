@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from redrive.app import App
-from redrive.message import Attempt
+from redrive.message import Attempt, MessageId, NewMessage
 from redrive.relay import hand
 from redrive.relay.loop import YIELD_EVERY
 from redrive.store.postgres import PostgresStore
-from tests.relay.harness import Running, enqueue, relaying
+from redrive.testing import ModelStore
+from tests.relay.harness import Running, Seen, enqueue, relaying
 
 pytestmark = pytest.mark.req("G-09")
 
@@ -81,3 +82,37 @@ async def test_each_destination_is_served_while_all_the_others_have_work(
         await relay.seen.until("message.delivered", count=100 * len(names))
     last = {name: index for index, name in enumerate(finished)}
     assert set(finished[: min(last.values())]) == set(names)
+
+
+@pytest.mark.req("P-05")
+@pytest.mark.parametrize(("slots", "most"), [(100, 10), (4, 4)])
+async def test_money_that_cannot_be_asked_about_is_claimed_only_when_it_can_begin(
+    app: App, slots: int, most: int
+) -> None:
+    """Of a relay that dies, what it has claimed is in doubt, begun or not. slots: of the whole process."""
+    may_end = asyncio.Event()
+    begun: list[MessageId] = []
+
+    @app.destination("bank", money=True, concurrency=10)
+    async def pay(attempt: Attempt) -> None:
+        begun.append(attempt.id)
+        if len(begun) > 30:  # until then it is quick, so that the relay would claim far ahead
+            await may_end.wait()
+
+    store = ModelStore()
+    for _ in range(230):
+        store.enqueue(NewMessage("bank", {}))
+    held: list[int] = []
+    seen = Seen()
+    async with relaying(store, app, seen=seen, concurrency=slots) as relay:
+
+        def look(*_: object) -> None:
+            held.append(sum(lease.worker == relay.worker for lease in store._leases.values()))
+
+        seen.events.subscribe(look, "claim.stop")
+        await seen.that(lambda: len(begun) == 30 + most, what="all slots in use")
+        await seen.next("heartbeat.stop", count=2)
+        assert len(await store.leases_of(relay.worker)) == most
+        may_end.set()
+        await seen.until("message.delivered", count=230)
+    assert max(held) <= most

@@ -6,16 +6,20 @@ import asyncio
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from redrive.app import App
 from redrive.errors import NotFound, SchemaError, SettingsError
-from redrive.message import Attempt
+from redrive.message import Attempt, ParkReason
+from redrive.ports import Room
 from redrive.relay.limits import RelayLimits
 from redrive.relay.run import RelayProcess, _store, run_relay
 from redrive.store import reads
 from redrive.store.postgres import PostgresStore
 from redrive.system import System
+from redrive.transports.http import Egress, HttpTransport
 from tests.relay.harness import QUICK, SECONDS_MAX, Seen, enqueue, processing
+from tests.support import messages as m
 from tests.systems import parcels
 
 
@@ -132,3 +136,61 @@ def test_a_record_has_the_time_that_was_set_for_it(app: App, record_timeout_seco
     """The store's own limit for a verb must not end it before."""
     limits = RelayLimits(record_timeout_seconds=record_timeout_seconds)
     assert _store(RelayProcess(app=app, dsn="", limits=limits), "x")._timeout_seconds == expected
+
+
+# money
+
+
+def money(app: App, url: str) -> App:
+    transport = HttpTransport(url, egress=Egress(allow=["127.0.0.0/8"], schemes=frozenset({"http"})))
+    app.transport("bank", transport, money=True, in_doubt="hold")
+    return app
+
+
+OLD, NEW = "http://127.0.0.1:9/old", "http://127.0.0.1:9/new"
+
+
+@pytest.mark.req("P-05")
+async def test_another_address_is_refused_while_money_is_in_doubt_there(database: str) -> None:
+    """Asked at another place, a payment in doubt would seem never to have been made."""
+    async with processing(database, money(App(), OLD)) as seen:
+        await seen.until("relay.started")
+    async with PostgresStore(database) as store:
+        id = await m.enqueue(store, destination="bank", now=None)
+        held = m.park(ParkReason.HELD)
+        (claimed,) = (await store.claim(m.WORKER, [Room("bank", 1, 1)], lease_seconds=60)).attempts
+        await store.settle(m.WORKER, [m.outcome(claimed, held)])
+        with pytest.raises(SettingsError, match=r"address .* of 'bank' has changed.* in doubt.* Next: start the relay"):
+            await start(database, money(App(), NEW))
+        async with processing(database, money(App(), OLD)) as seen:
+            await seen.until("relay.started")
+        await store.confirm(id, actor="ada", reason="seen on the statement")
+        async with processing(database, money(App(), NEW)) as seen:
+            await seen.until("relay.started")
+
+
+@pytest.mark.req("P-05")
+async def test_two_relays_with_two_addresses_do_not_move_the_same_money(database: str) -> None:
+    async with processing(database, money(App(), OLD)) as seen:
+        await seen.until("relay.started")
+        with pytest.raises(SettingsError, match="another relay that was seen within a minute uses another address"):
+            await start(database, money(App(), NEW))
+
+
+@pytest.mark.req("P-05")
+async def test_a_relay_that_moves_money_refuses_commits_that_a_crash_can_lose(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = off").format(sql.Identifier(conn.info.dbname)))
+    with pytest.raises(SettingsError, match=r"synchronous_commit is off .* 'bank' moves money.* Next: ALTER ROLE"):
+        await start(database, money(App(), OLD))
+    seen = Seen()
+    async with processing(database, declare(App(), "shop"), seen=seen):
+        await seen.until("relay.started")
+    allowed = RelayProcess(
+        app=money(App(), OLD), dsn=database, limits=RelayLimits(**QUICK), allow_asynchronous_commit=True
+    )
+    running = asyncio.create_task(run_relay(allowed, events=seen.events, signals=False))
+    await seen.until("relay.started", count=2)
+    running.cancel()
+    await asyncio.wait([running], timeout=SECONDS_MAX)
+    assert seen.of("relay.asynchronous_commit", destinations=["bank"])

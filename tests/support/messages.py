@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal
 from uuid import UUID
 
 from redrive.answers import Answer, Delivered, Retryable, to_json
-from redrive.message import Attempt, Closed, MessageId, ParkReason, Priority, WorkerId
+from redrive.message import Attempt, Closed, HistoryEntry, MessageId, ParkReason, Priority, WorkerId
 from redrive.policy import Settlement, SettlementKind
 from redrive.ports import Claimed, Outcome, Room, Settled
 from redrive.store.postgres import PostgresStore
@@ -58,7 +59,13 @@ def attempt(**changes: Any) -> Attempt:
     return Attempt(**{**plain, **changes})
 
 
-async def enqueue_row(store: PostgresStore, *, now: datetime = START, **values: Any) -> tuple[Any, ...]:
+def entry(verb: str, seconds: float, **changes: Any) -> HistoryEntry:
+    """A row of the archive that was written so many seconds after the start."""
+    empty: dict[str, Any] = dict.fromkeys(field.name for field in fields(HistoryEntry))
+    return HistoryEntry(**{**empty, "attempt": 1, "spent": 0, "verb": verb, "completed_at": at(seconds), **changes})
+
+
+async def enqueue_row(store: PostgresStore, *, now: datetime | None = START, **values: Any) -> tuple[Any, ...]:
     """Call `redrive.enqueue_1`; returns its row: result, id, sequence, state."""
     given = {
         "destination": DESTINATION,
@@ -70,6 +77,7 @@ async def enqueue_row(store: PostgresStore, *, now: datetime = START, **values: 
         "expires_at": None,
         "level": Priority.NORMAL.level,
         "order_by": None,
+        "token_seed": None,
         **values,
     }
     headers = given.pop("headers", None)
@@ -77,13 +85,13 @@ async def enqueue_row(store: PostgresStore, *, now: datetime = START, **values: 
         "SELECT result, id, sequence, state FROM redrive.enqueue_1(%(destination)s, %(body)s, %(key)s,"
         " %(tenant)s, %(kind)s, p_headers => %(headers)s::json, p_due_at => %(due_at)s,"
         " p_expires_at => %(expires_at)s, p_level => %(level)s::smallint,"
-        " p_order_by => %(order_by)s, p_now => %(now)s)",
+        " p_order_by => %(order_by)s, p_token_seed => %(token_seed)s, p_now => %(now)s)",
         {**given, "headers": headers and json.dumps(headers), "now": now},
     )
     return tuple(rows[0])
 
 
-async def enqueue(store: PostgresStore, *, now: datetime = START, **values: Any) -> MessageId:
+async def enqueue(store: PostgresStore, *, now: datetime | None = START, **values: Any) -> MessageId:
     """One new message, by default to `DESTINATION`, due at once; values are the parameters of `enqueue_1`."""
     result, message_id, _, _ = await enqueue_row(store, now=now, **values)
     assert result == "new", result

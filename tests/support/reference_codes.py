@@ -28,6 +28,7 @@ CODES: Final = {
     "FOUND": "Of a validation only: the lookup found it at the destination, so it must not be sent again.",
     "INTERRUPTED": "The relay itself failed around the send: nobody can tell.",
     "IN_DOUBT": 'It is in doubt and its destination has `in_doubt="hold"`: held before anything was sent.',
+    "DESTINATION_OWNED": "It would have advanced into a destination that belongs to a system: parked instead.",
     "DISPATCHING": "In the view `history` only: the claim that is under way.",
     "KEPT_ANSWER_INVALID": "The answer that was kept for `record` cannot be read: unrecorded again.",
     "LEASE_RAN_OUT": "Nobody renewed the lease: its relay died. Pending again, in doubt, a suspect.",

@@ -206,6 +206,8 @@ def test_a_word_that_is_not_one_of_the_choices_is_refused(option: str, value: st
         ("lookup_after_seconds", -1),
         ("lookup_after_seconds", nan),
         ("lookup_after_seconds", 30 * 86_400 + 1),
+        ("settlement_lag_seconds", -1),
+        ("settlement_lag_seconds", 30 * 86_400 + 1),
         ("token_ttl_seconds", 0),
         ("token_ttl_seconds", -1),
         ("token_ttl_seconds", nan),
@@ -335,6 +337,42 @@ def test_rules_are_what_was_declared() -> None:
     assert destination.rules == Rules(
         policy=policy, in_doubt="lookup", lookup_after_seconds=5, token_ttl_seconds=60, money=True, on_dead="continue"
     )
+
+
+@pytest.mark.req("P-05")
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        ({}, 30),
+        ({"timeout_seconds": 5, "settlement_lag_seconds": 2}, 7),
+        ({"lookup_after_seconds": 3}, 3),
+        ({"lookups_are_immediate": True}, 0),
+        ({"money": False}, 0),
+        ({"money": False, "lookup_after_seconds": 0}, 0),
+        ({"in_doubt": "hold"}, 0),
+    ],
+)
+def test_money_believes_absent_when_a_request_must_have_ended(options: dict[str, Any], seconds: float) -> None:
+    destination = declare(**{"lookup": lookup, "money": True, **options})
+    assert destination.rules.lookup_after_seconds == seconds
+
+
+@pytest.mark.req("P-05")
+def test_money_that_would_believe_absent_at_once_is_refused() -> None:
+    with pytest.raises(InvalidValue, match=r"'mail' moves money and has lookup_after_seconds=0.*lookups_are_immediate"):
+        declare(lookup=lookup, money=True, lookup_after_seconds=0)
+    with pytest.raises(InvalidValue, match="lookup_after_seconds=0"):
+        Destination(
+            name="mail",
+            transport=declare(lookup=lookup).transport,
+            rules=Rules(money=True, in_doubt="lookup", token_ttl_seconds=60),
+        )
+
+
+def test_the_address_is_part_of_the_rules() -> None:
+    rules = [declare(address=address).rules for address in (None, "bank", "other bank")]
+    assert len({one.version for one in rules}) == 3
+    assert rules[0].address is None
 
 
 def test_a_declared_function_can_still_be_called_as_it_is() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from redrive import policy
 from redrive.answers import Advance, Answer, Delivered, Retryable, Terminal, Unknown
-from redrive.message import Attempt
+from redrive.message import Attempt, ParkReason
 from redrive.policy import Opening, Policy, Rules, Settlement, SettlementKind
 from tests.support import messages as m
 from tests.support import state_tables
@@ -29,14 +29,22 @@ ATTEMPTS: Final[dict[str, dict[str, Any]]] = {
     "in doubt": DOUBT,
     "in doubt before": DOUBT,
     "answer kept": {"kept_answer": {"answer": "delivered"}},
+    "evidence": {"has_evidence": True},
     "cancel requested": {"cancel_requested": True},
     "expired": {"expired": True},
     "crashes spent": {"crashes": 3},
     "left": {"spent": 1, "lookups": 1},
     "spent": {"spent": 2, "lookups": 2},
+    "budget spent": {"spent": 4},
+    "denied since": {"earlier": (m.entry("deny", 500),)},
+    "denied before": {"earlier": (m.entry("deny", 500), m.entry("reap", 600))},
+    "token used too long ago": {"in_doubt_since": m.at(900), "token_used_since": m.START},
 }
 RULES: Final[dict[str, dict[str, Any]]] = {
     "token forgotten": TOKEN_TTL,
+    "token used too long ago": TOKEN_TTL,
+    "token remembered": {"token_ttl_seconds": 10_000.0},
+    "absent is final": {"absent_is_final": True, "token_ttl_seconds": 10_000.0},
     "money": {"money": True},
     "money without a token": {"money": True, "token_ttl_seconds": None},
     "too early": {"lookup_after_seconds": 5_000.0},
@@ -59,7 +67,9 @@ def situation(parts: list[str], mode: str) -> tuple[Attempt, Rules]:
     fields: dict[str, Any] = {}
     rules: dict[str, Any] = {}
     for part in parts:
-        assert part in ATTEMPTS or part in RULES or part == "bug", f"no test knows what {part!r} means"
+        assert part in ATTEMPTS or part in RULES or part in ("bug", "server error"), (
+            f"no test knows what {part!r} means"
+        )
         fields |= ATTEMPTS.get(part, {})
         rules |= RULES.get(part, {})
     return m.attempt(**fields), Rules(policy=POLICY, **{"in_doubt": mode, **rules})
@@ -85,6 +95,8 @@ def test_answer_is_settled_as_the_table_says(cell: Cell) -> None:
     name, *parts = cell.row.split(", ")
     attempt, rules = situation(parts, cell.column)
     answer = Unknown("UNCLASSIFIED", bug=True) if "bug" in parts else ANSWERS[name]
+    if "server error" in parts:
+        answer = Retryable("HTTP_500", status=500)
     assert words(policy.decide(attempt, answer, rules, now=NOW, random=Random(1))) == cell.text
 
 
@@ -135,17 +147,23 @@ def _every_attempt() -> list[Attempt]:
             expired=expired,
             crashes=crashes,
             kept_answer={"answer": "delivered"} if kept else None,
+            has_evidence=proven,
         )
         for doubt in FLAGS
         for cancelled in FLAGS
         for expired in FLAGS
         for crashes in (0, 2, 3, 4)
         for kept in FLAGS
+        for proven in FLAGS
     ]
 
 
 def _check_opening(attempt: Attempt, rules: Rules, chosen: Opening | Settlement) -> None:
     assert (chosen is Opening.RECORD) == (attempt.kept_answer is not None)
+    if attempt.has_evidence and attempt.kept_answer is None:
+        assert isinstance(chosen, Settlement)
+        assert (chosen.park_reason, chosen.error_class, chosen.in_doubt) == (ParkReason.HELD, "LATE_SUCCESS", True)
+        return
     if chosen is Opening.SEND and attempt.in_doubt:
         assert rules.in_doubt == "resend"
         assert not attempt.cancel_requested
@@ -163,24 +181,30 @@ def _check_opening(attempt: Attempt, rules: Rules, chosen: Opening | Settlement)
 
 @pytest.mark.parametrize("seconds", [0, 1, 999, 1_000, 1_001])
 @pytest.mark.parametrize("money", FLAGS)
-@pytest.mark.parametrize("token_ttl_seconds", [None, 60.0])
-def test_every_absent_is_legal(seconds: float, money: bool, token_ttl_seconds: float | None) -> None:
+@pytest.mark.parametrize("final", FLAGS)
+@pytest.mark.parametrize("token_ttl_seconds", [None, 60.0, 10_000.0])
+def test_every_absent_is_legal(seconds: float, money: bool, final: bool, token_ttl_seconds: float | None) -> None:
     rules = Rules(
         policy=POLICY,
         in_doubt="lookup",
         lookup_after_seconds=1_000,
         money=money,
         token_ttl_seconds=token_ttl_seconds,
+        absent_is_final=final,
     )
     for attempt in (a for a in _every_attempt() if a.in_doubt):
         now = m.START + timedelta(seconds=seconds)
         instead = policy.after_absent(attempt, rules, now=now)
         if seconds < 1_000:
             assert isinstance(instead, Unknown)
+        elif money and not final and (attempt.cancel_requested or attempt.expired):
+            assert isinstance(instead, Settlement)
+            assert (instead.park_reason, instead.in_doubt) == ("held", True)
+            assert instead.error_class == ("CANCELLED" if attempt.cancel_requested else "EXPIRED") + "_IN_DOUBT"
         elif attempt.cancel_requested or attempt.expired:
             assert isinstance(instead, Settlement)
             assert instead.closed == ("cancelled" if attempt.cancel_requested else "expired")
-        elif money and token_ttl_seconds is None:
+        elif money and (token_ttl_seconds is None or (token_ttl_seconds == 60.0 and not final)):
             assert isinstance(instead, Settlement)
             assert (instead.park_reason, instead.in_doubt) == ("held", True)
         else:

@@ -23,7 +23,6 @@ def judged(one: Item, *effects: Effect, until: datetime | None = None) -> str:
     """The kind of the finding, or late, agreed, open."""
     verdict = match([one], effects, complete_until=until)
     words = [finding.kind.value for finding in verdict.findings]
-    words += ["unasked"] * len(verdict.unasked)
     words += ["late"] * len(verdict.late) + ["agreed"] * len(verdict.agreed) + ["open"] * verdict.open
     (word,) = words
     return word
@@ -35,10 +34,9 @@ EXPECTED = {
     **{(state, 0): "agreed" for state in CLOSED},
     ("delivered", 0): "missing",
     ("delivered", 1): "agreed",
-    ("pending", 1): "unasked",
     ("leased", 1): "open",
     ("unrecorded", 1): "open",
-    **{(state, 1): "late" for state in PARKED},
+    **{(state, 1): "late" for state in ("pending", *PARKED)},
     **{(state, 1): "given_up" for state in CLOSED},
     **{(state, 2): "twice" for state in ("pending", "leased", "delivered", "unrecorded", *PARKED, *CLOSED)},
 }
@@ -55,8 +53,25 @@ def test_other_terms_are_a_finding_whatever_the_state(state: str, terms: dict[st
     assert judged(item(state), replace(EFFECT, terms=terms)) == Kind.DIFFERS
 
 
-def test_a_payment_in_doubt_that_is_in_the_ledger_is_under_way_for_it_is_asked_about_first() -> None:
-    assert judged(item("pending", in_doubt=True), EFFECT) == "open"
+def test_what_waits_and_is_in_the_ledger_is_late_whether_in_doubt_or_not() -> None:
+    assert judged(item("pending", in_doubt=True), EFFECT) == "late"
+
+
+def test_a_delivered_one_under_a_token_of_nobody_is_a_finding() -> None:
+    assert judged(item("delivered", tokens={"t"}), replace(EFFECT, token="t")) == "agreed"
+    assert judged(item("delivered", tokens={"t"}), replace(EFFECT, token="u")) == Kind.OTHER_TOKEN
+    assert judged(item("delivered", tokens={"t"}, reference="R-1"), replace(EFFECT, token="u")) == "agreed", "tied"
+    assert judged(item("delivered"), replace(EFFECT, token="u")) == "agreed"
+    assert judged(item("held", tokens={"t"}), replace(EFFECT, token="u")) == "late"
+
+
+def test_what_the_ledger_may_say_is_compared_where_it_says_it_with_the_version_of_its_token() -> None:
+    told: dict[str, Any] = {"told": {"to": "x"}, "versions": {"t2": {"to": "y"}}, "tokens": {"t1", "t2"}}
+    assert judged(item("held", **told), replace(EFFECT, token="t1")) == "late"
+    assert judged(item("held", **told), replace(EFFECT, token="t1", terms={**TERMS, "to": "x"})) == "late"
+    assert judged(item("held", **told), replace(EFFECT, token="t1", terms={**TERMS, "to": "y"})) == Kind.DIFFERS
+    assert judged(item("held", **told), replace(EFFECT, token="t2", terms={**TERMS, "to": "y"})) == "late"
+    assert judged(item("held", **told), replace(EFFECT, token="t2", terms={**TERMS, "to": "x"})) == Kind.DIFFERS
 
 
 def test_what_was_delivered_after_the_ledger_was_read_is_not_missing_yet() -> None:

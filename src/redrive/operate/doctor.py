@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 from uuid import uuid4
 
@@ -38,6 +39,7 @@ POINTS: Final = (
     "listen",
     "pooler",
     "autovacuum",
+    "commits",
     "replication slots",
     "partitions",
     "old snapshots",
@@ -45,6 +47,7 @@ POINTS: Final = (
     "destinations",
     "relays",
     "policies",
+    "witness",
 )
 FIRST_READ: Final = "partitions"  # from here on they are in our own tables, which not every login may read
 
@@ -96,18 +99,21 @@ async def _looked(dsn: str, listen_dsn: str, sets: Sequence[migrate.MigrationSet
         server = await looks.server(store)
         took = time.monotonic() - began
         yield _server(server)
-        yield _privileges(server)
+        has_act = bool({"redrive_relay", "redrive_operator"} & set(server.roles))
+        yield _privileges(server, await looks.system_roles(store) if has_act else {})
         yield _clock((here - server.at).total_seconds() + took / 2, asked_seconds=took)
         has_own_line = listen_dsn != dsn
         yield _listen(await looks.hears(store, listen_dsn, WorkerId(uuid4())), has_own_line=has_own_line)
         yield _pooler(await looks.is_pooled(store), has_own_line=has_own_line)
         yield _autovacuum(server)
+        yield _commits(server)
         yield _slots(server)
         upkeep = await looks.upkeep(store)
         yield _partitions(upkeep, server.at)
         for point in _work(await operations.status(store), server):
             yield point
         yield _policies(upkeep)
+        yield _witness(upkeep)
 
 
 # the judges
@@ -136,7 +142,8 @@ def _server(server: Server) -> Point:
     return _ok("server", f"PostgreSQL {server.version_text}")
 
 
-def _privileges(server: Server) -> Point:
+def _privileges(server: Server, system_roles: Mapping[str, bool] = MappingProxyType({})) -> Point:
+    """system_roles: of the systems in use; True where this login is a member."""
     if server.is_superuser:
         return _warn(
             "privileges",
@@ -149,7 +156,22 @@ def _privileges(server: Server) -> Point:
             f"{server.login} has none of the redrive_ roles",
             f'GRANT redrive_relay TO "{server.login}" (or redrive_producer, redrive_operator, redrive_viewer)',
         )
-    return _ok("privileges", f"{server.login} has {', '.join(server.roles)}")
+    for role, is_member in system_roles.items():
+        if "redrive_operator" in server.roles and is_member:
+            return _warn(
+                "privileges",
+                f"{server.login} is a member of redrive_operator and {role}: a person could write the evidence on which"
+                " they act",
+                f'REVOKE {role} FROM "{server.login}": it is for the login of relays',
+            )
+        if "redrive_relay" in server.roles and not is_member:
+            return _warn(
+                "privileges",
+                f"{server.login} is not a member of {role}: relays with this login cannot run that system's duties",
+                f'GRANT {role} TO "{server.login}"',
+            )
+    has = [*server.roles, *(role for role, is_member in system_roles.items() if is_member)]
+    return _ok("privileges", f"{server.login} has {', '.join(has)}")
 
 
 def _clock(skew: float, *, asked_seconds: float) -> Point:
@@ -188,6 +210,17 @@ def _autovacuum(server: Server) -> Point:
     if server.has_autovacuum:
         return _ok("autovacuum", "on")
     return _fail("autovacuum", "off: dead rows are never taken away", "SET autovacuum and track_counts to on")
+
+
+def _commits(server: Server) -> Point:
+    if server.commits_synchronously:
+        return _ok("commits", "a crash of the server loses nothing that was committed")
+    return _warn(
+        "commits",
+        "synchronous_commit is off for this login: a crash of the server can lose what was committed, and a relay that"
+        " moves money refuses to start",
+        f'ALTER ROLE "{server.login}" SET synchronous_commit = on',
+    )
 
 
 def _partitions(upkeep: Upkeep, now: datetime) -> Point:
@@ -240,6 +273,19 @@ def _policies(upkeep: Upkeep) -> Point:
         return _ok("policies", "live relays agree about every destination")
     names = ", ".join(upkeep.differing)
     return _warn("policies", f"live relays follow different rules for {names}", "finish the roll-out of the app")
+
+
+def _witness(upkeep: Upkeep) -> Point:
+    """A restored database is noticed by what relays remember outside it."""
+    if not upkeep.money:
+        return _ok("witness", "no destination moves money")
+    if upkeep.unwitnessed:
+        return _warn(
+            "witness",
+            f"{', '.join(upkeep.unwitnessed)} would not notice after a restart that the database was restored",
+            "give the relay a state_directory that it can write (REDRIVE_STATE_DIRECTORY)",
+        )
+    return _ok("witness", "live relays remember, over restarts, the money that they sent")
 
 
 def _relays(status: Status) -> str:

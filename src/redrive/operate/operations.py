@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, assert_never
 
-from redrive.errors import ActRefused, InvalidValue, NotFound
+from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
 from redrive.message import CancelAnswer, MessageId, ParkReason
 from redrive.store.key_reads import gone_out, list_keys, show_key
 from redrive.store.postgres import PostgresStore
 from redrive.store.reach import explained, opened
-from redrive.store.read_models import LIMIT_MAX, KeyView, MessageView, ParkedFilter
+from redrive.store.read_models import LIMIT_MAX, KeyView, MessageView, ParkedFilter, Proof
 from redrive.store.reads import (
     find_messages,
     knows_destination,
@@ -26,6 +26,7 @@ from redrive.store.reads import (
     list_destinations,
     list_messages,
     list_parked,
+    proofs,
     show_message,
     show_parked,
     status,
@@ -100,7 +101,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActResult:
-    """One message of an act. detail: a sentence; next: the command that helps, or empty."""
+    """One message of an act. detail: a sentence; next: the command that helps, or empty.
+
+    needs_approver: refused, because the second person has to be an approver.
+    """
 
     id: MessageId
     outcome: Outcome
@@ -108,6 +112,7 @@ class ActResult:
     next: str = ""
     destination: str | None = None
     kind: str | None = None
+    needs_approver: bool = False
 
 
 # Where each act leads, from the state (or the reason of a parked message) that it needs.
@@ -118,11 +123,12 @@ FITS: Final[Mapping[Act, Mapping[str, str]]] = {
         "leased": "no further attempt; the one under way ends as it ends",
     },
     Act.CONFIRM: dict.fromkeys(("dead", "held"), "delivered, on your word; it is never sent again"),
-    Act.DENY: {"held": "pending again: it is sent once more"},
+    Act.DENY: {"held": "pending again: it is sent once more, after a lookup where the destination can be asked"},
     Act.REPAIR: {"unrecorded": "its kept answer is recorded again; it is never sent"},
     Act.DISCARD: {reason.value: "discarded for good" for reason in ParkReason},
 }
 
+REFUSED_BY_EVIDENCE: Final = frozenset({Act.REQUEUE, Act.CANCEL, Act.DENY, Act.DISCARD})
 _CANCELLED: Final[Mapping[CancelAnswer, str]] = {
     CancelAnswer.CANCELLED: "cancelled: it is not sent any more",
     CancelAnswer.IN_FLIGHT: "in flight: the attempt under way ends as it ends, no further one follows",
@@ -158,8 +164,23 @@ async def preview(store: PostgresStore, request: Request, ids: Sequence[MessageI
     if not 1 <= len(ids) <= IDS_MAX:
         raise InvalidValue(f"{len(ids)} messages are named; an act takes 1 to {IDS_MAX} at a time.")
     found = await find_messages(store, ids)
-    judged = [_judge(request, id_, found.get(id_)) for id_ in ids]
+    judged = await _proven(store, request, [_judge(request, id_, found.get(id_)) for id_ in ids])
     return await _in_order(store, request, judged) if request.act is Act.REQUEUE else judged
+
+
+async def _proven(store: PostgresStore, request: Request, judged: Sequence[ActResult]) -> list[ActResult]:
+    """P-11: what evidence says was delivered is confirmed, and nothing else; a late answer elsewhere is shown."""
+    fitting = [result.id for result in judged if result.outcome is Outcome.WOULD]
+    found = await proofs(store, fitting) if fitting and request.act in REFUSED_BY_EVIDENCE else {}
+    return [_with_proof(request, result, found[result.id][0]) if result.id in found else result for result in judged]
+
+
+def _with_proof(request: Request, result: ActResult, proof: Proof) -> ActResult:
+    if not proof.counts:
+        return replace(result, detail=f"{result.detail}; but a late answer says that it was delivered ({proof})")
+    detail = f"something says that it was delivered ({proof}); {request.act} is refused"
+    advice = f"redrive held confirm {result.id} --reference {proof.reference or '…'}"
+    return replace(result, outcome=Outcome.REFUSED, detail=detail, next=advice)
 
 
 async def _in_order(store: PostgresStore, request: Request, judged: Sequence[ActResult]) -> list[ActResult]:
@@ -200,6 +221,12 @@ async def find_head(store: PostgresStore, tenant: str, order_by: str, *, sequenc
         raise ActRefused(
             f"Ordering key {order_by!r}: its head is number {found.sequence}, not {sequence}; nothing was skipped.",
             next="redrive keys skip … --dry-run",
+        )
+    proven = [proof for proof in (await proofs(store, [found.head])).get(found.head, ()) if proof.counts]
+    if proven and found.state != ParkReason.UNRECORDED:
+        raise ActRefused(
+            f"Ordering key {order_by!r}: something says that its head was delivered ({proven[0]}); skip is refused.",
+            next=f"redrive held confirm {found.head} --reference {proven[0].reference or '…'}",
         )
     return found
 
@@ -255,7 +282,8 @@ async def _perform_one(store: PostgresStore, request: Request, judged: ActResult
         detail = await _call(store, request, judged)
     except ActRefused as refused:  # it moved on since it was looked at
         detail = refused.message.removeprefix(f"Message {judged.id}: ").rstrip(".")
-        return replace(judged, outcome=Outcome.REFUSED, detail=detail, next=refused.next)
+        lacking = isinstance(refused, ApproverNeeded)
+        return replace(judged, outcome=Outcome.REFUSED, detail=detail, next=refused.next, needs_approver=lacking)
     except NotFound:
         return replace(judged, outcome=Outcome.NOT_FOUND, detail="there is no such message")
     return replace(judged, outcome=Outcome.DONE, detail=detail)

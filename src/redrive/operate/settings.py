@@ -23,6 +23,7 @@ HEALS_WITHIN_SECONDS: Final = 120.0  # G-14: what the defaults promise
 HEARTBEATS_PER_LEASE: Final = 3  # two heartbeats may be lost before a lease runs out
 
 Wakeup = Literal["notify", "poll"]
+AsynchronousCommit = Literal["refuse", "warn"]
 LogFormat = Literal["auto", "console", "json", "logfmt"]
 LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 
@@ -65,6 +66,11 @@ class Settings(BaseSettings):
         default=None,
         description="Where the embedded server keeps its data. None: the user's data directory.",
     )
+    state_directory: Path | None = Field(
+        default=None,
+        description="Where a relay remembers, over restarts, the last money that it sent, so that a restored database"
+        " is noticed. Its own for each machine, never part of a backup. None: the user's state directory.",
+    )
     lease_seconds: float = _number(
         60.0, 5, 3600, "s", "How long a claim lasts without renewal; messages of a crashed relay wait this long."
     )
@@ -93,6 +99,11 @@ class Settings(BaseSettings):
     partitions_ahead: int = _count(4, 1, 100, "partitions", "Partitions that exist ahead of time.")
     retention_days: int | None = _count(
         None, 1, 36_500, "days", "Age at which closed messages are retired. None: they are kept for good."
+    )
+    asynchronous_commit: AsynchronousCommit = Field(
+        default="refuse",
+        description="What a relay that moves money does where `synchronous_commit` is off for its login, so that a"
+        " crash of the database could lose what was committed. refuse: it does not start. warn: it starts and logs it.",
     )
     log_format: LogFormat = Field(
         default="auto", description="Rendering of log lines. auto: console on a terminal, json elsewhere."

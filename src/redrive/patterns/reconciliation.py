@@ -3,16 +3,15 @@
     verdict = match(items, effects)          # pure: findings with evidence, and what is late
     await collect(read, keep, after=cursor)  # the other side's ledger, page by page, from where one was
 
-A late success of something that is parked is no finding: it is confirmed with the ledger's reference, and never sent
-again. Nor is one of something that waits to be sent: it is put in doubt, so that the other side is asked first, as
-after a failover that lost what was known of it. Everything that cannot be explained is a finding, and stays one until
-it is. Storing is the caller's: see `redrive.systems.payments.reconcile`.
+A late success of something that is parked or waits to be sent is no finding: it is confirmed with the ledger's
+reference, and never sent again. Everything that cannot be explained is a finding, and stays one until it is. Storing is
+the caller's: see `redrive.systems.payments.reconcile`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -25,14 +24,16 @@ class Kind(StrEnum):
     """What can be wrong.
 
     unexplained: an effect that nobody asked for. twice: more than one effect of one item. differs: other terms than
-    asked for. other_reference: delivered under another reference than the ledger's. missing: delivered, and not in the
-    ledger. given_up: in the ledger, and closed as not sent.
+    asked for. other_reference: delivered under another reference than the ledger's. other_token: delivered, and in the
+    ledger under a token that no attempt of it used, without a reference that ties the two. missing: delivered, and not
+    in the ledger. given_up: in the ledger, and closed as not sent.
     """
 
     UNEXPLAINED = "unexplained"
     TWICE = "twice"
     DIFFERS = "differs"
     OTHER_REFERENCE = "other_reference"
+    OTHER_TOKEN = "other_token"  # noqa: S105 - no password
     MISSING = "missing"
     GIVEN_UP = "given_up"
 
@@ -41,9 +42,11 @@ class Kind(StrEnum):
 class Item:
     """One thing that was asked for, and what the archive says became of it.
 
-    key: by which the ledger's effects name it. terms: what must be the same there. state: pending, leased, dead, held,
-    unrecorded, or how it was closed. at: since when it is in that state. in_doubt: it may have been sent, and is asked
-    about before it is sent again. evidence: whatever a person wants to see beside a finding.
+    key: by which the ledger's effects name it. terms: what must be the same there. told: what must be the same where
+    the ledger says it. versions: by token, what of `told` differs for what was sent under that one. tokens: under which
+    it was or would be sent; empty = not compared. state: pending, leased, dead, held, unrecorded, or how it was closed.
+    at: since when it is in that state. in_doubt: it may have been sent, and is asked about before it is sent again.
+    evidence: whatever a person wants to see beside a finding.
     """
 
     key: str
@@ -52,17 +55,24 @@ class Item:
     reference: str | None = None
     at: datetime | None = None
     in_doubt: bool = False
+    told: Mapping[str, object] = field(default_factory=dict)
+    tokens: Collection[str] = ()
+    versions: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """One entry of the other side's ledger. cursor: its place there. key: of its item; None = it has none."""
+    """One entry of the other side's ledger. cursor: its place there. key: of its item; None = it has none.
+
+    token: under which it was done; None = the ledger does not say.
+    """
 
     cursor: str
     key: str | None
     terms: Mapping[str, object]
     reference: str | None = None
+    token: str | None = None
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -78,7 +88,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Late:
-    """It happened all the same: parked, and to be confirmed with this reference; or pending, and to be asked about."""
+    """It happened all the same: parked or still waiting, and to be confirmed with this reference."""
 
     item: Item
     effect: Effect
@@ -86,14 +96,13 @@ class Late:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """late: what is parked and happened. unasked: what happened, and would be sent without a question.
+    """late: what is parked or waits, and happened.
 
     agreed: keys of items that are over on all sides. open: how many are still under way on one of them.
     """
 
     findings: Sequence[Finding] = ()
     late: Sequence[Late] = ()
-    unasked: Sequence[Late] = ()
     agreed: Sequence[str] = ()
     open: int = 0
 
@@ -114,8 +123,7 @@ def match(items: Iterable[Item], effects: Iterable[Effect], *, complete_until: d
     strangers += [effect for left in by_key.values() for effect in left]
     return Verdict(
         findings=[one for one in judged if isinstance(one, Finding)] + [_unexplained(one) for one in strangers],
-        late=[one for one in judged if isinstance(one, Late) and one.item.state != "pending"],
-        unasked=[one for one in judged if isinstance(one, Late) and one.item.state == "pending"],
+        late=[one for one in judged if isinstance(one, Late)],
         agreed=[one for one in judged if isinstance(one, str)],
         open=sum(one is None for one in judged),
     )
@@ -128,10 +136,12 @@ def _judge(item: Item, effects: Sequence[Effect], complete_until: datetime | Non
     if not effects:
         return _without_effect(item, complete_until)
     effect = effects[0]
-    differing = [name for name, value in item.terms.items() if effect.terms.get(name) != value]
+    told = {**item.told, **item.versions.get(effect.token or "", {})}
+    asked = {**item.terms, **{name: value for name, value in told.items() if name in effect.terms}}
+    differing = [name for name, value in asked.items() if effect.terms.get(name) != value]
     if differing:
-        told = ", ".join(f"{name} {effect.terms.get(name)}, not {item.terms[name]}" for name in differing)
-        return _finding(Kind.DIFFERS, item, effects, f"{item.key} has another effect in the ledger: {told}.")
+        others = ", ".join(f"{name} {effect.terms.get(name)}, not {asked[name]}" for name in differing)
+        return _finding(Kind.DIFFERS, item, effects, f"{item.key} has another effect in the ledger: {others}.")
     return _with_effect(item, effect)
 
 
@@ -151,12 +161,14 @@ def _with_effect(item: Item, effect: Effect) -> Finding | Late | str | None:
             if None not in (item.reference, effect.reference) and item.reference != effect.reference:
                 sentence = f"{item.key} is delivered as {item.reference}; the ledger has it as {effect.reference}."
                 return _finding(Kind.OTHER_REFERENCE, item, [effect], sentence)
+            is_tied = item.reference is not None and item.reference == effect.reference
+            if item.tokens and effect.token is not None and effect.token not in item.tokens and not is_tied:
+                sentence = f"{item.key} is delivered, and the ledger has it under the token {effect.token}, not ours."
+                return _finding(Kind.OTHER_TOKEN, item, [effect], sentence)
             return item.key
-        case "dead" | "held":
+        case "dead" | "held" | "pending":
             return Late(item=item, effect=effect)
-        case "pending" if not item.in_doubt:
-            return Late(item=item, effect=effect)
-        case "pending" | "leased" | "unrecorded":
+        case "leased" | "unrecorded":
             return None
     sentence = f"{item.key} was {item.state}, and the ledger has it as {effect.reference}."
     return _finding(Kind.GIVEN_UP, item, [effect], sentence)

@@ -14,7 +14,15 @@ from datetime import datetime
 from typing import Any, Final, LiteralString, NamedTuple, TypeVar
 from uuid import UUID
 
-from redrive.errors import InvalidPayload, InvalidValue, KeyReused, RedriveError, SchemaError, UsageError
+from redrive.errors import (
+    DestinationOwned,
+    InvalidPayload,
+    InvalidValue,
+    KeyReused,
+    RedriveError,
+    SchemaError,
+    UsageError,
+)
 from redrive.message import MessageId, NewMessage, Receipt
 from redrive.produce import bounds, payload
 from redrive.produce.trace_context import with_trace_context
@@ -258,6 +266,8 @@ def explained(sqlstate: str | None, text: str) -> RedriveError | None:
     """What a refusal by the database means to a producer; None where the driver's own error says it best."""
     if sqlstate == "22023":
         return InvalidValue(text)
+    if sqlstate == "42501" and text.startswith("destination ") and " belongs to the system " in text:
+        return DestinationOwned(f"{text} Nothing was enqueued; roll your transaction back.")
     if sqlstate in {"42883", "3F000"}:  # no such function, no such schema
         return SchemaError(
             f"The schema redrive of this database is absent or older than this version ({text}).",

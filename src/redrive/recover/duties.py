@@ -12,6 +12,7 @@ from functools import partial
 
 from redrive import redact
 from redrive.app import Duty
+from redrive.errors import NotAllowed
 from redrive.events import Events
 from redrive.message import WorkerId
 from redrive.ports import Clock, Store, TransientFailure
@@ -23,6 +24,7 @@ from redrive.recover.replay import replay
 from redrive.recover.retire import make_partitions, retire
 from redrive.recover.vacuum import vacuum
 
+RESULT_MAX = 200
 EXPIRE_EVERY_SECONDS = 5.0
 MEND_LANES_EVERY_SECONDS = 60.0
 VACUUM_EVERY_SECONDS = 5.0
@@ -87,13 +89,15 @@ async def run_if_due(store: Store, duty: Duty, *, worker: WorkerId, events: Even
     result = "failed"
     try:
         with events.step("duty", duty=duty.name) as added:
-            result = redact.storable(await duty.run_once(store), limit=200)
+            result = redact.storable(await duty.run_once(store), limit=RESULT_MAX)
             added["result"] = result
     except TransientFailure:
         raise
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         events.emit("duty.failed", duty=duty.name, error=redact.error_type(error))
-        result = f"failed: {redact.error_type(error)}"
+        # What a login lacks is a sentence of ours, without data: it says what helps.
+        said = str(error) if isinstance(error, NotAllowed) else redact.error_type(error)
+        result = redact.storable(f"failed: {said}", limit=RESULT_MAX)
     finally:
         with events.step("end_duty", duty=duty.name):
             await store.end_duty(duty.name, worker, result=result)

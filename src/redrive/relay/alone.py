@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from redrive.events import Events
@@ -30,6 +31,7 @@ def main(events: Events | None = None) -> None:
         app_spec=settings["app"],
         only=settings["only"],
         name="suspects",
+        state_directory=None if settings.get("state_directory") is None else Path(settings["state_directory"]),
     )
     events = events or Events()
     tell(events, settings["tell"])

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from redrive import answers, policy, redact
 from redrive.answers import (
@@ -34,10 +35,13 @@ from redrive.answers import (
 from redrive.app import Destination
 from redrive.errors import InvalidPayload
 from redrive.events import Events
-from redrive.message import Attempt, ParkReason
-from redrive.policy import Opening, Settlement, SettlementKind
+from redrive.message import Attempt, MessageId, ParkReason
+from redrive.policy import Opening, Rules, Settlement, SettlementKind
 from redrive.ports import Clock, NotBegun, Outcome
 from redrive.produce import bounds
+
+STILL_SENDS_SECONDS: Final = 1.0  # between two looks at a send that was given up and still runs
+GIVEN_UP_MAX: Final = 10_000  # of so many is remembered when they ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,10 @@ class Dispatcher:
         self._validate = getattr(destination.transport, "validate", None)
         self._lookup = getattr(destination.transport, "lookup", None)
         self._classify = getattr(destination.transport, "classify", lambda _: None)
+        self._quiet_seconds = getattr(destination.transport, "quiet_seconds", lambda _: None)
+        self._sending: Counter[MessageId] = Counter()
+        self._given_up: set[MessageId] = set()  # abandoned, and still running
+        self._given_up_ended: dict[MessageId, float] = {}
 
     async def dispatch(
         self, attempt: Attempt, *, claimed_at: float, may_send: Callable[[], bool] = lambda: True
@@ -73,7 +81,7 @@ class Dispatcher:
         began = self._clock.monotonic()
         if self._schema is not None:
             attempt.read_by(self._schema)
-        if _begins_with_send(attempt):
+        if _begins_with_send(attempt, self._rules):
             answer, failure = await self._validate_and_send(attempt, may_send)
             return self._decide(attempt, answer, failure, began, claimed_at)
         return await self._dispatch_in_doubt(attempt, began, claimed_at, may_send)
@@ -134,6 +142,8 @@ class Dispatcher:
         Where it was asked about first, it may have been sent again since: then the doubt is a new one, and "absent" is
         believed only so long after this moment.
         """
+        if self._sending[attempt.id]:
+            self._given_up.add(attempt.id)
         if self._rules.in_doubt == "lookup":
             attempt = replace(attempt, in_doubt_since=None)
         return self._decide(attempt, Unknown(code), None, began, claimed_at)
@@ -149,8 +159,22 @@ class Dispatcher:
             return attempt, Delivered(found.reference, found.result)
         if isinstance(found, CannotTell):
             return attempt, Unknown(found.code, found.text, from_lookup=True)
+        wait_seconds = self._send_runs_on_seconds(attempt.id) if self._rules.money else 0.0
+        if wait_seconds:
+            return attempt, Unknown("ABSENT_TOO_EARLY", from_lookup=True, wait_seconds=wait_seconds)
         instead = policy.after_absent(attempt, self._rules, now=asked_at)
         return (attempt, instead) if instead is not None else (replace(attempt, in_doubt_since=None, lookups=0), None)
+
+    def _send_runs_on_seconds(self, id: MessageId) -> float:
+        """How long "absent" says nothing, because a send that was given up runs on in this process, or did until just
+        now: a handler that ignores its cancellation, or the thread of a `def`. Its effect may come later than the
+        doubt; lookup_after_seconds count from its end."""
+        ended, in_thread = self._given_up_ended.get(id), self._quiet_seconds(id)
+        quiet = [] if ended is None else [self._clock.monotonic() - ended]
+        quiet += [] if in_thread is None else [in_thread]
+        if self._sending[id] or 0.0 in quiet:
+            return max(self._rules.lookup_after_seconds, STILL_SENDS_SECONDS)
+        return max([0.0, *(self._rules.lookup_after_seconds - seconds for seconds in quiet)])
 
     async def look_up(self, attempt: Attempt) -> LookupAnswer:
         """Whatever goes wrong with a lookup means that it could not tell."""
@@ -213,6 +237,30 @@ class Dispatcher:
         """I18: a process that slept through its lease, or whose lookup took that long, does not send any more."""
         if not may_send():
             raise NotBegun
+        if self._rules.money:
+            return await self._send_money(attempt)
+        return await self._send_plainly(attempt)
+
+    async def _send_money(self, attempt: Attempt) -> tuple[Answer, Failure | None]:
+        self._sending[attempt.id] += 1
+        try:
+            return await self._send_plainly(attempt)
+        finally:
+            self._sending[attempt.id] -= 1
+            if not self._sending[attempt.id]:
+                del self._sending[attempt.id]
+                self._note_given_up(attempt.id)
+
+    def _note_given_up(self, id: MessageId) -> None:
+        if id not in self._given_up:
+            return
+        self._given_up.discard(id)
+        self._given_up_ended.pop(id, None)
+        self._given_up_ended[id] = self._clock.monotonic()
+        if len(self._given_up_ended) > GIVEN_UP_MAX:
+            del self._given_up_ended[next(iter(self._given_up_ended))]
+
+    async def _send_plainly(self, attempt: Attempt) -> tuple[Answer, Failure | None]:
         try:
             answer = await self._send(attempt)
         except Answer as raised:
@@ -258,9 +306,15 @@ class Dispatcher:
         )
 
 
-def _begins_with_send(attempt: Attempt) -> bool:
+def _begins_with_send(attempt: Attempt, rules: Rules) -> bool:
     """Nearly every attempt. What `policy.opening` would say, without asking."""
-    return attempt.in_doubt_since is None and attempt.kept_answer is None and attempt.crashes == 0
+    return (
+        attempt.in_doubt_since is None
+        and attempt.kept_answer is None
+        and attempt.crashes == 0
+        and not attempt.has_evidence
+        and attempt.spent < rules.policy.attempts
+    )
 
 
 def _read(attempt: Attempt) -> None:

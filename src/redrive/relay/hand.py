@@ -63,6 +63,7 @@ class Hand:
     paused: nothing is sent there, until paused_until (our monotonic clock) or until somebody resumes it.
     pausing: by us, so often; opening: its breaker, by us: the database does not know yet.
     opened_at: when its breaker last opened, by the database's clock. count: None without a breaker.
+    unwitnessed: it moves money, and the database has not yet been asked whether it knows what was sent (`witness.py`).
     """
 
     destination: Destination
@@ -78,6 +79,7 @@ class Hand:
     paused_until: float | None = None
     pausing: int = 0
     opening: bool = False
+    unwitnessed: bool = False
     opened_at: datetime | None = None
     count: Count | None = field(init=False)
 
@@ -87,7 +89,7 @@ class Hand:
     @property
     def held(self) -> bool:
         """Nothing is begun."""
-        return self.paused or self.opening
+        return self.paused or self.opening or self.unwitnessed
 
     @property
     def running(self) -> int:

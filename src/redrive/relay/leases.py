@@ -34,6 +34,7 @@ class Leases:
         on_lost: Callable[[Claim], None],
     ) -> None:
         self.held: dict[MessageId, Claim] = {}
+        self._given_up: set[Fence] = set()
         self._store = store
         self._worker = worker
         self._limits = limits
@@ -59,6 +60,16 @@ class Leases:
                 del self.held[fence.id]
         self._on_let_go()
 
+    def give_up(self, fence: Fence) -> None:
+        """This one is not settled and not renewed any more: it was begun, and comes back in doubt when it runs out."""
+        self._given_up.add(fence)
+        self.let_go([fence])
+
+    def knows(self, fence: Fence) -> bool:
+        """Whether this process has, or had, that claim in hand. False: nothing of it was begun."""
+        held = self.held.get(fence.id)
+        return fence in self._given_up or (held is not None and held.attempt.number == fence.attempt)
+
     def is_short(self, claim: Claim) -> bool:
         """Too little is left to send on; normally a renewal has come long before."""
         enough = self._limits.lease_seconds / RENEWALS_PER_LEASE
@@ -66,9 +77,16 @@ class Leases:
 
     async def hand_back(self, claims: Sequence[Claim]) -> None:
         """Claims that were not begun; nothing is spent."""
-        if not claims:
-            return
-        fences = [claim.fence for claim in claims]
+        if claims:
+            await self._hand_back([claim.fence for claim in claims])
+
+    async def hand_back_unknown(self, fences: Sequence[Fence]) -> None:
+        """Claims whose reply was lost: they are ours, and nothing of them was begun."""
+        if fences:
+            self._events.emit("relay.reply_lost", worker=self._worker, count=len(fences))
+            await self._hand_back(fences)
+
+    async def _hand_back(self, fences: Sequence[Fence]) -> None:
         self._handing_back += 1
         self._all_back.clear()
         try:

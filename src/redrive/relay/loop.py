@@ -38,12 +38,14 @@ from redrive.relay.room import Demand, looked_everywhere, note_quiet, rooms
 from redrive.relay.settle import Settler
 from redrive.relay.tasks import Tasks, end
 from redrive.relay.wake import Wake
+from redrive.relay.witness import Witness
 
 TIMEKEEPER_SECONDS = 0.05
 ABANDON_SECONDS = 5.0  # a handler that ignores its cancellation for this long is left to itself
 STOP_SECONDS_MIN = 1.0  # even a stop that waits for nothing writes what it knows
 YIELD_EVERY = 8  # messages that one slot runs before it lets others have the event loop
 UNSETTLED_MAX = 4000
+LOOKS_PER_LEASE = 10  # how often a relay that lost a reply asks for the claims that it holds
 
 
 class Relay:
@@ -60,8 +62,10 @@ class Relay:
         random: Random,
         events: Events,
         open_line: OpenLine | None = None,
+        witness: Witness | None = None,
     ) -> None:
         self._store = store
+        self._witness = witness
         self._info = info
         self._worker: WorkerId = info.worker
         self._limits = limits
@@ -76,6 +80,9 @@ class Relay:
             )
             for name, destination in destinations.items()
         }
+        self._money = [hand for hand in self._hands.values() if hand.destination.rules.money]
+        for hand in self._money:
+            hand.unwitnessed = witness is not None
         self._changed = asyncio.Event()
         self._leases = Leases(
             store,
@@ -103,6 +110,8 @@ class Relay:
             events=events,
             record_timeout_seconds=limits.record_seconds,
             on_settled=self._leases.let_go,
+            on_given_up=self._leases.give_up,
+            on_reply_lost=self._reply_lost,
             lanes=HandOvers(
                 self._leases,
                 lease_seconds=limits.lease_seconds,
@@ -115,6 +124,8 @@ class Relay:
         self._stopping = asyncio.Event()
         self._beat_asked = asyncio.Event()
         self._slots_used = 0
+        self._unknown_until: float | None = None  # until when claims may turn up that this process does not know
+        self._unknown_look_at = 0.0
         self._capped = [hand for hand in self._hands.values() if hand.destination.global_concurrency is not None]
         self._short: dict[Hand, None] = {}  # what waits while all slots of the process are in use, in turn
         self._tasks = Tasks()
@@ -157,6 +168,8 @@ class Relay:
             self._stopping.set()
             await end([claiming, *beside])
             self._tasks.cancel()  # their outcomes would be written by nobody
+            if self._witness is not None:
+                self._witness.close()
         self._events.emit("relay.stopped", worker=self._worker)
 
     def stop(self) -> None:
@@ -171,6 +184,7 @@ class Relay:
         while not self._stopping.is_set():
             try:
                 await self._register()
+                await self._ask_witness()
                 return True
             except TransientFailure:
                 self._events.emit("relay.unreachable", during="verb", tries=0)
@@ -186,10 +200,38 @@ class Relay:
         with self._events.step("deregister", worker=self._worker):
             await self._store.deregister(self._worker)
 
+    async def _ask_witness(self) -> None:
+        """Whether the database knows the money that this relay has sent; until it does, none is claimed or begun."""
+        if self._witness is None or not self._money:
+            return
+        with self._events.step("witness", worker=self._worker) as added:
+            found = await self._witness.ask()
+            added.update(restored=found.restored, unknown=found.unknown, closed=len(found.closed))
+        if found.restored:
+            self._events.emit("relay.restored", worker=self._worker, unknown=found.unknown)
+        for hand in self._money:
+            # A suspect is in doubt: it is asked about, or sent under its token, or held, whatever this database lacks.
+            closed = found.restored or (hand.destination.name in found.closed and not self._info.suspects_only)
+            if closed and not hand.unwitnessed:
+                hand.unwitnessed = True
+            elif not closed and hand.unwitnessed:
+                hand.unwitnessed = False
+                self._work_again(hand)
+        if found.restored:  # what waits was claimed in another life of the database
+            await self._leases.hand_back([claim for hand in self._money for claim in hand.take_waiting()])
+
+    def _distrust_new_connections(self) -> None:
+        """A new connection may lead to a restored database: it is asked before any further money is claimed."""
+        if self._witness is not None and self._money and self._witness.must_ask:
+            for hand in self._money:
+                hand.unwitnessed = True
+            self._beat_asked.set()
+
     # claim
 
     async def _claiming(self) -> None:
         while not self._stopping.is_set():
+            await self._hand_back_unknown()
             asked = self._ask()
             self._events.emit("relay.looked", worker=self._worker)
             if not asked:
@@ -227,11 +269,17 @@ class Relay:
 
     def _ask(self) -> list[Room]:
         self._changed.clear()
+        self._distrust_new_connections()
         if self._settler.behind > UNSETTLED_MAX or (self._info.suspects_only and self._leases.held):
             return []
         now = self._clock.monotonic()
         demands = [hand.measure() for hand in self._hands.values() if not hand.held and hand.wake.is_due(now)]
-        return rooms(demands, claim_max=self._limits.claim_max, horizon_seconds=self._limits.horizon_seconds)
+        return rooms(
+            demands,
+            claim_max=self._limits.claim_max,
+            horizon_seconds=self._limits.horizon_seconds,
+            free_slots=max(self._limits.concurrency - self._slots_used, 0),
+        )
 
     def _rest_seconds(self) -> float:
         """Until the next look at a destination that had nothing; room that becomes free elsewhere comes of itself."""
@@ -245,6 +293,7 @@ class Relay:
             claimed = await self._claim_from_store(asked)
         except TransientFailure:
             self._events.emit("relay.unreachable", during="claim", tries=0)
+            self._reply_lost()
             return None
         self._take_in_hand(claimed, asked, sent_at)
         for hand in self._hands.values():
@@ -256,7 +305,8 @@ class Relay:
         lease_seconds = self._limits.lease_seconds
         if self._info.suspects_only:
             with self._events.step("claim_suspect", worker=self._worker) as added:
-                claimed = await self._store.claim_suspect(self._worker, list(self._hands), lease_seconds=lease_seconds)
+                names = [name for name, hand in self._hands.items() if not hand.unwitnessed]
+                claimed = await self._store.claim_suspect(self._worker, names, lease_seconds=lease_seconds)
                 added["count"] = len(claimed.attempts)
         else:
             with self._events.step("claim", worker=self._worker) as added:
@@ -265,6 +315,35 @@ class Relay:
                 )
                 added.update(count=len(claimed.attempts), expired=claimed.expired)
         return claimed
+
+    def _reply_lost(self) -> None:
+        """The database may have claimed messages for this relay that it will never hear of."""
+        now = self._clock.monotonic()
+        self._unknown_until = now + self._limits.lease_seconds
+        self._unknown_look_at = now
+
+    async def _hand_back_unknown(self, *, at_once: bool = False) -> None:
+        """After a lost reply: hand back the claims of ours that this process does not know, before they run out.
+
+        Called while no claim is under way. A settle that is under way may have handed over what is not known yet: what
+        is still unknown when that has ended was never begun. A lost statement may commit later than the first look, so
+        the database is asked again for as long as a lease lasts.
+        """
+        now = self._clock.monotonic()
+        if self._unknown_until is None or (now < self._unknown_look_at and not at_once):
+            return
+        try:
+            held = await self._store.leases_of(self._worker)
+        except TransientFailure:
+            self._events.emit("relay.unreachable", during="verb", tries=0)
+            self._unknown_look_at = self._clock.monotonic() + UNREACHABLE_SECONDS
+            return
+        unknown = [fence for fence in held if not self._leases.knows(fence)]
+        await self._settler.handed_over()
+        await self._leases.hand_back_unknown([fence for fence in unknown if not self._leases.knows(fence)])
+        self._unknown_look_at = now + self._limits.lease_seconds / LOOKS_PER_LEASE
+        if now >= self._unknown_until:
+            self._unknown_until = None
 
     def _take_in_hand(self, claimed: Claimed, asked: Sequence[Room], sent_at: float) -> None:
         received_at = self._clock.monotonic()
@@ -418,8 +497,14 @@ class Relay:
         return hand.dispatcher.dispatch(
             claim.attempt,
             claimed_at=claim.claimed_at,
-            may_send=lambda: not (slot.abandoned or self._leases.is_short(claim)),
+            may_send=lambda: not (slot.abandoned or self._leases.is_short(claim)) and self._noted(hand, claim),
         )
+
+    def _noted(self, hand: Hand, claim: Claim) -> bool:
+        """Remembered outside the database before the first byte, if it moves money; always true."""
+        if self._witness is not None and hand.destination.rules.money:
+            self._witness.note(claim.attempt)
+        return True
 
     def _cut_off(self, hand: Hand, slot: Slot, claim: Claim) -> Outcome:
         """The send was cancelled: by us, with a reason, or by the handler itself. Either way nobody can tell."""
@@ -533,6 +618,7 @@ class Relay:
         if not states and not self._stopping.is_set():  # else the row is gone because we took our leave
             await self._register()
         await self._holding.heard(states)
+        await self._ask_witness()
 
     def _work_again(self, hand: Hand) -> None:
         self._fill_slots(hand)
@@ -555,6 +641,7 @@ class Relay:
         await self._wait_for_slots(deadline)
         await self._within(deadline, self._settler.flushed())
         await self._within(deadline, self._hand_back_waiting())  # what a settle that was under way has handed over
+        await self._within(deadline, self._hand_back_unknown(at_once=True))
         await self._within(deadline, self._leases.all_back())
         await self._within(deadline, self._deregister())
 
@@ -597,7 +684,9 @@ async def _until_set(event: asyncio.Event, seconds: float) -> None:
 def _demand(destination: Destination) -> Demand:
     limit = destination.global_concurrency
     at_once = destination.concurrency if limit is None else min(destination.concurrency, limit)
-    return Demand(destination.name, at_once, ahead=limit is None and destination.rate is None)
+    only_begun = destination.rules.money and destination.rules.in_doubt != "lookup"
+    ahead = limit is None and destination.rate is None and not only_begun
+    return Demand(destination.name, at_once, ahead=ahead, only_begun=only_begun)
 
 
 def _forget_cancellation(slot: Slot) -> bool:

@@ -2,10 +2,11 @@
 
 A destination gets its free slots plus what it will work off within the horizon at the latency seen so far, so that
 nothing waits long in one process while another is idle. One with limits over all relays gets its free slots only: what
-waits in one hand would be missing in another, and would go out in a rush later. The room is split 6:3:1 over the three
-priority levels, so that none starves; a level that had too little last time is asked for little, and what it leaves
-goes to the others. Room for fewer messages than there are levels goes round instead: the levels take turns, by the same
-weights.
+waits in one hand would be missing in another, and would go out in a rush later. So does one that moves money and cannot
+be asked: whatever a relay has claimed when it dies is in doubt there, begun or not. The room is split 6:3:1 over the
+three priority levels, so that none starves; a level that had too little last time is asked for little, and what it
+leaves goes to the others. Room for fewer messages than there are levels goes round instead: the levels take turns, by
+the same weights.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Demand:
 
     latency_seconds: moving average of one dispatch; None before the first. quiet: levels that had too little last time.
     credit: how much of a turn each level has saved up. ahead: whether it claims more than it can begin at once.
+    only_begun: it claims nothing that it cannot begin at once in this process: a crash would leave that in doubt.
     """
 
     destination: str
@@ -38,6 +40,7 @@ class Demand:
     quiet: set[int] = field(default_factory=set)
     credit: dict[int, float] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0.0))
     ahead: bool = True
+    only_begun: bool = False
 
     def target(self, *, claim_max: int, horizon_seconds: float) -> int:
         """How many to have in hand: all slots busy, and enough behind them for the horizon."""
@@ -50,6 +53,8 @@ class Demand:
         """0 unless slots would stand idle or half of the target is free: small claims cost as much as large ones."""
         target = self.target(claim_max=claim_max, horizon_seconds=horizon_seconds)
         free = target - self.waiting - self.running
+        if self.only_begun and self.waiting:
+            return 0
         idle_slots = self.waiting == 0 and self.running < self.concurrency
         return max(free, 0) if idle_slots or 2 * free >= target else 0
 
@@ -58,12 +63,22 @@ class Demand:
         self.latency_seconds = seconds if previous is None else 0.9 * previous + 0.1 * seconds
 
 
-def rooms(demands: Sequence[Demand], *, claim_max: int, horizon_seconds: float) -> list[Room]:
+def rooms(
+    demands: Sequence[Demand], *, claim_max: int, horizon_seconds: float, free_slots: int | None = None
+) -> list[Room]:
     """What to ask for in one claim: every destination that has room, split over the levels.
 
     Together no more than `claim_max` (but one for each), so that no claim is so large that all wait for it.
+    free_slots: how many more the process can begin over all destinations; None = no limit. Destinations that claim only
+    what they can begin share them.
     """
-    wanted = [(demand, demand.room(claim_max=claim_max, horizon_seconds=horizon_seconds)) for demand in demands]
+    wanted: list[tuple[Demand, int]] = []
+    for demand in demands:
+        room = demand.room(claim_max=claim_max, horizon_seconds=horizon_seconds)
+        if demand.only_begun and free_slots is not None:
+            room = min(room, free_slots)
+            free_slots -= room
+        wanted.append((demand, room))
     share = min(claim_max / max(sum(room for _, room in wanted), 1), 1.0)
     return [part for demand, room in wanted if room for part in _split(demand, max(int(room * share), 1))]
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import UUID
@@ -37,6 +38,7 @@ from redrive.relay.requests import Requests
 from redrive.relay.suspects import Suspects
 from redrive.relay.tasks import end
 from redrive.relay.telling import HEARD_SECONDS, hear
+from redrive.relay.witness import Witness
 from redrive.store import line
 from redrive.store.migration_files import MigrationSet
 from redrive.store.postgres import PostgresStore
@@ -67,6 +69,8 @@ class RelayProcess:
 
     app_spec: `module:name` of the app, so that suspects can be run in a child process; None = they run in this one.
     listen: whether it hears the doorbell; listen_dsn: where, if `dsn` leads to a pooler.
+    allow_asynchronous_commit: money is moved even where a crash of the database can lose what it has committed.
+    state_directory: where it remembers the money that it sent, over restarts; None = only while it runs (`witness.py`).
     only: handle just these destinations. name: shown in `status`. alone_module: what `python -m` runs as that child.
     """
 
@@ -81,13 +85,16 @@ class RelayProcess:
     partition_days: float = 7.0
     partitions_ahead: int = 4
     retention_days: float | None = None
+    allow_asynchronous_commit: bool = False
+    state_directory: Path | None = None
     alone_module: str = "redrive.relay.alone"
 
 
 async def run_relay(process: RelayProcess, *, events: Events | None = None, signals: bool = True) -> None:
     """Until SIGTERM, SIGINT or cancellation; a cancellation stops gracefully too.
 
-    Raises SchemaError on a database of another version, NotFound for a destination that the app does not have.
+    Raises SchemaError on a database of another version, NotFound for a destination that the app does not have,
+    SettingsError where money would be moved without synchronous commits, or at another address while some is in doubt.
     """
     events = events or Events()
     clock, random = SystemClock(), SystemRandom()
@@ -95,6 +102,7 @@ async def run_relay(process: RelayProcess, *, events: Events | None = None, sign
     worker = new_worker(random)
     async with _store(process, f"redrive relay {process.name}".strip()) as store:
         await _require_schema(process, store, events=events)
+        await _require_synchronous_commit(process, store, destinations, events=events)
         relay = _relay(process, store, destinations, worker, random=random, events=events)
         run_alone = (
             child(process, events) if process.app_spec else in_this_process(process, store, destinations, events=events)
@@ -170,6 +178,7 @@ def child(process: RelayProcess, events: Events | None = None) -> RunAlone:
             "limits": asdict(process.limits),
             "worker": str(worker),
             "tell": told,
+            "state_directory": None if process.state_directory is None else str(process.state_directory),
         }
         try:
             started = await asyncio.create_subprocess_exec(
@@ -233,6 +242,33 @@ async def _require_schema(process: RelayProcess, store: PostgresStore, *, events
             await asyncio.sleep(UNREACHABLE_SECONDS)
 
 
+async def _require_synchronous_commit(
+    process: RelayProcess, store: PostgresStore, destinations: Mapping[str, Destination], *, events: Events
+) -> None:
+    """A crash of the database must not lose what was committed: a payment would be sent that nothing remembers."""
+    money = sorted(name for name, destination in destinations.items() if destination.rules.money)
+    if not money:
+        return
+    while True:
+        try:
+            ((commit,),) = await store.rows("SELECT current_setting('synchronous_commit')", [])
+            break
+        except TransientFailure:
+            events.emit("relay.unreachable", during="start", tries=0)
+            await asyncio.sleep(UNREACHABLE_SECONDS)
+    if commit != "off":
+        return
+    if process.allow_asynchronous_commit:
+        events.emit("relay.asynchronous_commit", destinations=money)
+        return
+    raise SettingsError(
+        f"synchronous_commit is off for this login, and {money[0]!r} moves money: a crash of the database could lose"
+        " what it has committed.",
+        next="ALTER ROLE … SET synchronous_commit = on for the relay's login; or set asynchronous_commit = warn, if a"
+        " payment that is lost from the database is acceptable",
+    )
+
+
 def _relay(
     process: RelayProcess,
     store: PostgresStore,
@@ -249,7 +285,7 @@ def _relay(
         host=socket.gethostname(),
         pid=os.getpid(),
         version=redrive.__version__,
-        **declared(destinations),
+        **declared(destinations, lease_seconds=process.limits.lease_seconds),
         suspects_only=suspects_only,
     )
     return Relay(
@@ -261,10 +297,34 @@ def _relay(
         random=random,
         events=events,
         open_line=None if suspects_only else _open_line(process, worker),
+        witness=_witness(process, store, destinations, worker, events=events),
     )
 
 
-def declared(destinations: Mapping[str, Destination]) -> dict[str, Any]:
+def _witness(
+    process: RelayProcess,
+    store: PostgresStore,
+    destinations: Mapping[str, Destination],
+    worker: WorkerId,
+    *,
+    events: Events,
+) -> Witness | None:
+    """For what moves money; nothing else is remembered."""
+    if not any(destination.rules.money for destination in destinations.values()):
+        return None
+    if process.state_directory is None:
+        events.emit("relay.unwitnessed", worker=worker, error="NO_STATE_DIRECTORY")
+    return Witness(
+        store,
+        worker,
+        directory=process.state_directory,
+        on_failure=lambda error: events.emit("relay.unwitnessed", worker=worker, error=error),
+    )
+
+
+def declared(
+    destinations: Mapping[str, Destination], *, lease_seconds: float = RelayLimits.lease_seconds
+) -> dict[str, Any]:
     """What all relays must know of these destinations, as fields of `RelayInfo`."""
     return {
         "destinations": sorted(destinations),
@@ -276,6 +336,12 @@ def declared(destinations: Mapping[str, Destination]) -> dict[str, Any]:
             name: d.global_concurrency for name, d in destinations.items() if d.global_concurrency is not None
         },
         "in_doubt": {name: d.rules.in_doubt for name, d in destinations.items()},
+        "addresses": {name: d.rules.address for name, d in destinations.items() if d.rules.address is not None},
+        "effects_within_seconds": {
+            name: max(d.timeout_seconds, lease_seconds, d.rules.settlement_lag_seconds)
+            for name, d in destinations.items()
+            if d.rules.money
+        },
     }
 
 

@@ -46,7 +46,11 @@ class Lanes(Protocol):
 
 
 class Settler:
-    """Takes outcomes, writes them, and calls `on_settled` with the claims that are over, whatever became of them."""
+    """Takes outcomes, writes them, and calls `on_settled` with the claims that are over, whatever became of them.
+
+    on_given_up: with a claim that the database would not settle. on_reply_lost: a settle may have handed over claims
+    that this process does not know.
+    """
 
     def __init__(
         self,
@@ -57,6 +61,8 @@ class Settler:
         events: Events,
         record_timeout_seconds: float,
         on_settled: Callable[[Sequence[Fence]], None],
+        on_given_up: Callable[[Fence], None],
+        on_reply_lost: Callable[[], None],
         lanes: Lanes,
     ) -> None:
         self._store = store
@@ -65,6 +71,9 @@ class Settler:
         self._events = events
         self._record_timeout_seconds = record_timeout_seconds
         self._on_settled = on_settled
+        self._on_given_up = on_given_up
+        self._on_reply_lost = on_reply_lost
+        self._handing_over: set[asyncio.Future[None]] = set()
         self._lanes = lanes
         self._bulk: list[Outcome] = []
         self._arrived = asyncio.Event()
@@ -143,7 +152,7 @@ class Settler:
                 return
             settled = await self._write_bare(batch[0])
             if settled is None:
-                self._on_settled([batch[0].attempt.fence])
+                self._on_given_up(batch[0].attempt.fence)
                 return
         self._done(batch, settled)
 
@@ -153,6 +162,21 @@ class Settler:
 
     async def _write(self, batch: Sequence[Outcome]) -> Settled:
         hand_over = self._lanes.hand_over(batch)
+        if hand_over is None:
+            return await self._write_batch(batch, None)
+        ended = asyncio.get_running_loop().create_future()
+        self._handing_over.add(ended)
+        try:
+            return await self._write_batch(batch, hand_over)
+        except TransientFailure:
+            self._on_reply_lost()
+            raise
+        finally:
+            self._handing_over.discard(ended)
+            if not ended.done():
+                ended.set_result(None)
+
+    async def _write_batch(self, batch: Sequence[Outcome], hand_over: HandOver | None) -> Settled:
         asked_at = self._clock.monotonic()
         with self._events.step("settle", count=len(batch)) as added:
             settled = await self._store.settle(self._worker, batch, hand_over=hand_over)
@@ -160,6 +184,11 @@ class Settler:
         if settled.handed_over:
             self._lanes.take(batch, settled.handed_over, asked_at=asked_at)
         return settled
+
+    async def handed_over(self) -> None:
+        """Wait for the settles that are under way now and may hand over a lane: what they bring is in hand then."""
+        if self._handing_over:
+            await asyncio.wait(list(self._handing_over))
 
     async def _write_bare(self, outcome: Outcome) -> Settled | None:
         """Recording an outcome cannot fail because of its content (I43): what the database refused is left out.

@@ -44,7 +44,7 @@ class NewReplay:
 
 
 class Created(NamedTuple):
-    """result: created, exists, conflict, empty or too_many."""
+    """result: created, exists, conflict, empty, too_many or one_stage."""
 
     id: UUID | None
     result: str
@@ -53,11 +53,13 @@ class Created(NamedTuple):
 class Plan(NamedTuple):
     """verdicts: how many messages would go (`would`), and how many would be skipped, by the reason.
 
-    money: a second person has to approve it.
+    money: a second person has to approve it. late_successes: of how many that would go a late answer, which changed
+    nothing, says that they were delivered.
     """
 
     verdicts: Mapping[str, int]
     money: bool
+    late_successes: int = 0
 
 
 async def mark_group(
@@ -150,7 +152,10 @@ async def edit(
     reason: str,
     now: datetime | None = None,
 ) -> str:
-    """`done`, `changed` where somebody was faster, or why the payload cannot be changed."""
+    """`done`, `changed` where another person was faster, or why the payload cannot be changed.
+
+    Where it moves money: `second_person`, and the payload is kept until another person asks for the very same.
+    """
     require_actor_and_reason(actor, reason)
     values = [id, row_version, body, content_type, json.dumps(list(paths)), actor, reason, now]
     rows = await store.rows("SELECT redrive.edit_1(%s, %s, %s, %s, %s::json, %s, %s, %s)", values)
@@ -194,17 +199,20 @@ async def plan_replay(store: PostgresStore, wanted: NewReplay, *, now: datetime 
     """What `create_replay` would find now. Nothing is changed."""
     values = [json.dumps(wanted.filter), wanted.out_of_order, wanted.override, REPLAY_ITEMS_MAX + 1, now]
     rows = await store.rows(
-        "SELECT p.verdict, count(*), bool_or(p.money) FROM redrive.plan_replay_1(%s::json, %s, %s, %s, %s) p"
-        " GROUP BY p.verdict",
+        "SELECT p.verdict, count(*), bool_or(p.money), count(l.late)"
+        " FROM redrive.plan_replay_1(%s::json, %s, %s, %s, %s) p"
+        " LEFT JOIN LATERAL (SELECT true AS late FROM redrive.late_answer x"
+        " WHERE x.message_id = p.message_id AND x.answer = 'delivered' LIMIT 1) l ON true GROUP BY p.verdict",
         values,
     )
-    return Plan({verdict: count for verdict, count, _ in rows}, any(row[2] and row[0] == "would" for row in rows))
+    would = [row for row in rows if row[0] == "would"]
+    return Plan({row[0]: row[1] for row in rows}, any(row[2] for row in would), sum(row[3] for row in would))
 
 
 async def steer_replay(
     store: PostgresStore, id: UUID, act: str, *, actor: str, reason: str, now: datetime | None = None
 ) -> str:
-    """approve, pause, resume or cancel: `done`, `not_found`, `same_person`, or the status that refuses it."""
+    """approve, pause, resume or cancel: `done`, `not_found`, `same_person`, `approver`, or the status it has."""
     require_actor_and_reason(actor, reason)
     rows = await store.rows("SELECT redrive.steer_replay_1(%s, %s, %s, %s, %s)", [id, act, actor, reason, now])
     return str(rows[0][0])

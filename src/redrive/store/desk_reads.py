@@ -21,6 +21,7 @@ from redrive.store.read_models import (
     GroupStatus,
     GroupView,
     Page,
+    ProposedEdit,
     ReplayItem,
     ReplayView,
     RequestView,
@@ -73,10 +74,14 @@ async def latest_requests(store: PostgresStore, ids: Sequence[MessageId]) -> dic
     return {row["message_id"]: RequestView(**row) for row in rows}
 
 
-async def proposals(store: PostgresStore, act: str, subjects: Sequence[str]) -> dict[str, str]:
-    """Who has asked for the act, by subject, where a second person has to ask too."""
+async def proposed_edit(store: PostgresStore, id: MessageId) -> ProposedEdit | None:
+    """The payload that one person has proposed for a message and a second one has to approve."""
     async with snapshot(store) as ask:
-        return {row["subject"]: row["asked_by"] for row in await ask("proposals", act=act, subjects=list(subjects))}
+        rows = await ask("proposed_edit", subject=str(id))
+    if not rows:
+        return None
+    options = rows[0].pop("options") or {}
+    return ProposedEdit(**rows[0], paths=options.get("paths") or [])
 
 
 async def list_replays(

@@ -32,6 +32,7 @@ class Server:
     is_superuser: bool
     is_standby: bool
     has_autovacuum: bool
+    commits_synchronously: bool
     roles: Sequence[str]
     sees_sessions: bool
     idle_slots: Sequence[str]
@@ -39,15 +40,26 @@ class Server:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upkeep:
-    """partition_end: up to when messages have a partition. differing: live relays disagree about their rules."""
+    """partition_end: up to when messages have a partition. differing: live relays disagree about their rules.
+
+    money: a destination moves money. unwitnessed: live relays that send there, and do not remember it over restarts.
+    """
 
     partition_end: datetime | None
     differing: Sequence[str]
+    money: bool
+    unwitnessed: Sequence[str]
 
 
 async def server(store: PostgresStore) -> Server:
     async with snapshot(store) as ask:
         return Server(**(await ask("server"))[0])
+
+
+async def system_roles(store: PostgresStore) -> dict[str, bool]:
+    """The roles of the systems in use, and whether the login is a member of each; for relays' and operators' logins."""
+    async with snapshot(store) as ask:
+        return {row["role"]: row["is_member"] for row in await ask("system_roles")}
 
 
 async def upkeep(store: PostgresStore) -> Upkeep:

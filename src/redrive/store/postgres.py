@@ -13,13 +13,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import fields
 from datetime import datetime
-from typing import Any, LiteralString, Self
+from typing import Any, Final, LiteralString, Self
+from uuid import UUID
 
 import psycopg
 from psycopg import AsyncConnection, sql
 
 from redrive import redact
-from redrive.errors import ActRefused, InvalidValue, NotFound
+from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
 from redrive.message import CancelAnswer, Fence, HistoryEntry, MessageId, WorkerId
 from redrive.ports import (
     Asked,
@@ -34,15 +35,22 @@ from redrive.ports import (
     Record,
     RecordFailed,
     RelayInfo,
+    RestoredDestination,
     Room,
+    Sent,
     Settled,
     TransientFailure,
+    Wal,
+    Witnessed,
+    address_refused,
     duty_hold_seconds,
 )
 from redrive.store import vacuum, wire
 from redrive.store.line import PROBE_CHANNEL
+from redrive.store.read_models import Proof
 from redrive.store.sessions import Sessions
 
+ADDRESS_REFUSED = "RDA01"  # SQLSTATE of check_addresses in relay.sql
 _TRANSIENT = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -187,6 +195,9 @@ class PostgresStore:
         )
         return [Fence(*row) for row in rows]
 
+    async def leases_of(self, worker: WorkerId) -> Sequence[Fence]:
+        return [Fence(*row) for row in await self.rows("SELECT * FROM redrive.leases_1(%s)", [worker])]
+
     async def is_leased(self, fence: Fence) -> bool:
         return bool(await self._value("SELECT redrive.is_leased_1(%s, %s)", list(fence)))
 
@@ -237,6 +248,7 @@ class PostgresStore:
         answer = await self._value("SELECT redrive.cancel_1(%s, %s, %s, %s)", [id, actor, reason, now])
         if answer == "not_found":
             raise _no_such_message(id)
+        await self._refuse(answer, "cancel", id, actor or "")
         return CancelAnswer(answer)
 
     async def requeue(
@@ -267,6 +279,9 @@ class PostgresStore:
         answer = await self._value("SELECT redrive.skip_1(%s, %s, %s, %s, %s, %s)", values)
         if answer == "not_found":
             raise NotFound(f"There is no ordering key {order_by!r} of tenant {tenant!r}.", next="redrive keys list")
+        if answer in NOT_ALONE:
+            head = await self._value(_HEAD, [tenant, order_by])
+            await self._refuse(answer, "skip", head, actor)
         if answer != "done":
             raise ActRefused(f"Ordering key {order_by!r}: {_WHY_NOT_SKIPPED[answer]}", next="redrive keys list")
 
@@ -295,22 +310,31 @@ class PostgresStore:
 
     async def _act(self, query: LiteralString, verb: str, id: MessageId, values: Sequence[Any]) -> None:
         require_actor_and_reason(values[0], values[1])
-        actor = values[0]
         answer = await self._value(query, [id, *values])
         if answer == "not_found":
             raise _no_such_message(id)
+        await self._refuse(answer, verb, id, values[0])
         if answer == "moved_on":
             raise ActRefused(
                 f"Message {id}: later messages of its ordering key went out without it.",
                 next="the same with --out-of-order, if it may go before all that still wait",
             )
-        if answer == "second_person":
+        if answer == "one_stage":
             raise ActRefused(
-                f"Message {id}: its destination moves money; {verb} is noted, and a second person has to ask too.",
-                next=f"the same command by another --actor, within a day ({actor} has asked)",
+                f"Message {id}: its destination moves money, and a payment has one stage; another has another token.",
+                next="the same without --stage",
             )
         if answer != "done":
             raise ActRefused(f"Message {id} is {answer}; {verb} does not apply.", next=_WHAT_APPLIES.get(answer, ""))
+
+    async def _refuse(self, answer: str, verb: str, id: MessageId, actor: str) -> None:
+        """Raises what an act answers that one person cannot do, or that nobody can any more."""
+        if answer in NOT_ALONE:
+            raise not_alone(answer, verb, id, actor, proofs=await self.evidence(id) if answer == "evidence" else ())
+
+    async def evidence(self, id: MessageId) -> Sequence[Proof]:
+        """What says that a message was delivered although its claim says otherwise, the earliest first."""
+        return [Proof(*row) for row in await self.rows(_EVIDENCE, [id])]
 
     async def pause(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool:
         require_actor_and_reason(actor, reason)
@@ -318,7 +342,58 @@ class PostgresStore:
 
     async def resume(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool:
         require_actor_and_reason(actor, reason)
-        return bool(await self._value("SELECT redrive.resume_1(%s, %s, %s, %s)", [destination, actor, reason, now]))
+        answer = await self._value("SELECT redrive.resume_2(%s, %s, %s, %s)", [destination, actor, reason, now])
+        if answer == "second_person":
+            raise ActRefused(
+                f"Destination {destination} stands still because its database was restored or promoted; the resume is"
+                " noted, and a second person has to ask too.",
+                next=f"the same command by another --actor, within a day ({actor} has asked)",
+            )
+        if answer not in ("done", "not_paused"):
+            raise ActRefused(f"Destination {destination} is not resumed: {answer}.")
+        return bool(answer == "done")
+
+    # epochs, and what relays remember of the money that they sent
+
+    async def declare_restored(
+        self, *, actor: str, reason: str, dry_run: bool = False, now: datetime | None = None
+    ) -> Sequence[RestoredDestination]:
+        """This database was restored, copied or promoted: pause what moves money, and put what waits there in doubt."""
+        require_actor_and_reason(actor, reason)
+        rows = await self.rows(
+            "SELECT * FROM redrive.declare_restored_1(%s, %s, %s, %s)", [actor, reason, dry_run, now]
+        )
+        return [RestoredDestination(*row) for row in rows]
+
+    @property
+    def connections_made(self) -> int:
+        """So far; each may lead to another database than the one before."""
+        return self._sessions.made
+
+    async def database_id(self) -> UUID:
+        """The same in every copy and backup of it."""
+        id: UUID = await self._value("SELECT redrive.database_id_1()", [])
+        return id
+
+    async def witness(
+        self,
+        worker: WorkerId,
+        *,
+        kept: str,
+        remembers: bool,
+        sent: Sequence[Sent],
+        wal: Wal | None,
+        now: datetime | None = None,
+    ) -> Witnessed:
+        """Whether it knows what a relay remembers; if not, an epoch begins."""
+        ids, attempts, moments = wire.columns([(one.id, one.attempt, one.at) for one in sent], 3)
+        seen = (None, None, None) if wal is None else (wal.system_identifier, wal.lsn, wal.at)
+        (row,) = await self.rows(
+            "SELECT * FROM redrive.witness_1(%s, %s, %s, %s::uuid[], %s::integer[], %s::timestamptz[], %s, %s, %s, %s)",
+            [worker, kept, remembers, ids, attempts, moments, *seen, now],
+        )
+        restored, unknown, system_identifier, lsn, at, closed = row
+        return Witnessed(restored, unknown, Wal(system_identifier, lsn, at), closed)
 
     # what holds a destination back
 
@@ -356,20 +431,23 @@ class PostgresStore:
     # relays and duties
 
     async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None:
-        await self.rows(
-            "SELECT redrive.register_2(%s, %s, %s, %s, %s, %s::json, %s::json, %s, %s)",
-            [
-                relay.worker,
-                relay.name,
-                relay.host,
-                relay.pid,
-                relay.version,
-                json.dumps([wire.declared(relay, name) for name in relay.destinations]),
-                json.dumps(dict(relay.policies)),
-                relay.suspects_only,
-                now,
-            ],
-        )
+        values = [
+            relay.worker,
+            relay.name,
+            relay.host,
+            relay.pid,
+            relay.version,
+            json.dumps([wire.declared(relay, name) for name in relay.destinations]),
+            json.dumps(dict(relay.policies)),
+            relay.suspects_only,
+            now,
+        ]
+        try:
+            await self.rows("SELECT redrive.register_2(%s, %s, %s, %s, %s, %s::json, %s::json, %s, %s)", values)
+        except psycopg.Error as error:
+            if error.sqlstate != ADDRESS_REFUSED:
+                raise
+            raise address_refused(error.diag.message_primary or "", error.diag.message_detail or "") from None
 
     async def heartbeat(
         self, worker: WorkerId, *, listener: str = "off", now: datetime | None = None
@@ -437,6 +515,14 @@ _HISTORY: LiteralString = (
     " reason, claimed_at, completed_at, latency_ms, spent, due_at"
     " FROM redrive.attempt WHERE message_id = %s ORDER BY completed_at, attempt"
 )
+_EVIDENCE: LiteralString = (
+    "SELECT kind, subject, reference, at FROM redrive.evidence WHERE message_id = %s ORDER BY at, kind, subject"
+)
+_HEAD: LiteralString = (
+    "SELECT h.id FROM redrive.stream s CROSS JOIN LATERAL redrive.lane_head(s.id, clock_timestamp()) h"
+    " WHERE s.tenant = %s AND s.order_by = %s"
+)
+NOT_ALONE: Final = frozenset({"evidence", "second_person", "approver"})
 _WHY_NOT_SKIPPED: Mapping[str, str] = {
     "in_flight": "its head is being sent just now; it cannot be skipped before it comes back.",
     "moved_on": "its head is another one by now; nothing was skipped.",
@@ -471,6 +557,28 @@ def _is_ours_to_retry(error: BaseException, conn: AsyncConnection[Any]) -> bool:
 def require_actor_and_reason(actor: str, reason: str) -> None:
     if not actor.strip() or not reason.strip():
         raise InvalidValue(f"An act needs an actor and a reason; actor is {actor!r}, reason is {reason!r}.")
+
+
+def not_alone(answer: str, verb: str, id: MessageId, actor: str, *, proofs: Sequence[Proof] = ()) -> ActRefused:
+    """Why an act is not done: there is evidence against it, or a second person has to ask for it."""
+    match answer:
+        case "second_person":
+            return ActRefused(
+                f"Message {id}: its destination moves money; {verb} is noted, and a second person has to ask too.",
+                next=f"the same command by another --actor, an approver, within a day ({actor} has asked)",
+            )
+        case "approver":
+            return ApproverNeeded(
+                f"Message {id}: another person has asked for {verb}; to be the second takes the role approver.",
+                next="the same by an approver: a login with the role redrive_approver",
+            )
+        case _:
+            told = str(proofs[0]) if proofs else "evidence"
+            reference = next((proof.reference for proof in proofs if proof.reference), "…")
+            return ActRefused(
+                f"Message {id}: something says that it was delivered ({told}); {verb} is refused.",
+                next=f"redrive held confirm {id} --reference {reference}",
+            )
 
 
 def _no_such_message(id: MessageId) -> NotFound:

@@ -6,6 +6,7 @@ here.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -232,6 +233,51 @@ class LateAnswer:
     reference: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What says that a message was delivered. kind: late_answer, statement, … subject: which one.
+
+    counts: it is evidence, by which the message is held; else it is a late answer that changed nothing.
+    """
+
+    kind: str
+    subject: str
+    reference: str | None
+    at: datetime
+    counts: bool = True
+
+    def __str__(self) -> str:
+        told = f", reference {self.reference}" if self.reference else ""
+        return f"{self.kind.replace('_', ' ')} of {self.subject}{told}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalView:
+    """An act that one person has asked for where money moves; a second one has to ask for the same. options: of it."""
+
+    act: str
+    asked_by: str
+    asked_at: datetime
+    reason: str
+    options: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedEdit:
+    """A payload that one person has proposed. paths: which places differ from the one of now."""
+
+    asked_by: str
+    asked_at: datetime
+    reason: str
+    content_type: str
+    body: bytes
+    paths: Sequence[str]
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.body).hexdigest()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
     """One act of an operator. subject: a message id or the name of a destination."""
@@ -401,6 +447,7 @@ class MessageDetails:
     behind: the head of its ordering key, while the message is open and another one has to go first.
     worker, relay, claimed_at, leased_until: who has it in hand, while it is leased.
     token: of the last attempt, or of the next; None = its id.
+    evidence: what says that it was delivered; by that it is held. proposals: what waits for a second person.
     payload: None unless asked for. parked: only while it is parked.
     """
 
@@ -419,6 +466,8 @@ class MessageDetails:
     token: UUID | None
     timeline: Sequence[HistoryEntry]
     late_answers: Sequence[LateAnswer]
+    evidence: Sequence[Proof]
+    proposals: Sequence[ProposalView]
     acts: Sequence[AuditEntry] | None
     behind: KeyView | None = None
     parked: ParkedRecord | None = None

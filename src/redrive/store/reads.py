@@ -114,12 +114,30 @@ async def _details(ask: Ask, view: MessageView, may: Row, *, payload: bool) -> m
         view=view,
         timeline=[HistoryEntry(**row) for row in await ask("timeline", **one, **limit)],
         late_answers=[models.LateAnswer(**row) for row in await ask("late_answers", **one, **limit)],
+        evidence=[proof for proof in (await proofs_of(ask, [view.id])).get(view.id, ()) if proof.counts],
+        proposals=[models.ProposalView(**row) for row in await ask("proposals", subject=str(view.id))],
         acts=None if acts is None else [models.AuditEntry(**row) for row in reversed(acts)],
         parked=_parked(parked[0]) if parked else None,
         behind=await key_reads.head_before(ask, view, details["order_by"]),
         payload=_payload((await ask("payload", **one, **version))[0]) if payload else None,
         **details,
     )
+
+
+async def proofs(store: PostgresStore, ids: Sequence[MessageId]) -> dict[MessageId, list[models.Proof]]:
+    """What says that these were delivered although their claims say otherwise, by message; evidence first."""
+    async with snapshot(store) as ask:
+        return await proofs_of(ask, ids)
+
+
+async def proofs_of(ask: Ask, ids: Sequence[MessageId]) -> dict[MessageId, list[models.Proof]]:
+    found: dict[MessageId, list[models.Proof]] = {}
+    for row in await ask("proofs", ids=list(ids), limit=PROOFS_MAX):
+        found.setdefault(row.pop("message_id"), []).append(models.Proof(**row))
+    return found
+
+
+PROOFS_MAX: Final = 20  # of one message
 
 
 async def list_parked(store: PostgresStore, wanted: ParkedFilter) -> Page[ParkedRecord, ParkedPosition]:

@@ -53,6 +53,7 @@ class Sessions:
         self._places = asyncio.Semaphore(limit)
         self._idle: list[_Session] = []
         self._closed = False
+        self.made = 0  # connections, so far
 
     @asynccontextmanager
     async def session(self, statement: str) -> AsyncIterator[AsyncConnection[Any]]:
@@ -92,6 +93,7 @@ class Sessions:
         except BaseException:
             await _close(conn)
             raise
+        self.made += 1
         return conn
 
     async def _connect_with(self, **more: Any) -> AsyncConnection[Any]:

@@ -27,6 +27,9 @@ class Destination:
 
     name: str
     has_record: bool = False
+    address: str | None = None
+    money: bool = False
+    in_doubt: str = "resend"
     paused_at: datetime | None = None
     paused_until: datetime | None = None
     paused_by: str | None = None

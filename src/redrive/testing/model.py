@@ -19,7 +19,8 @@ from typing import Any, Final
 from uuid import UUID
 
 from redrive.answers import Delivered, label
-from redrive.message import Attempt, Closed, Fence, MessageId, WorkerId, token
+from redrive.message import Attempt, Closed, Fence, MessageId, ParkReason, WorkerId, token
+from redrive.policy import SettlementKind
 from redrive.ports import (
     Claimed,
     HandOver,
@@ -160,6 +161,7 @@ class ModelStore(Desk):
             stored_token=UUID(
                 token(lease.id, lease.version, lease.stage, tenant=lease.tenant, seed=message.asked.token_seed)
             ),
+            has_evidence=self.has_evidence(lease.id),
         )
 
     # settle, hand back, renew, reap: the fence is (id, attempt)
@@ -231,7 +233,8 @@ class ModelStore(Desk):
                 repeated.append(fence)
             else:
                 refused.append(fence)
-                self.late_answers.append(_late(worker, outcome, now))
+                self.late_answers.append(late := _late(worker, outcome, now))
+                self._weigh(late)
         following = self._following(released, now)
         claimed = self._take(following, worker, alone=False, lease_seconds=_seconds(hand_over), now=now)
         settled = len(outcomes) - len(refused) - len(repeated)
@@ -248,7 +251,39 @@ class ModelStore(Desk):
 
     def _settled_move(self, outcome: Outcome, now: datetime) -> Move | None:
         lease = self._held(outcome.attempt.fence)
-        return None if lease is None else transitions.settled(lease, outcome, now)
+        if lease is None:
+            return None
+        kept = self._within_owner(lease, outcome)
+        return transitions.settled(lease, kept, now, proven=self.has_evidence(lease.id))
+
+    def _weigh(self, late: LateAnswer) -> None:
+        """A late success is evidence where money moves, where the destination is asked, or where it holds in doubt."""
+        claims = (row for row in self._archive.get(late.message_id, ()) if row.attempt == late.attempt)
+        message = self._messages.get(late.message_id)
+        if late.answer != "delivered" or message is None or next(claims, None) is None:
+            return
+        known = self._destination(message.asked.destination)
+        if known.money or known.in_doubt in {"lookup", "hold"}:
+            self.add_evidence(
+                late.message_id, "late_answer", f"attempt {late.attempt}", reference=late.reference, now=late.at
+            )
+
+    def _within_owner(self, lease: Lease, outcome: Outcome) -> Outcome:
+        """The outcome; parked where it would advance into a destination of another system (P-13)."""
+        settlement = outcome.settlement
+        to = settlement.destination if settlement.kind is SettlementKind.ADVANCE else None
+        owner = None if to is None else self.owner_of(to)
+        if owner is None or owner == self.owner_of(lease.destination):
+            return outcome
+        parked = replace(
+            settlement,
+            kind=SettlementKind.PARK,
+            park_reason=ParkReason.HELD if settlement.in_doubt else ParkReason.DEAD,
+            error_class="DESTINATION_OWNED",
+            halts=True,
+        )
+        text = f"The destination {to} belongs to a system; only its own functions enqueue there."
+        return replace(outcome, settlement=parked, text=text)
 
     def _has_settled(self, worker: WorkerId, outcome: Outcome) -> bool:
         """This very answer, by this very worker: a commit whose reply was lost."""
@@ -263,7 +298,7 @@ class ModelStore(Desk):
         moment = self.at(now)
         ours = self._ours(worker, fences)
         for lease in ours:
-            self._move(lease.id, transitions.handed_back(lease, moment))
+            self._move(lease.id, transitions.handed_back(lease, moment, proven=self.has_evidence(lease.id)))
         return [Fence(lease.id, lease.attempt) for lease in ours]
 
     async def renew(
@@ -278,6 +313,10 @@ class ModelStore(Desk):
 
     def _ours(self, worker: WorkerId, fences: Sequence[Fence]) -> list[Lease]:
         return [lease for fence in dict.fromkeys(fences) if (lease := self._held(fence, by=worker))]
+
+    async def leases_of(self, worker: WorkerId) -> Sequence[Fence]:
+        ours = sorted(lease.id for lease in self._leases.values() if lease.worker == worker)
+        return [Fence(id, self._leases[id].attempt) for id in ours]
 
     async def is_leased(self, fence: Fence) -> bool:
         return self._held(fence) is not None

@@ -18,7 +18,7 @@ from random import Random
 from typing import Final, NamedTuple, Self
 from uuid import UUID
 
-from redrive.errors import InvalidValue, KeyReused, NotFound
+from redrive.errors import DestinationOwned, InvalidValue, KeyReused, NotFound
 from redrive.message import (
     Closed,
     HistoryEntry,
@@ -48,6 +48,23 @@ class LateAnswer(NamedTuple):
     text: str | None
 
 
+class Proof(NamedTuple):
+    """Evidence that a message was delivered although its claim says otherwise."""
+
+    kind: str
+    subject: str
+    reference: str | None
+    at: datetime
+
+
+class Proposal(NamedTuple):
+    """What one person has asked to be done where money moves, and what exactly it is bound to."""
+
+    asked_by: str
+    asked_at: datetime
+    binding: object
+
+
 class Conservation(NamedTuple):
     """Where all messages are: enqueued = pending + leased + parked + closed (G-28)."""
 
@@ -71,11 +88,14 @@ class _Message(NamedTuple):
 class Tables:
     """time: the database's clock. random: where ids come from.
 
-    late_answers: every outcome that was refused, oldest first.
+    late_answers: every outcome that was refused, oldest first. may_approve: whether the role that acts is an approver.
+    owners: systems by the prefix of the destinations that belong to them.
     """
 
     time: datetime = START
     random: Random = field(default_factory=lambda: Random(0))
+    owners: dict[str, str] = field(default_factory=dict)
+    may_approve: bool = True
     late_answers: list[LateAnswer] = field(default_factory=list, init=False)
     _messages: dict[MessageId, _Message] = field(default_factory=dict, init=False, repr=False)
     _keys: dict[tuple[str, str], tuple[MessageId, object]] = field(default_factory=dict, init=False, repr=False)
@@ -85,6 +105,8 @@ class Tables:
     _leases: dict[MessageId, Lease] = field(default_factory=dict, init=False, repr=False)
     _parked: dict[MessageId, Parked] = field(default_factory=dict, init=False, repr=False)
     _closed: dict[MessageId, Closed] = field(default_factory=dict, init=False, repr=False)
+    _evidence: dict[MessageId, tuple[Proof, ...]] = field(default_factory=dict, init=False, repr=False)
+    _proposals: dict[tuple[str, MessageId], Proposal] = field(default_factory=dict, init=False, repr=False)
     _archive: dict[MessageId, tuple[HistoryEntry, ...]] = field(default_factory=dict, init=False, repr=False)
     _fenced: dict[MessageId, asyncio.Event] = field(default_factory=dict, init=False, repr=False)
 
@@ -108,6 +130,11 @@ class Tables:
         twin.random = Random()
         twin.random.setstate(self.random.getstate())
         return twin
+
+    def owner_of(self, destination: str) -> str | None:
+        """The system that a destination belongs to."""
+        prefixes = [prefix for prefix in self.owners if destination.startswith(prefix)]
+        return self.owners[max(prefixes, key=len)] if prefixes else None
 
     # reading aids for checks
 
@@ -144,6 +171,7 @@ class Tables:
     def enqueue(self, message: NewMessage, *, now: datetime | None = None, id: MessageId | None = None) -> Receipt:
         """What a producer's committed transaction leaves behind. id: given where another store chose it."""
         asked, moment = prepare(message), self.at(now)
+        self._refuse_owned(asked.destination)
         _refuse_past_expiry(asked, moment)
         new_id = id or self._new_id()
         if asked.key is not None:
@@ -154,6 +182,14 @@ class Tables:
         self._pending[new_id] = place = self._numbered(_first_place(new_id, asked, moment))
         self._messages[new_id] = _Message(asked, json.loads(asked.headers or "{}"), moment, place.sequence)
         return Receipt(new_id, already_existed=False, sequence=place.sequence, state="pending")
+
+    def _refuse_owned(self, destination: str) -> None:
+        owner = self.owner_of(destination)
+        if owner is not None:
+            raise DestinationOwned(
+                f"destination {destination} belongs to the system {owner}: only the functions of that system enqueue"
+                " there."
+            )
 
     def _numbered(self, place: Pending) -> Pending:
         """With the next number of its ordering key, if it has one."""

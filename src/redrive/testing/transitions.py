@@ -133,8 +133,13 @@ def expired(pending: Pending, now: datetime) -> Move:
     return Move(Closed.EXPIRED, _row(pending, "expire", now, closed=Closed.EXPIRED.value))
 
 
-def settled(lease: Lease, outcome: Outcome, now: datetime) -> Move:
-    """What the settlement says; but a cancel asked for meanwhile ends what would go on without doubt."""
+def settled(lease: Lease, outcome: Outcome, now: datetime, *, proven: bool = False) -> Move:
+    """What the settlement says; but a cancel asked for meanwhile ends what would go on without doubt.
+
+    proven: there is evidence that it was delivered, so that it is held unless the outcome says so too.
+    """
+    if proven:
+        outcome = _held_instead(outcome)
     to = _settled_place(lease, outcome, now)
     if isinstance(to, Pending) and lease.cancel_requested and to.in_doubt_since is None:
         to = Closed.CANCELLED
@@ -152,6 +157,47 @@ def settled(lease: Lease, outcome: Outcome, now: datetime) -> Move:
         **said(outcome),
     )
     return Move(to, row)
+
+
+LATE_SUCCESS: Final = "LATE_SUCCESS"
+
+
+def _held_instead(outcome: Outcome) -> Outcome:
+    """The outcome of a message with evidence: parked as held, in doubt, unless it was delivered or has its answer."""
+    given = outcome.settlement
+    if given.closed is Closed.DELIVERED or given.park_reason is ParkReason.UNRECORDED:
+        return outcome
+    context = outcome.context if given.kind is SettlementKind.PARK else {}
+    held = replace(
+        given,
+        kind=SettlementKind.PARK,
+        closed=None,
+        park_reason=ParkReason.HELD,
+        error_class=LATE_SUCCESS,
+        in_doubt=True,
+        halts=True,
+    )
+    attempt = outcome.attempt
+    if not given.in_doubt and attempt.in_doubt_since is None:  # as old as the claim knows it
+        attempt = replace(attempt, in_doubt_since=attempt.claimed_at)
+    return replace(outcome, attempt=attempt, settlement=held, context=context)
+
+
+def held_by_evidence(place: Pending | Parked, text: str, now: datetime) -> Move:
+    """Pending or dead: parked as held."""
+    changes: dict[str, Any] = {
+        "reason": ParkReason.HELD,
+        "error_class": LATE_SUCCESS,
+        "halts": True,
+        "exhausted": False,
+        "in_doubt_since": place.in_doubt_since or now,
+        "last_text": text,
+        "last_stack": None,
+    }
+    if isinstance(place, Pending):
+        first = place.first_failed_at or now
+        changes |= {"parked_at": now, "first_failed_at": first, "last_failed_at": now}
+    return Move(_become(Parked, place, **changes), _row(place, "hold", now, code=LATE_SUCCESS, text=text))
 
 
 def _settled_place(lease: Lease, outcome: Outcome, now: datetime) -> Place:
@@ -228,9 +274,9 @@ def _after(now: datetime, outcome: Outcome) -> datetime:
     return now + timedelta(seconds=outcome.settlement.delay_seconds)
 
 
-def handed_back(lease: Lease, now: datetime) -> Move:
+def handed_back(lease: Lease, now: datetime, *, proven: bool = False) -> Move:
     """As it was before the claim, unspent; a cancel asked for meanwhile ends what may just end."""
-    if lease.cancel_requested and may_just_end(lease):
+    if lease.cancel_requested and may_just_end(lease) and not proven:
         row = _ended(lease, "hand_back", now, settlement="hand_back", closed=Closed.CANCELLED.value)
         return Move(Closed.CANCELLED, row)
     back = _become(Pending, lease, suspect=lease.alone)
@@ -251,11 +297,13 @@ def reaped(lease: Lease, code: str, now: datetime) -> Move:
     return Move(back, _ended(lease, "reap", now, code=code))
 
 
-def cancelled(place: Pending | Lease, *, actor: str | None, reason: str | None, now: datetime) -> Move:
-    """Closed, or marked where it is in flight, in doubt, or waits for its record (ruling 14)."""
+def cancelled(
+    place: Pending | Lease, *, actor: str | None, reason: str | None, now: datetime, proven: bool = False
+) -> Move:
+    """Closed, or marked where it is in flight, in doubt, has evidence, or waits for its record."""
     if isinstance(place, Lease):
         return Move(replace(place, cancel_requested=True), None)
-    if not may_just_end(place):
+    if proven or not may_just_end(place):
         return Move(replace(place, cancel_requested=True, due_at=min(place.due_at, now)), None)
     row = _row(place, "cancel", now, closed=Closed.CANCELLED.value, actor=actor, reason=reason)
     return Move(Closed.CANCELLED, row)

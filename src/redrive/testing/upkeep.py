@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from redrive.message import MessageId, WorkerId
-from redrive.ports import Asked, DestinationState, Opened, RelayInfo, Room, duty_hold_seconds
+from redrive.ports import Asked, DestinationState, Opened, RelayInfo, Room, address_refused, duty_hold_seconds
 from redrive.testing import destinations
 from redrive.testing.destinations import Destination
 from redrive.testing.tables import START, Tables, milliseconds, require_actor_and_reason
@@ -130,7 +130,7 @@ class Upkeep(Tables):
     def hands_over(self, destination: str, now: datetime) -> bool:
         """Whether the next message of a lane may follow the last one at once."""
         known = self._destination(destination)
-        return known.is_open(now) and not known.limited
+        return known.is_open(now) and not known.limited and not known.money
 
     def has_room(self, destination: str, now: datetime) -> bool:
         """Whether its limits allow one more."""
@@ -171,10 +171,17 @@ class Upkeep(Tables):
     # relays
 
     async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None:
+        for name in sorted(relay.money):
+            why = self._address_refused(relay, name, self.at(now))
+            if why is not None:
+                raise address_refused(name, why)
         for name in relay.destinations:
             self._destinations[name] = replace(
                 self._destination(name),
                 has_record=name in relay.records,
+                address=relay.addresses.get(name),
+                money=name in relay.money,
+                in_doubt=relay.in_doubt.get(name, "resend"),
                 rate_per_second=relay.rates.get(name),
                 concurrency_limit=relay.concurrency_limits.get(name),
             )
@@ -183,7 +190,26 @@ class Upkeep(Tables):
                 if self._destination(lease.destination).limited:
                     self._leases[id] = replace(lease, counted=True)
         first = self._relays.get(relay.worker)
-        self._relays[relay.worker] = _Relay(first.info if first else relay, self.at(now))
+        self._relays[relay.worker] = _Relay(
+            replace(first.info, addresses=relay.addresses) if first else relay, self.at(now)
+        )
+
+    def _address_refused(self, relay: RelayInfo, name: str, now: datetime) -> str | None:
+        """check_addresses of relay.sql."""
+        given, known = relay.addresses.get(name), self._destination(name).address
+        others = [
+            other.info.addresses.get(name, given)
+            for worker, other in self._relays.items()
+            if worker != relay.worker and other.seen_at > now - timedelta(minutes=1)
+        ]
+        if any(other != given for other in others):
+            return "relay"
+        if known is None or known == given:
+            return None
+        doubted = [*self._pending.values(), *self._parked.values()]
+        if any(one.destination == name and one.in_doubt_since is not None for one in doubted):
+            return "in_doubt"
+        return "leased" if any(lease.destination == name for lease in self._leases.values()) else None
 
     async def heartbeat(
         self, worker: WorkerId, *, listener: str = "off", now: datetime | None = None

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Final
 
 from redrive.answers import Answer, LookupAnswer
-from redrive.message import Attempt
+from redrive.message import Attempt, MessageId
 from redrive.ports import NotBegun
 from redrive.transports.network_errors import classify as classify_network_error
 
@@ -25,6 +25,7 @@ Classify = Mapping[type[BaseException], Classification]
 
 
 THREADS: Final = "redrive handler"  # how the threads of `def` handlers are named
+GIVEN_UP_MAX: Final = 10_000  # of so many is remembered when their threads ended
 
 
 class FunctionTransport:
@@ -43,9 +44,11 @@ class FunctionTransport:
             max_workers=threads, thread_name_prefix=f"{THREADS} {getattr(handler, '__name__', '')}"
         )
         self._classify = dict(classify or {})
+        self._given_up: dict[MessageId, Future[Any]] = {}  # the latest of each message whose thread ran on
+        self._given_up_ended: dict[MessageId, float] = {}
         # Around every call in a thread: for frameworks that keep connections by thread.
         self.around: Callable[[], AbstractContextManager[None]] = nullcontext
-        self.send: Callable[[Attempt], Awaitable[Answer | None]] = self._awaitable(handler)
+        self.send: Callable[[Attempt], Awaitable[Answer | None]] = self._awaitable(handler, sends=True)
         self.validate: Callable[[Attempt], Awaitable[None]] | None = validate and self._awaitable(validate)
         self.lookup: Callable[[Attempt], Awaitable[LookupAnswer]] | None = lookup and self._awaitable(lookup)
 
@@ -57,15 +60,23 @@ class FunctionTransport:
                 return found if isinstance(found, Answer) else found(error)
         return classify_network_error(error)
 
+    def quiet_seconds(self, id: MessageId) -> float | None:
+        """For how long no thread that was given up has run the handler with this message: 0 while one does, None where
+        none was."""
+        if id in self._given_up:
+            return 0.0
+        ended = self._given_up_ended.get(id)
+        return None if ended is None else asyncio.get_running_loop().time() - ended
+
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _awaitable(self, function: Handler) -> Callable[[Attempt], Awaitable[Any]]:
+    def _awaitable(self, function: Handler, *, sends: bool = False) -> Callable[[Attempt], Awaitable[Any]]:
         if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
             return function
-        return lambda attempt: self._in_thread(function, attempt)
+        return lambda attempt: self._in_thread(function, attempt, sends=sends)
 
-    async def _in_thread(self, function: Handler, attempt: Attempt) -> Any:
+    async def _in_thread(self, function: Handler, attempt: Attempt, *, sends: bool) -> Any:
         running = self._threads.submit(_run, self.around, function, attempt)
         try:
             answer = await asyncio.wrap_future(running)
@@ -74,7 +85,28 @@ class FunctionTransport:
         except asyncio.CancelledError:
             if running.cancelled():
                 raise NotBegun from None
+            if sends and not running.done():
+                self._runs_on(running, attempt.id)
             raise
+
+    def _runs_on(self, running: Future[Any], id: MessageId) -> None:
+        """Remember it until its thread ends, and when that was."""
+        loop = asyncio.get_running_loop()
+        self._given_up[id] = running
+
+        def ended() -> None:
+            self._given_up_ended.pop(id, None)
+            self._given_up_ended[id] = loop.time()
+            if len(self._given_up_ended) > GIVEN_UP_MAX:
+                del self._given_up_ended[next(iter(self._given_up_ended))]
+            if self._given_up.get(id) is running:
+                del self._given_up[id]
+
+        def tell(_: Future[Any]) -> None:
+            with suppress(RuntimeError):  # the thread has outlived the loop, and with it the relay
+                loop.call_soon_threadsafe(ended)
+
+        running.add_done_callback(tell)
 
 
 def _run(around: Callable[[], AbstractContextManager[None]], function: Handler, attempt: Attempt) -> Any:

@@ -93,8 +93,9 @@ _STATUS: Final[dict[str, Callable[[Any], tuple[int, Any]]]] = {
     "aiohttp.client_exceptions.ClientResponseError": lambda e: (e.status, e.headers),
     "urllib.error.HTTPError": lambda e: (e.code, e.headers),
 }
-_RETRYABLE_STATUS: Final = frozenset({408, 425, 429})
-_UNKNOWN_STATUS: Final = frozenset({504})
+_RETRYABLE_STATUS: Final = frozenset({425, 429})
+# 408: the server gave up waiting for the rest. 502, 504: a gateway lost what was behind it.
+_UNKNOWN_STATUS: Final = frozenset({408, 502, 504})
 
 
 def classify(error: BaseException) -> Answer | None:
@@ -128,12 +129,12 @@ def _received(error: BaseException, status: Callable[[Any], tuple[int, Any]]) ->
 
 
 def from_status(status: int, headers: Any) -> Answer:
-    """An answer that was received. 504 is a gateway's word: what happened behind it is unknown."""
+    """An answer that was received. 408, 502 and 504 do not say whether the request was carried out."""
     code = f"HTTP_{status}"
     if status in _UNKNOWN_STATUS:
         return Unknown(code)
     if status in _RETRYABLE_STATUS or status >= 500:
-        return Retryable(code, retry_after=headers.get("Retry-After") if headers else None)
+        return Retryable(code, retry_after=headers.get("Retry-After") if headers else None, status=status)
     return Terminal(code)
 
 

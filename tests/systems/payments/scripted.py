@@ -123,6 +123,7 @@ async def desk(dsn: str, rail: ScriptedRail | None = None, **options: Any) -> As
     rail = rail or ScriptedRail()
     async with serving(rail.answer) as rail.server:
         offered = {"token_ttl_seconds": 86_400.0, "can_look_up": True, "breaker": None, **options}
+        offered.setdefault("lookups_are_immediate", "lookup_after_seconds" not in offered)
         declared = Rail(rail_type="sepa", url=rail.server.url, egress=HERE, **offered)
         async with await psycopg.AsyncConnection.connect(dsn) as conn:
             yield Desk(conn, rail, declared)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 import redrive
 from redrive.answers import Absent, Answer, CannotTell, Delivered, Found, LookupAnswer, Retryable, Terminal, Unknown
 from redrive.errors import InvalidValue, SettingsError
+from redrive.message import MessageId, token
 from redrive.operate.declared import app_from_file
 from redrive.operate.settings import Settings
 from redrive.policy import Backoff, Policy
+from redrive.relay.run import declared
 from redrive.systems.payments import Rail
 from redrive.systems.payments.names import key_of
 from redrive.systems.payments.rails import CODES, RailTransport
@@ -24,6 +27,7 @@ from tests.systems.payments.conftest import instruction
 from tests.systems.payments.scripted import ScriptedRail, desk
 from tests.transports.servers import HERE
 
+GATEWAYS = (408, 500, 502, 503, 504, 599)
 UNFIT = "the status does not fit the code."
 MADE = {"code": "ACCEPTED", "reference": "r"}
 FOUND = Found("r", {"rail_code": "ACCEPTED", "by": "lookup"})
@@ -59,6 +63,8 @@ def _reply(status: int, said: Any, *, whole: bool = True, **headers: str) -> Rep
         (429, {"code": "THROTTLED"}, Retryable("THROTTLED", "Rail 429 THROTTLED", retry_after="7")),
         (503, {"code": "UNAVAILABLE"}, Retryable("UNAVAILABLE", "Rail 503 UNAVAILABLE", retry_after="7")),
         (500, {"code": "INTERNAL"}, Unknown("INTERNAL", "Rail 500 INTERNAL")),
+        (502, {"code": "UNAVAILABLE"}, Unknown("STATUS_AND_CODE_DIFFER", f"Rail 502 UNAVAILABLE: {UNFIT}")),
+        *((status, b"", Unknown(f"HTTP_{status}", "The rail answered without a code.")) for status in GATEWAYS),
         (422, {"code": "MOON_PHASE"}, Unknown("MOON_PHASE", "Rail 422 MOON_PHASE")),
         (500, {"code": "ACCEPTED"}, Unknown("STATUS_AND_CODE_DIFFER", f"Rail 500 ACCEPTED: {UNFIT}")),
         (201, {"code": "ACCOUNT_CLOSED"}, Unknown("STATUS_AND_CODE_DIFFER", f"Rail 201 ACCOUNT_CLOSED: {UNFIT}")),
@@ -149,7 +155,7 @@ async def test_what_was_submitted_passes_before_it_is_sent() -> None:
         (_attempt({"destination": {"iban": "DE75512108001245126198"}}), "DESTINATION_INVALID"),
         (_attempt({"amount": "12.3"}), "PAYLOAD_INVALID"),
         (_attempt({"amount": "99.99"}), "SEQUENCE_TAMPERED"),
-        (_attempt({"currency": "USD"}), "SEQUENCE_TAMPERED"),
+        (_attempt({"currency": "USD"}), "CURRENCY_UNKNOWN"),
         (_attempt({"sequence_id": 9}), "SEQUENCE_GIVEN"),
         (_attempt({"participant_id": "q"}), "SEQUENCE_TAMPERED"),
         (_attempt({"instruction_id": "another"}), "SEQUENCE_TAMPERED"),
@@ -199,9 +205,10 @@ async def test_the_rail_is_given_the_payment_with_its_token_and_number(paying: s
         first, second = await at.submit(instruction(participant, 1), instruction(participant, 2, amount=5))
         await at.run()
         assert await at.states([first, second]) == ["delivered", "delivered"]
+        tokens = [token_of(participant, 1), token_of(participant, 2)]
         assert at.rail.sent == [
             {
-                "token": str(id),
+                "token": token,
                 "instruction_id": f"{participant}/{number}",
                 "participant_id": participant,
                 "sequence_id": number,
@@ -210,9 +217,17 @@ async def test_the_rail_is_given_the_payment_with_its_token_and_number(paying: s
                 "currency": "EUR",
                 "destination": {"iban": "DE75512108001245126199"},
             }
-            for id, number, amount in ((first, 1, "12.34"), (second, 2, "5.00"))
+            for token, number, amount in ((tokens[0], 1, "12.34"), (tokens[1], 2, "5.00"))
         ]
-        assert at.rail.server.asked[0].headers["Idempotency-Key"] == f'"{first}"'
+        assert at.rail.server.asked[0].headers["Idempotency-Key"] == f'"{tokens[0]}"'
+
+
+def token_of(participant: str, number: int) -> str:
+    """What the rail is given for the instruction of that number, in every database: not the row's id (P-05)."""
+    given = instruction(participant, number)
+    payment = checked(given)
+    seed = key_of(payment.instruction_id, payment.idempotency_key)
+    return token(MessageId(UUID(int=0)), 1, "first", tenant=given.tenant, seed=seed)
 
 
 # never twice
@@ -386,12 +401,59 @@ def test_a_rail_that_cannot_be_is_refused_where_it_is_declared(options: dict[str
         Rail(**{"rail_type": "sepa", "url": URL, "egress": HERE, **options}).destination()
 
 
+@pytest.mark.req("P-05")
+@pytest.mark.parametrize(
+    ("options", "seconds"),
+    [
+        ({}, 90),
+        ({"timeout_seconds": 10}, 70),
+        ({"settlement_lag_seconds": 3600}, 3630),
+        ({"settlement_lag_seconds": 0}, 30),
+        ({"lookup_after_seconds": 7}, 7),
+        ({"lookups_are_immediate": True}, 0),
+        ({"lookups_are_immediate": True, "lookup_after_seconds": 0}, 0),
+    ],
+)
+def test_not_found_is_believed_when_a_request_must_have_shown_its_effect(
+    options: dict[str, Any], seconds: float
+) -> None:
+    assert _rail(**options).destination().rules.lookup_after_seconds == seconds
+
+
+@pytest.mark.req("P-05")
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"lookup_after_seconds": 0}, "moves money and has lookup_after_seconds=0"),
+        ({"lookup_after_seconds": 5, "lookups_are_immediate": True}, "only one of them can be true"),
+        ({"settlement_lag_seconds": -1}, "settlement_lag_seconds"),
+        ({"settlement_lag_seconds": 30 * 86_400 + 1}, "settlement_lag_seconds"),
+    ],
+)
+def test_a_rail_whose_not_found_would_be_believed_too_early_is_refused(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(InvalidValue, match=why):
+        _rail(**options).destination()
+
+
+@pytest.mark.req("P-05")
+def test_the_url_and_the_account_are_part_of_the_rules() -> None:
+    rails = [_rail(), _rail(account="DE-1"), Rail(rail_type="sepa", url=f"{URL}/v3", egress=HERE, can_look_up=True)]
+    assert len({rail.rules.version for rail in rails}) == len({rail.rules.address for rail in rails}) == 3
+    assert _rail().rules.version == _rail().rules.version
+    shown = declared({"payments.sepa": _rail(settlement_lag_seconds=600).destination()}, lease_seconds=45)
+    assert shown["effects_within_seconds"] == {"payments.sepa": 600}
+    assert shown["addresses"] == {"payments.sepa": _rail().rules.address}
+
+
 FILE = """
 [payments.rails.sepa]
 url = "https://rail.example/v2"
 token_ttl_seconds = 86400
 can_look_up = true
 lookup_after_seconds = 90
+settlement_lag_seconds = 120
+absent_is_final = true
+account = "DE-1"
 concurrency = 4
 rate = 20.0
 headers_env = { Authorization = "RAIL_KEY" }
@@ -413,6 +475,7 @@ def test_rails_are_declared_in_a_file(tmp_path: Path, monkeypatch: pytest.Monkey
     assert set(app.destinations) == {"payments.sepa", "payments.giro"}
     sepa = app.destinations["payments.sepa"]
     assert (sepa.concurrency, sepa.rate, sepa.rules.policy.attempts, sepa.rules.lookup_after_seconds) == (4, 20, 6, 90)
+    assert (sepa.rules.settlement_lag_seconds, sepa.rules.absent_is_final) == (120, True)
     assert app.destinations["payments.giro"].rules.in_doubt == "hold"
     assert Settings.load(config=file).lease_seconds == 60  # a command that reads the same file is not disturbed by it
 

@@ -3,88 +3,28 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from redrive.answers import Delivered
 from redrive.errors import Unreachable
-from redrive.message import MessageId, ParkReason
+from redrive.message import ParkReason
 from redrive.patterns.reconciliation import Kind
 from redrive.policy import Settlement
-from redrive.ports import RelayInfo, Room
+from redrive.ports import Room
 from redrive.store.postgres import PostgresStore
-from redrive.systems import payments
 from redrive.systems.payments.names import destination_of
 from redrive.systems.payments.rail.script import Profile
-from redrive.systems.payments.reconcile import Compared, reconcile
+from redrive.systems.payments.reconcile import reconcile
 from tests.support import messages as m
-from tests.systems.payments.conftest import IBAN
-from tests.systems.payments.rails import Running, order, post, running
+from tests.systems.payments.books import Books
+from tests.systems.payments.rails import order, post, running
 
 pytestmark = pytest.mark.req("P-05")
-
-
-class Books:
-    """A rail type of this test's own, with its rail and its payments."""
-
-    def __init__(self, store: PostgresStore, dsn: str, rail: Running) -> None:
-        self.store, self.dsn, self.rail = store, dsn, rail
-        self.rail_type = f"r{secrets.token_hex(5)}"
-        self.participant = f"p-{self.rail_type}"
-        with psycopg.connect(dsn) as conn:
-            payments.add_participant(conn, self.participant)
-
-    async def submit(self, number: int = 1) -> MessageId:
-        with psycopg.connect(self.dsn) as conn:
-            instruction = payments.Instruction(
-                instruction_id=f"{self.participant}/{number}",
-                participant_id=self.participant,
-                rail_type=self.rail_type,
-                amount="12.34",
-                currency="EUR",
-                destination={"iban": IBAN},
-            )
-            return payments.submit(conn, instruction).outbox_id
-
-    async def settle(self, settlement: Settlement) -> None:
-        """The next payment ends like this, whatever the rail knows of it."""
-        rooms = [Room(destination_of(self.rail_type), 1, 1)]
-        (attempt,) = (await self.store.claim(m.WORKER, rooms, lease_seconds=60)).attempts
-        await self.store.settle(m.WORKER, [m.outcome(attempt, settlement)])
-
-    async def pay(self, id: MessageId, number: int = 1, **other: Any) -> str:
-        """As the rail does it, whoever asked for it."""
-        body = order(
-            str(id),
-            instruction_id=f"{self.participant}/{number}",
-            participant_id=self.participant,
-            sequence_id=number,
-            rail_type=self.rail_type,
-            **other,
-        )
-        _, said, _ = await post(self.rail.url, body)
-        return str(said["reference"])
-
-    async def compare(self) -> Compared:
-        return await reconcile(self.store, self.rail.rail(rail_type=self.rail_type), lag_seconds=0)
-
-    async def kinds(self) -> list[str]:
-        return [finding.kind for finding in (await self.compare()).findings]
-
-    async def findings(self) -> list[tuple[str, bool]]:
-        """As they are written down: the kind, and whether it is resolved."""
-        rows = await self.store.rows(
-            "SELECT kind, resolved_at IS NOT NULL FROM redrive_payments.finding WHERE rail_type = %s ORDER BY kind",
-            [self.rail_type],
-        )
-        return [tuple(row) for row in rows]
 
 
 @pytest.fixture
@@ -137,23 +77,23 @@ async def test_the_next_payment_of_the_participant_goes_once_the_held_one_is_con
     assert attempt.sequence == 2
 
 
-async def test_a_payment_that_was_made_and_forgotten_is_asked_about_before_it_is_sent_again(books: Books) -> None:
-    """As after a failover that lost the claim and the outcome: it is pending as if nothing had happened."""
+@pytest.mark.req("P-10")
+async def test_a_payment_that_was_made_and_forgotten_is_delivered_and_never_sent_again(books: Books) -> None:
+    """As after a restore that lost the claim and the outcome: it is pending as if nothing had happened."""
     id = await books.submit()
-    await books.pay(id)
+    reference = await books.pay(id)
     compared = await books.compare()
-    assert (compared.open, list(compared.findings)) == (1, [])
-    room = [Room(destination_of(books.rail_type), 1, 1)]
-    (attempt,) = (await books.store.claim(m.WORKER, room, lease_seconds=60)).attempts
-    assert attempt.in_doubt
-    acts = await books.store.rows("SELECT actor, act FROM redrive.operator_action WHERE subject = %s", [str(id)])
-    assert acts == [("reconciliation", "doubt")]
-    assert await books.store.rows("SELECT redrive_payments.ask_first_1(%s)", [id]) == [("busy",)]
+    assert (compared.confirmed, compared.open, list(compared.findings)) == (1, 0, [])
+    assert await books.claimed() == []
+    (entry,) = [entry for entry in await books.store.history(id) if entry.closed]
+    assert (entry.closed, entry.reference, entry.actor) == ("delivered", reference, "reconciliation")
+    assert len(books.rail.effects) == 1
 
 
-async def test_one_that_the_statement_does_not_have_is_not_put_in_doubt(books: Books) -> None:
+async def test_one_that_the_statement_does_not_have_is_not_confirmed(books: Books) -> None:
     id = await books.submit()
-    assert await books.store.rows("SELECT redrive_payments.ask_first_1(%s)", [id]) == [("refused",)]
+    assert await books.store.rows("SELECT redrive_payments.confirm_late_1(%s)", [id]) == [("refused",)]
+    assert await m.state_of(books.store, id) == "pending"
 
 
 async def test_an_effect_that_nobody_asked_for_is_a_finding_with_its_entry(books: Books) -> None:
@@ -246,25 +186,25 @@ async def test_what_is_no_page_of_a_statement_changes_nothing(books: Books, said
     assert await books.findings() == []
 
 
+@pytest.mark.req("P-10")
 async def test_after_another_epoch_a_rail_stands_still_until_the_books_agree(books: Books) -> None:
-    name = destination_of(books.rail_type)
-    relay = RelayInfo(worker=m.WORKER, name="r", host="h", pid=1, version="1", destinations=[name], money=[name])
-    await books.store.register(relay)
+    await books.register()
     id = await books.submit()
     await books.store.rows("UPDATE redrive.epoch SET timeline = timeline - 1 RETURNING 1", [])
-    (paused,) = await books.store.heartbeat(m.WORKER)
-    assert paused.pause_reason == "epoch"
-    await post(
-        books.rail.url, order("lost", rail_type=books.rail_type)
-    )  # committed before, and lost with the old server
+    assert await books.paused() == "epoch"
+    # Paid before, and lost with the old server.
+    await post(books.rail.url, order("lost", rail_type=books.rail_type, instruction_id=f"{books.participant}/2"))
     assert await books.kinds() == [Kind.UNEXPLAINED]
-    assert (await books.store.heartbeat(m.WORKER))[0].paused
-    await books.store.rows(
-        "DELETE FROM redrive_payments.statement_entry WHERE rail_type = %s RETURNING 1", [books.rail_type]
-    )
+    assert await books.paused() == "epoch"
+    lost = await books.submit(2, participant="acme")
+    assert await m.state_of(books.store, lost) == "parked·held", "the entry was waiting for it"
+    compared = await books.compare()
+    assert (compared.confirmed, list(compared.findings)) == (1, [])
+    assert await books.paused() == "epoch", "what changed something is not clean"
     assert await books.kinds() == []
-    assert not (await books.store.heartbeat(m.WORKER))[0].paused
-    assert await m.state_of(books.store, id) == "pending"
+    assert await books.paused() is None
+    (attempt,) = await books.claimed()
+    assert (attempt.id, attempt.in_doubt) == (id, True), "what waited at the epoch is asked about before it is sent"
 
 
 async def test_findings_are_kept_with_their_evidence_for_people(books: Books) -> None:

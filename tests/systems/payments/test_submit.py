@@ -30,7 +30,7 @@ def _submit(dsn: str, wanted: Instruction) -> Submitted:
 def test_a_payment_is_a_business_row_a_number_and_a_message_of_one_commit(paying: str, participant: str) -> None:
     with psycopg.connect(paying) as conn:
         first = payments.submit(conn, instruction(participant, 1))
-        second = payments.submit(conn, instruction(participant, 2, amount=7, currency="JPY"))
+        second = payments.submit(conn, instruction(participant, 2, amount=7, currency="JPY", rail_type="giro"))
     assert (first.sequence_id, second.sequence_id) == (1, 2)
     assert not first.already_existed
     assert rows(
@@ -42,7 +42,7 @@ def test_a_payment_is_a_business_row_a_number_and_a_message_of_one_commit(paying
         participant,
     ) == [
         (first.outbox_id, "payments.sepa", 1, f"payments/{participant}", Decimal("12.34"), "EUR"),
-        (second.outbox_id, "payments.sepa", 2, f"payments/{participant}", 7, "JPY"),
+        (second.outbox_id, "payments.giro", 2, f"payments/{participant}", 7, "JPY"),
     ]
 
 
@@ -145,11 +145,11 @@ def test_who_has_bumped_keeps_the_number_until_his_transaction_ends(paying: str,
 def test_an_instruction_used_again_for_something_else_is_refused(
     paying: str, participant: str, other: dict[str, Any], field: str
 ) -> None:
-    _submit(paying, instruction(participant))
+    _submit(paying, instruction(participant, rail_type="giro"))
     for key in ("", "another"):
         with psycopg.connect(paying) as conn:
             with pytest.raises(PaymentRefused, match="INSTRUCTION_REUSED") as refused:
-                payments.submit(conn, instruction(participant, idempotency_key=key, **other))
+                payments.submit(conn, instruction(participant, idempotency_key=key, **{"rail_type": "giro", **other}))
             assert refused.value.field == field
             assert conn.execute("SELECT 1").fetchone() == (1,)  # the transaction is still usable
 

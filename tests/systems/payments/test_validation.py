@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -33,7 +34,8 @@ PAYABLE = [one for one in Currency if one.exponent is not None]
     ],
 )
 def test_an_amount_is_kept_with_the_decimals_of_its_currency(amount: Any, currency: str, kept: str) -> None:
-    assert checked(instruction("p", amount=amount, currency=currency)).payload["amount"] == kept
+    wanted = instruction("p", amount=amount, currency=currency, rail_type="giro")
+    assert checked(wanted).payload["amount"] == kept
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_an_amount_is_kept_with_the_decimals_of_its_currency(amount: Any, curren
 )
 def test_an_amount_that_cannot_be_paid_exactly_is_refused(amount: Any, currency: str, rule: str) -> None:
     with pytest.raises(PaymentRefused, match=rule) as refused:
-        checked(instruction("p", amount=amount, currency=currency))
+        checked(instruction("p", amount=amount, currency=currency, rail_type="giro"))
     assert (refused.value.reason, refused.value.field) == ("AMOUNT_INVALID", "amount")
     assert refused.value.value is amount
 
@@ -84,6 +86,17 @@ def test_a_currency_that_is_not_of_iso_4217_or_has_no_amounts_is_refused(currenc
         "currency",
         currency,
     )
+
+
+@pytest.mark.parametrize("rail_type", ["sepa", "sepa_instant"])
+@pytest.mark.parametrize("currency", ["JPY", "USD", "CHF"])
+def test_sepa_pays_in_euros_only(rail_type: str, currency: str) -> None:
+    wanted = instruction("p", rail_type=rail_type, currency=currency, amount=7)
+    with pytest.raises(PaymentRefused, match=f"{rail_type} pays in EUR only") as refused:
+        checked(wanted)
+    assert (refused.value.reason, refused.value.field) == ("CURRENCY_UNKNOWN", "currency")
+    assert checked(replace(wanted, currency="EUR")).currency == "EUR"
+    assert checked(replace(wanted, rail_type="giro")).currency == currency
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field, JsonValue
 from starlette.requests import Request
 
-from redrive.errors import ActRefused, InvalidValue, NotFound
+from redrive.errors import InvalidValue, NotFound
 from redrive.message import MessageId, ParkReason
 from redrive.operate import operations
 from redrive.operate.api import cursors, shapes
@@ -116,8 +116,47 @@ async def edit(request: Request, store: ScopedStore, principal: CurrentPrincipal
         return Edited(result=would, before=before.decode(), after=after.decode())
     who = body.who(principal)
     result = (await workflow.edit(store, [one], body.patch, who, row_version=body.row_version))[0]
-    if result.outcome is Outcome.REFUSED:
-        raise ActRefused(f"Message {id}: {result.detail}.", next=result.next)
+    workflow.raise_refused(result)
+    return Edited(result=result)
+
+
+class Proposed(BaseModel):
+    """A payload that one person has proposed for what moves money. sha256: of `after`, to approve this very one."""
+
+    asked_by: str
+    asked_at: datetime
+    reason: str
+    before: str
+    after: str
+    sha256: str
+
+
+class Approval(Why):
+    """sha256: of the payload that was looked at; 409 where another one is proposed by now."""
+
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+@router.get("/dead/{id}/proposed", tags=["dead"], dependencies=[require(Permission.PAYLOAD)])
+async def show_proposed(request: Request, store: ScopedStore, id: UUID) -> Proposed:
+    """The payload that another person has proposed, beside the one of now. Who looks is kept in the audit."""
+    before, proposed = await workflow.proposal(store, MessageId(id))
+    await note_payload_read(request, MessageId(id), "a proposed edit was read over the API")
+    return Proposed(
+        asked_by=proposed.asked_by,
+        asked_at=proposed.asked_at,
+        reason=proposed.reason,
+        before=before.decode(),
+        after=proposed.body.decode(),
+        sha256=proposed.sha256,
+    )
+
+
+@router.post("/dead/{id}/approve", tags=["dead"], dependencies=changes(Permission.ACT))
+async def approve_edit(store: ScopedStore, principal: CurrentPrincipal, id: UUID, body: Approval) -> Edited:
+    """Make the payload that another person has proposed the new version. 403 for who is no approver."""
+    result = await workflow.approve_seen(store, MessageId(id), body.sha256, body.who(principal))
+    workflow.raise_refused(result)
     return Edited(result=result)
 
 
@@ -257,7 +296,12 @@ async def plan_replay(store: ScopedStore, principal: CurrentPrincipal, body: Rep
     wanted = await _wanted(store, principal, body, name="plan", reason="plan")
     plan = await replays.plan(store, wanted)
     skipped = {verdict: number for verdict, number in plan.verdicts.items() if verdict != "would"}
-    return PlanShown(would=plan.verdicts.get("would", 0), skipped=skipped, second_person=plan.money)
+    return PlanShown(
+        would=plan.verdicts.get("would", 0),
+        skipped=skipped,
+        second_person=plan.money,
+        late_successes=plan.late_successes,
+    )
 
 
 @router.post("/replays", tags=["replays"], status_code=201, dependencies=changes(Permission.ACT))

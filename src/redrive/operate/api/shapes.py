@@ -23,6 +23,8 @@ from redrive.store.read_models import (
     MessageView,
     Page,
     ParkedRecord,
+    Proof,
+    ProposalView,
 )
 
 REASON_MAX = 500
@@ -142,6 +144,8 @@ class Life(BaseModel):
     leased_until: datetime | None
     timeline: Sequence[HistoryEntry]
     late_answers: Sequence[LateAnswer]
+    evidence: Sequence[Proof]
+    proposals: Sequence[ProposalView]
     acts: Sequence[AuditEntry] | None
     behind: KeyView | None
     parked: ParkedRecord | None
@@ -157,11 +161,15 @@ class PayloadShown(BaseModel):
 
 
 class PlanShown(BaseModel):
-    """would: how many would go. skipped: how many not, by the reason. second_person: it needs one."""
+    """would: how many would go. skipped: how many not, by the reason. second_person: it needs one.
+
+    late_successes: of how many that would go a late answer, which changed nothing, says that they were delivered.
+    """
 
     would: int
     skipped: Mapping[str, int]
     second_person: bool
+    late_successes: int
 
 
 class Made(BaseModel):

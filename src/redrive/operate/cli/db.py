@@ -7,19 +7,21 @@ from typing import Any, Final, get_args
 import click
 from rich.text import Text
 
-from redrive.operate.cli import output
-from redrive.operate.cli.context import Call, example, plain_command
+from redrive.operate.cli import acts, output
+from redrive.operate.cli.context import Call, example, plain_command, store_command
 from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.output import Column
 from redrive.operate.installed import installed_sets
 from redrive.operate.operations import explained
 from redrive.store import migrate
+from redrive.store.postgres import PostgresStore
 
 _PHASES: Final = get_args(migrate.Phase)
 
 
 @click.group()
 def command() -> None:
-    """Upgrade and check the schema in your database."""
+    """Upgrade and check the schema in your database; declare that it was restored."""
 
 
 @command.command("upgrade", epilog=example("redrive db upgrade", "redrive db upgrade --phase pre"))
@@ -88,3 +90,40 @@ def sql(call: Call, phase: migrate.Phase, above: int, no_transactions: bool) -> 
         output.document("db.sql", {"phase": phase, "sql": script})
     else:
         output.raw(script.rstrip("\n"))
+
+
+_RESTORED: Final = (
+    Column("destination", grow=True),
+    Column("pending", "right"),
+    Column("dead", "right"),
+    Column("was paused"),
+)
+
+
+@command.command(
+    "restored",
+    epilog=example(
+        "redrive db restored --reason 'base backup of 12:00, INC-7'", "redrive db restored --dry-run --reason 'a drill'"
+    ),
+)
+@acts.dry_run
+@acts.why
+@store_command
+async def restored(call: Call, store: PostgresStore, dry_run: bool, actor: str, reason: str) -> None:
+    """Declare that this database was restored, copied or promoted: what was committed last may be missing.
+
+    Every destination that moves money is paused with the reason `epoch`, and all that waits there is in doubt: before
+    it is sent, the other side is asked. A rail with a statement goes on by itself, once a comparison that began late
+    enough has found nothing; any other when two people resume it.
+    """
+    paused = await store.declare_restored(actor=actor, reason=reason, dry_run=dry_run)
+    if call.json:
+        items = [one._asdict() for one in paused]
+        output.document("db.restored", {"dry_run": dry_run, "destinations": items})
+        return
+    if paused:
+        rows = [(one.destination, one.pending, one.dead, "yes" if one.paused_before else "no") for one in paused]
+        output.show(output.table(_RESTORED, rows))
+        output.note("Dry run: nothing was changed." if dry_run else "Paused; what is counted here is in doubt now.")
+    else:
+        output.note("No destination moves money here, so nothing is paused.")

@@ -14,11 +14,13 @@ from rich.text import Text
 from redrive.message import MessageId, ParkReason
 from redrive.operate.cli import acts, output, parked, replay, selecting
 from redrive.operate.cli.context import Call, example, store_command
+from redrive.operate.cli.exits import Exit
 from redrive.operate.cli.selecting import selection
 from redrive.operate.desk import workflow
 from redrive.operate.desk.causes import Cause
 from redrive.operate.desk.workflow import Who
 from redrive.operate.operations import ActResult, Outcome
+from redrive.operate.plain import one_line
 from redrive.store.postgres import PostgresStore
 
 SHOWN_MAX: Final = 20  # messages that are listed one by one
@@ -78,6 +80,8 @@ def _patch(_: click.Context, __: click.Parameter, value: str | None) -> Any:
 @click.option("--evidence", help="What was seen or done: the destination is up, release 2.4 is live.")
 @click.option("--ticket", help="Where it is written down; for data that were corrected elsewhere.")
 @click.option("--patch", callback=_patch, metavar="JSON|@FILE", help="Change the payload by a JSON Patch (RFC 6902).")
+@click.option("--approve", is_flag=True, help="Approve the payload that another person proposed for one message.")
+@acts.confirmed
 @acts.dry_run
 @acts.why
 @store_command
@@ -87,6 +91,8 @@ async def remediate(
     evidence: str | None,
     ticket: str | None,
     patch: Any,
+    approve: bool,
+    yes: bool,
     dry_run: bool,
     actor: str,
     reason: str,
@@ -97,11 +103,19 @@ async def remediate(
     A changed payload is a new version of the same message, with a token of its own; the old one is kept. It is refused
     for a message that is in doubt: an earlier version may have had its effect. Needs a login that may read payloads.
     --dry-run with --patch shows the first payload before and after.
+
+    Where the destination moves money, a changed payload is only proposed: a second person, an approver, sees the
+    change and approves the very same payload with --approve.
     """
     chosen = selecting.split(values)
-    if patch is None and evidence is None and ticket is None:
-        raise click.UsageError("Say what was done: --evidence, --ticket or --patch.")
+    if patch is None and evidence is None and ticket is None and not approve:
+        raise click.UsageError("Say what was done: --evidence, --ticket or --patch; or --approve what was proposed.")
     ids = await selecting.selected(store, *chosen)
+    if approve:
+        if patch is not None or evidence is not None or ticket is not None or len(ids) != 1:
+            raise click.UsageError("--approve goes with one message, and with nothing else.")
+        await _approve(call, store, ids[0], Who(actor=actor, reason=reason), yes=yes, dry_run=dry_run)
+        return
     if dry_run:
         await _show_patch(call, store, ids, patch)
         return
@@ -114,6 +128,27 @@ async def remediate(
         said = await workflow.remediate(store, ids, who, evidence=evidence, ticket=ticket)
         results = [*(one for one in results if one.outcome is not Outcome.DONE), *said]
     _report(call, "remediate", who, results)
+
+
+async def _approve(call: Call, store: PostgresStore, id_: MessageId, who: Who, *, yes: bool, dry_run: bool) -> None:
+    """The change that another person proposed; then, if the answer is yes, the new version."""
+    before, proposed = await workflow.proposal(store, id_)
+    if dry_run and call.json:
+        output.document("patch", {"id": id_, "messages": 1, "before": before, "after": proposed.body})
+        return
+    if not call.json:
+        output.show(*(Text(line, style=_COLOURS.get(line[0], "")) for line in _diff(before, proposed.body)))
+    output.note(f"Proposed by {one_line(proposed.asked_by)}: {one_line(proposed.reason)}")
+    if dry_run:
+        output.note("Dry run: nothing was changed.")
+        return
+    if not yes:
+        if not acts.can_ask():
+            raise click.UsageError("--approve needs --yes where nobody can be asked (or --dry-run first).")
+        if not click.confirm("Approve this payload?", err=True):
+            output.note("Nothing was changed.")
+            raise click.exceptions.Exit(Exit.FAILED)
+    _report(call, "remediate", who, [await workflow.approve(store, id_, proposed, who)])
 
 
 async def _show_patch(call: Call, store: PostgresStore, ids: Sequence[MessageId], patch: Any) -> None:

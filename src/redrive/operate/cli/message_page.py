@@ -13,7 +13,7 @@ from redrive.message import HistoryEntry
 from redrive.operate.cli import output
 from redrive.operate.cli.output import Column
 from redrive.operate.plain import one_line, several_lines
-from redrive.store.read_models import TIMELINE_MAX, LateAnswer, MessageDetails, ParkedRecord, Payload
+from redrive.store.read_models import TIMELINE_MAX, LateAnswer, MessageDetails, ParkedRecord, Payload, ProposalView
 
 _TIMELINE: Final = (
     Column("#", "right"),
@@ -34,6 +34,12 @@ def message_page(details: MessageDetails) -> Iterator[RenderableType]:
     if details.parked and details.parked.stack:
         yield heading("Where it failed last")
         yield Text(several_lines(details.parked.stack))
+    if details.evidence:
+        yield heading("Evidence that it was delivered; it can only be confirmed")
+        yield from (Text(f"  {one_line(str(proof))}, {output.short_moment(proof.at)}") for proof in details.evidence)
+    if details.proposals:
+        yield heading("Waits for a second person")
+        yield from (Text(f"  {one_line(_proposed(one))}") for one in details.proposals)
     if details.late_answers:
         yield heading("Late answers: refused, because the claim had been lost")
         yield _late(details.late_answers)
@@ -157,6 +163,10 @@ def _what(entry: HistoryEntry) -> Text:
 
 def _short(worker: object) -> str:
     return "–" if worker is None else str(worker)[-8:]
+
+
+def _proposed(one: ProposalView) -> str:
+    return f"{one.act} proposed by {one.asked_by} at {output.short_moment(one.asked_at)}: {one.reason}"
 
 
 def _late(answers: Sequence[LateAnswer]) -> RenderableType:

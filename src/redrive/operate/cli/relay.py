@@ -118,6 +118,8 @@ def deliver(
         partition_days=settings.partition_days,
         partitions_ahead=settings.partitions_ahead,
         retention_days=settings.retention_days,
+        allow_asynchronous_commit=settings.asynchronous_commit == "warn",
+        state_directory=settings.state_directory or user_state_directory(),
     )
     before = frozenset(threading.enumerate())  # of somebody else, in whose process this command was called
     # Not asyncio.run: at its end that waits for handlers that ignore their cancellation.
@@ -170,6 +172,17 @@ async def _observed(events: Events, process: RelayProcess, settings: Settings) -
     ) as address:
         logging.getLogger("redrive").info("metrics and health on http://%s:%d", *address)
         yield
+
+
+def user_state_directory() -> Path | None:
+    """As the XDG base directories say: XDG_STATE_HOME, or .local/state of the user; None without a home."""
+    named = os.environ.get("XDG_STATE_HOME", "")
+    if named.startswith("/"):
+        return Path(named) / "redrive"
+    try:
+        return Path.home() / ".local" / "state" / "redrive"
+    except RuntimeError:
+        return None
 
 
 def limits_of(settings: Settings) -> RelayLimits:

@@ -111,7 +111,12 @@ def create_command(name: str) -> click.Command:
 def _show_plan(call: Call, plan: Plan, *, to_stdout: bool) -> None:
     skipped = {verdict: count for verdict, count in plan.verdicts.items() if verdict != "would"}
     if call.json:
-        values = {"would": plan.verdicts.get("would", 0), "skipped": skipped, "second_person": plan.money}
+        values = {
+            "would": plan.verdicts.get("would", 0),
+            "skipped": skipped,
+            "second_person": plan.money,
+            "late_successes": plan.late_successes,
+        }
         output.document("replay_plan", {"dry_run": True, **values})
         return
     rows = [
@@ -123,6 +128,8 @@ def _show_plan(call: Call, plan: Plan, *, to_stdout: bool) -> None:
         output.note("Dry run: nothing was changed." + (" It needs a second person." if plan.money else ""))
     else:
         output.stderr().print(table)
+    if plan.late_successes:
+        output.note(f"Of {plan.late_successes:,} that would be sent again a late answer says that they were delivered.")
 
 
 def _ask(plan: Plan) -> None:

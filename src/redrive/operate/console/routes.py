@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from redrive.errors import ActRefused, NotAllowed, NotFound, RedriveError, Unreachable, UsageError
+from redrive.errors import ActRefused, ApproverNeeded, NotAllowed, NotFound, RedriveError, Unreachable, UsageError
 from redrive.operate.console import live
 from redrive.operate.console.calls import Call, Page
 from redrive.operate.console.live import Pulse
@@ -83,6 +83,8 @@ ADDRESSES: Final = (
     Address("GET", "/messages/{id}", messages.show),
     Address("POST", "/messages/{id}/reveal", messages.reveal, Permission.PAYLOAD),
     Address("GET", "/messages/{id}/edit", editing.start, Permission.PAYLOAD, True),
+    Address("GET", "/messages/{id}/proposed", editing.proposed, Permission.PAYLOAD),
+    Address("POST", "/messages/{id}/proposed", editing.approve, _ACT),
     Address("GET", "/messages/{id}/{act}", messages.ask, _ACT),
     Address("POST", "/messages/{id}/{act}", messages.perform, _ACT),
     Address("GET", "/parked/{reason}", parked.list_),
@@ -101,6 +103,7 @@ ADDRESSES: Final = (
 STATUSES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (NotFound, 404),
     (NotAllowed, 403),
+    (ApproverNeeded, 403),
     (ActRefused, 409),
     (UsageError, 422),
     (Unreachable, 503),

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final, Literal
 from uuid import UUID
 
-from redrive.errors import ActRefused, InvalidValue, NotFound
+from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
 from redrive.store.desk import REPLAY_ITEMS_MAX, NewReplay, Plan, create_replay, plan_replay, steer_replay
 from redrive.store.desk_reads import list_items, list_replays
 from redrive.store.postgres import PostgresStore
@@ -34,6 +34,8 @@ FITS: Final[Mapping[Steering, frozenset[str]]] = {
     "cancel": frozenset({"waiting", "running", "paused", "stopped"}),
 }
 SKIPPED: Final[Mapping[str, str]] = {
+    "evidence": "something says that it was delivered: confirm it",
+    "one_stage": "it moves money, and a payment has one stage",
     "not_validated": "not validated yet",
     "ignored": "ignored",
     "expired": "expired: it would not be sent",
@@ -59,6 +61,11 @@ async def create(store: PostgresStore, wanted: NewReplay, *, now: datetime | Non
             raise ActRefused("Nothing that matches can be sent again.", next="the same with --dry-run says why")
         case "too_many":
             raise ActRefused(f"More than {REPLAY_ITEMS_MAX:,} messages match.", next="a narrower filter")
+        case "one_stage":
+            raise ActRefused(
+                "Some of it moves money, and a payment has one stage; another one has another token.",
+                next="the same without --stage",
+            )
         case "conflict":
             raise ActRefused(
                 f"Request key {wanted.request_key!r} has made a replay with another filter.",
@@ -96,6 +103,11 @@ async def steer(
         raise ActRefused(
             f"Replay {replay.name!r} moves money, and {actor} made it: a second person has to approve it.",
             next=f"redrive replay approve {replay.id} by another --actor",
+        )
+    if answer == "approver":
+        raise ApproverNeeded(
+            f"Replay {replay.name!r} moves money: to approve it takes the role approver.",
+            next="the same by an approver: a login with the role redrive_approver",
         )
     if answer != "done":
         raise _does_not_fit(replay, answer, act)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
 
-from redrive.errors import ActRefused, InvalidValue, NotFound
+from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
 from redrive.message import JSON_CONTENT, MessageId, ParkReason
 from redrive.operate.desk import json_patch
 from redrive.operate.desk.causes import Cause
@@ -22,10 +22,10 @@ from redrive.operate.operations import ActResult, Outcome
 from redrive.produce import bounds, payload
 from redrive.store import desk
 from redrive.store.desk import StepResult
-from redrive.store.desk_reads import latest_requests
-from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import LIMIT_MAX, ParkedFilter, RequestView
-from redrive.store.reads import list_parked, show_message
+from redrive.store.desk_reads import latest_requests, proposed_edit
+from redrive.store.postgres import NOT_ALONE, PostgresStore, not_alone
+from redrive.store.read_models import LIMIT_MAX, ParkedFilter, ProposedEdit, RequestView
+from redrive.store.reads import list_parked, show_message, show_parked
 
 SELECTED_MAX: Final = desk.REPLAY_ITEMS_MAX
 TEXT_MAX: Final = 500  # characters of a ticket or of evidence
@@ -53,6 +53,15 @@ _WHY_NOT: Final[Mapping[str, tuple[str, str]]] = {
     "no_evidence": ("what its cause needs is missing", "redrive dead remediate {id} --evidence '…' --reason '…'"),
     "in_doubt": ("it may have had an effect, so its payload must stay as it was", "redrive dead show {id}"),
     "changed": ("somebody was faster and has changed it", "redrive dead show {id}"),
+    "evidence": ("something says that it was delivered", "redrive held confirm {id} --reference …"),
+    "second_person": (
+        "it moves money: the new payload is noted, and a second person has to approve the same one",
+        "redrive dead remediate {id} --approve --reason '…' by another --actor, an approver, within a day",
+    ),
+    "approver": (
+        "it moves money and another person has proposed this payload; to approve it takes the role approver",
+        "the same by an approver: a login with the role redrive_approver",
+    ),
     "not_replayed": ("it was not replayed", "redrive messages show {id}"),
     "verified": ("it is verified already", ""),
 }
@@ -142,11 +151,14 @@ async def copy(store: PostgresStore, id_: MessageId, key: str, who: Who) -> Mess
             raise NotFound(f"There is no message {id_}.", next="redrive messages list")
         case "conflict":
             raise ActRefused(f"The key {key!r} belongs to another message.", next="another --key")
-        case "second_person":
+        case "owned":
             raise ActRefused(
-                f"Message {id_}: its destination moves money; the copy is noted, and a second person has to ask too.",
-                next="the same command by another --actor, within a day",
+                f"Message {id_}: its destination belongs to a system, and only that system enqueues there.",
+                next="submit it again by that system, under a new key (payments: redrive payments submit)",
             )
+    if result in NOT_ALONE:
+        proofs = await store.evidence(id_) if result == "evidence" else ()
+        raise not_alone(result, "copy", id_, who.actor, proofs=proofs)
     raise ActRefused(
         f"Message {id_} is {result}; a copy is made of what was discarded.", next=f"redrive messages show {id_}"
     )
@@ -168,6 +180,55 @@ async def preview(store: PostgresStore, id_: MessageId, patch: Any) -> tuple[byt
     details = await show_message(store, id_, payload=True)
     assert details.payload is not None
     return details.payload.body, patched(details.payload.body, details.payload.content_type, patch)
+
+
+async def proposal(store: PostgresStore, id_: MessageId) -> tuple[bytes, ProposedEdit]:
+    """The payload as it is, and the one that another person has proposed. Needs a login that may read payloads."""
+    details = await show_message(store, id_, payload=True)
+    assert details.payload is not None
+    return details.payload.body, await _proposed(store, id_)
+
+
+async def _proposed(store: PostgresStore, id_: MessageId) -> ProposedEdit:
+    proposed = await proposed_edit(store, id_)
+    if proposed is None:
+        raise NotFound(f"No other payload is proposed for message {id_}.", next=f"redrive dead show {id_}")
+    return proposed
+
+
+async def approve_seen(store: PostgresStore, id_: MessageId, sha256: str, who: Who) -> ActResult:
+    """The same for a person who has seen the payload with this checksum; refused where another one is proposed."""
+    if await show_parked(store, id_) is None:
+        raise NotFound(f"No message {id_} is parked.", next=f"redrive messages show {id_}")
+    proposed = await _proposed(store, id_)
+    if proposed.sha256 != sha256:
+        return _result(StepResult(id_, "changed"), "edit")
+    return await approve(store, id_, proposed, who)
+
+
+async def approve(store: PostgresStore, id_: MessageId, proposed: ProposedEdit, who: Who) -> ActResult:
+    """Make the payload that another person has proposed, the very same bytes, the new version of the message."""
+    parked = await show_parked(store, id_)
+    if parked is None:
+        return _result(StepResult(id_, (await show_message(store, id_)).view.state), "edit")
+    answer = await desk.edit(
+        store,
+        id_,
+        row_version=parked.row_version,
+        body=proposed.body,
+        content_type=proposed.content_type,
+        paths=proposed.paths,
+        actor=who.actor,
+        reason=who.reason,
+    )
+    return _result(StepResult(id_, answer), "edit")
+
+
+def raise_refused(result: ActResult) -> None:
+    """For one message: what a list of results would say, as an error."""
+    if result.outcome is Outcome.REFUSED:
+        kind = ApproverNeeded if result.needs_approver else ActRefused
+        raise kind(f"Message {result.id}: {result.detail}.", next=result.next)
 
 
 def patched(body: bytes, content_type: str, patch: Any) -> bytes:
@@ -277,4 +338,10 @@ def _result(step: StepResult, act: str) -> ActResult:
     detail, advice = _WHY_NOT.get(
         step.result, (f"it is {step.result}; {act} applies to dead", "redrive messages show {id}")
     )
-    return ActResult(id=step.id, outcome=Outcome.REFUSED, detail=detail, next=advice.format(id=step.id))
+    return ActResult(
+        id=step.id,
+        outcome=Outcome.REFUSED,
+        detail=detail,
+        next=advice.format(id=step.id),
+        needs_approver=step.result == "approver",
+    )

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from redrive.operate.web.asking import own_ids as own_ids
     from redrive.operate.web.asking import page_key as page_key
     from redrive.operate.web.asking import require as require
-    from redrive.operate.web.asking import require_approver_for_second as require_approver_for_second
     from redrive.operate.web.asking import scoped_store as scoped_store
     from redrive.operate.web.asking import url as url
     from redrive.operate.web.forgery import csrf_field as csrf_field
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 _MODULE_OF = modules_of(
     {
         "redrive.operate.web.asking": "CurrentPrincipal ScopedStore current_principal doorkeeper note_payload_read"
-        " own_ids page_key require require_approver_for_second scoped_store url",
+        " own_ids page_key require scoped_store url",
         "redrive.operate.web.forgery": "csrf_field csrf_token",
         "redrive.operate.web.principal": "Permission Principal Role",
         "redrive.operate.web.problems": "Refusal",

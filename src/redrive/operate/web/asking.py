@@ -15,7 +15,6 @@ from redrive.operate.web.people import People, Visitor
 from redrive.operate.web.principal import LEAST_ROLE, Permission, Principal
 from redrive.operate.web.problems import Refusal
 from redrive.store import access
-from redrive.store.desk_reads import proposals
 from redrive.store.limited import LimitedStore
 from redrive.store.postgres import PostgresStore
 from redrive.store.read_models import LIMIT_MAX
@@ -80,18 +79,6 @@ async def own_ids(store: PostgresStore, ids: Sequence[MessageId]) -> None:
         for id_ in some:
             if id_ not in found:
                 raise NotFound(f"There is no message {id_}.", next="redrive messages list")
-
-
-async def require_approver_for_second(
-    store: PostgresStore, principal: Principal, act: str, ids: Sequence[MessageId]
-) -> None:
-    """Where money moves two people ask; the second of them has to be an approver."""
-    if principal.may(Permission.APPROVE) or not ids:
-        return
-    asked = await proposals(store, act, [str(id_) for id_ in ids])
-    if any(by != principal.name for by in asked.values()):
-        detail = f"Another person has asked for {act}; to be the second takes the role approver."
-        raise Refusal(403, "ROLE_TOO_LOW", detail, denied=True)
 
 
 async def note_payload_read(request: Request, id_: MessageId, why: str) -> None:

@@ -61,5 +61,8 @@ class Principal:
 
     @property
     def database_role(self) -> str:
-        """Below row-level security in either case; a viewer cannot act there even by mistake of ours."""
+        """Below row-level security in any case. The database itself refuses a viewer who acts, and a second person for
+        what moves money who is no approver."""
+        if self.may(Permission.APPROVE):
+            return "redrive_approver"
         return "redrive_console" if self.may(Permission.ACT) else "redrive_viewer"

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from redrive.errors import (
     ActRefused,
+    ApproverNeeded,
     KeyReused,
     NotAllowed,
     NotFound,
@@ -30,6 +31,7 @@ _STATUSES: Final[tuple[tuple[type[BaseException], int], ...]] = (
     (UsageError, 422),
     (NotFound, 404),
     (NotAllowed, 403),
+    (ApproverNeeded, 403),
     (ActRefused, 409),
     (Unreachable, 503),
     (SchemaError, 503),

@@ -98,7 +98,7 @@ def plan(conn: Connection, table: str, *, tenant: str, words: Mapping[str, Meani
     found = [_explain(row, tenant=tenant, words=known) for row in rows]
     explained = [one for one in found if isinstance(one, Explained)]
     wrong = [one for one in found if isinstance(one, Unexplained)]
-    return Plan(table, explained, [*wrong, *_gaps(rows), *_paid_twice(explained)])
+    return Plan(table, explained, [*wrong, *_gaps(rows), *_paid_twice(explained), *_known(conn, explained, tenant)])
 
 
 def adopt(conn: Connection, table: str, *, tenant: str, words: Mapping[str, Meaning]) -> Plan:
@@ -205,6 +205,20 @@ def _paid_twice(explained: Sequence[Explained]) -> Iterator[Unexplained]:
             yield Unexplained(str(one.row["outbox_id"]), f"instruction {instruction!r} would be paid a second time.")
         if one.meaning != "failed":
             seen.add(instruction)
+
+
+def _known(conn: Connection, explained: Sequence[Explained], tenant: str) -> Iterator[Unexplained]:
+    """Rows whose instruction has a payment here that may have had an effect. What a rail's statement has is adopted,
+    and held with that evidence."""
+    query = "SELECT redrive_payments.adoptable_1(%s, %s, %s, %s, %s::uuid) AS known"
+    for one in explained:
+        payment, id = one.payment, one.row["outbox_id"]
+        named = (tenant, payment.instruction_id, payment.participant_id, payment.rail_type, id)
+        found = conn.execute(query, named).fetchone()
+        if found is not None and found["known"] == "already_submitted":
+            yield Unexplained(
+                str(id), f"instruction {payment.instruction_id!r} has a payment here already, which may have been made."
+            )
 
 
 def _move(conn: Connection, one: Explained, *, tenant: str, table: str) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from redrive.systems.payments import reads
 from redrive.systems.payments.database import Connection, Row, read
 
+FIRST_EDITED: Final = 2
 ACTS: Final = {
     "REQUEUE": "sent again",
     "CONFIRM": "confirmed as paid",
@@ -24,6 +25,7 @@ ACTS: Final = {
     "EXPIRE": "expired before it was sent",
     "REPAIR": "recorded again",
     "ADOPT": "adopted",
+    "EDIT": "edited",
 }
 
 
@@ -40,9 +42,10 @@ def story(conn: Connection, instruction_id: str, *, tenant: str) -> Story:
     """NotFound where there is no such instruction."""
     shown = reads.show(conn, instruction_id, tenant=tenant)
     found = read(conn, "audit", {"tenant": tenant, "instruction_id": instruction_id})
-    return Story(
-        shown.instruction, shown.intents, [{**event, "told": told(event, shown.instruction)} for event in found]
-    )
+    events = [
+        {**event, "told": f"{told(event, shown.instruction)}{_changed(event, shown.instruction)}"} for event in found
+    ]
+    return Story(shown.instruction, shown.intents, events)
 
 
 def told(event: Row, instruction: Row) -> str:
@@ -57,6 +60,26 @@ def told(event: Row, instruction: Row) -> str:
         case "act":
             return _act(event)
     return _attempt(event)
+
+
+def account_of(destination: Row | None) -> str:
+    """iban …3000, as far as it is shown; a payload that was edited may have none that can be read."""
+    if not destination:
+        return "an account that cannot be read"
+    return ", ".join(f"{name} {value}" for name, value in destination.items())
+
+
+def _changed(event: Row, instruction: Row) -> str:
+    """The terms of an edit and of each attempt of an edited payment: what is sent is not what was submitted."""
+    if (event["version"] or 1) < FIRST_EDITED or (event["what"] == "act" and event["state"] != "EDIT"):
+        return ""
+    amount = f"{event['amount']} {event['currency']}" if event["amount"] is not None else "no amount that can be read"
+    is_edit = event["what"] == "act"
+    return (
+        f" {'It is' if is_edit else 'That was'} version {event['version']}: {amount} to"
+        f" {account_of(event['destination'])}, submitted as {instruction['amount']} {instruction['currency']} to"
+        f" {account_of(instruction['destination'])}."
+    )
 
 
 def _submitted(event: Row, instruction: Row) -> str:

@@ -24,10 +24,10 @@ from redrive.answers import (
     Unknown,
     clean_code,
 )
-from redrive.app import App, Destination, Duty
+from redrive.app import App, Destination, Duty, lookup_after
 from redrive.errors import InvalidValue
 from redrive.message import Attempt
-from redrive.policy import Backoff, Breaker, Policy, Rules, in_doubt_default
+from redrive.policy import Backoff, Breaker, Policy, Rules, address_of, in_doubt_default
 from redrive.produce.payload import canonical_json
 from redrive.system import System
 from redrive.systems.payments import validation
@@ -37,6 +37,7 @@ from redrive.transports.http import Egress, HttpTransport
 from redrive.transports.http.client import Reply
 
 TIMEOUT_SECONDS: Final = 30.0
+SETTLEMENT_LAG_SECONDS: Final = 60.0
 # Code of the rail -> what it means for the payment, and with which statuses it may come.
 CODES: Final[Mapping[str, tuple[Meaning, frozenset[int]]]] = {
     "ACCEPTED": ("delivered", frozenset({200, 201})),
@@ -62,9 +63,16 @@ class Rail:
     """One rail, and what it promises.
 
     url: of its API, to which `/payments` is added. token_ttl_seconds: how long it remembers a token, as it says itself;
-    None = it does not, or does not say. can_look_up: it can be asked by the token. lookup_after_seconds: from when its
-    "not found" is believed. has_statement: it lists what it did (`GET {url}/statement`), and the books are compared
-    with it. destination_format: iban, us_account, card_token or wallet_id; None = what its name says.
+    None = it does not, or does not say. account: under which it is used, where one URL serves several; another URL or
+    account is refused while payments are in doubt there. can_look_up: it can be asked by the token.
+    settlement_lag_seconds: how long after its request a payment may first show, in a lookup or on the statement; 0 to
+    2,592,000 (30 days). lookup_after_seconds: from when its "not found" is believed; None = timeout_seconds +
+    settlement_lag_seconds. lookups_are_immediate: a lookup sees a payment at once; only then may that be 0.
+    absent_is_final: what it does not find then, it will never carry out; only then is a payment in doubt closed as
+    cancelled or expired. has_statement: it lists what it did (`GET {url}/statement`), and the books are compared with
+    it. statement_is_exclusive: it lists only what Redrive sent; then an entry that is not known here means that the
+    database was restored, and the rail is paused. destination_format: iban, us_account, card_token or wallet_id; None =
+    what its name says.
     codes: its own codes and what they mean (delivered, retryable, terminal, unknown), beside the common ones.
     concurrency: payments at a time in one relay; global_concurrency and rate: over all relays.
     """
@@ -73,8 +81,13 @@ class Rail:
     url: str
     token_ttl_seconds: float | None = None
     can_look_up: bool = False
-    lookup_after_seconds: float = 0.0
+    lookup_after_seconds: float | None = None
+    lookups_are_immediate: bool = False
+    settlement_lag_seconds: float = SETTLEMENT_LAG_SECONDS
+    absent_is_final: bool = False
+    account: str | None = None
     has_statement: bool = False
+    statement_is_exclusive: bool = True
     destination_format: str | None = None
     codes: Mapping[str, Meaning] = field(default_factory=dict)
     timeout_seconds: float = TIMEOUT_SECONDS
@@ -101,6 +114,33 @@ class Rail:
                     f" one of {', '.join(get_args(Meaning))}."
                 )
 
+        _ = self.rules  # refuses a lookup_after_seconds that is not safe
+
+    @property
+    def rules(self) -> Rules:
+        """What follows from its promises."""
+        return Rules(
+            policy=self.policy,
+            in_doubt=in_doubt_default(
+                can_look_up=self.can_look_up, money=True, token_ttl_seconds=self.token_ttl_seconds
+            ),
+            lookup_after_seconds=lookup_after(
+                self.name,
+                self.lookup_after_seconds,
+                asks=self.can_look_up,
+                lookups_are_immediate=self.lookups_are_immediate,
+                timeout_seconds=self.timeout_seconds,
+                settlement_lag_seconds=self.settlement_lag_seconds,
+            ),
+            lookups_are_immediate=self.lookups_are_immediate,
+            settlement_lag_seconds=self.settlement_lag_seconds,
+            absent_is_final=self.absent_is_final,
+            address=address_of(self.url.rstrip("/"), self.account),
+            token_ttl_seconds=self.token_ttl_seconds,
+            money=True,
+            on_dead="continue_on_terminal",
+        )
+
     @property
     def name(self) -> str:
         """Of its destination in the engine."""
@@ -109,20 +149,10 @@ class Rail:
     def destination(self) -> Destination:
         """As the engine runs it. A definitive no lets the participant's next payment go; what ran out of attempts
         halts him, and what is held keeps him waiting."""
-        rules = Rules(
-            policy=self.policy,
-            in_doubt=in_doubt_default(
-                can_look_up=self.can_look_up, money=True, token_ttl_seconds=self.token_ttl_seconds
-            ),
-            lookup_after_seconds=self.lookup_after_seconds,
-            token_ttl_seconds=self.token_ttl_seconds,
-            money=True,
-            on_dead="continue_on_terminal",
-        )
         return Destination(
             name=self.name,
             transport=RailTransport(self),
-            rules=rules,
+            rules=self.rules,
             concurrency=self.concurrency,
             global_concurrency=self.global_concurrency,
             rate=self.rate,

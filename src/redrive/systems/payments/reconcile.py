@@ -1,9 +1,10 @@
 """Comparing the books of three: intents, archive, and what the rails say they did (I24).
 
 `reconcile` reads on in a rail's statement, judges what is not over on all sides (`redrive.patterns.reconciliation`),
-confirms what is parked and was paid all the same, and writes down what nobody can explain. Safe to run twice, by the
-duty `payments.reconcile` and by `redrive payments reconcile`. After a failover or a restore the rails stand still until
-it has found nothing (`redrive/store/sql/verbs/epoch.sql`). SQL: `sql/verbs/reconcile.sql`.
+confirms what is parked or waits and was paid all the same, and writes down what cannot be explained. Safe to run twice,
+by the duty `payments.reconcile` and by `redrive payments reconcile`. After a failover or a restore the rails stand
+still until it has found nothing, in a statement that was read late enough (`redrive/store/sql/verbs/epoch.sql`). SQL:
+`sql/verbs/reconcile.sql`.
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, cast
 from uuid import UUID
 
+import psycopg
+
 from redrive.app import Duty
+from redrive.errors import NotAllowed
 from redrive.patterns.reconciliation import Effect, Finding, Item, Late, Page, collect, match
 from redrive.ports import Store
 from redrive.store.postgres import PostgresStore
 from redrive.systems.payments.rails import Rail
-from redrive.systems.payments.statement import Statement
+from redrive.systems.payments.statement import Statement, hash_of
 
 DUTY: Final = "payments.reconcile"
 # A rail may take so long to write down what it has answered; only then is it missing.
@@ -31,10 +35,10 @@ _FIRST: Final = UUID(int=0)
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What came of one rail. read: new entries of its statement. confirmed: late successes of what was parked.
+    """What came of one rail. read: new entries of its statement. confirmed: late successes, now delivered.
 
     agreed: payments that are over on all sides now. open: those that are still under way. findings: what is not
-    explained.
+    explained. acknowledged: how many findings people have acknowledged; they are not among `findings`.
     """
 
     rail_type: str
@@ -43,6 +47,7 @@ class Compared:
     agreed: int = 0
     open: int = 0
     findings: Sequence[Finding] = field(default_factory=list)
+    acknowledged: int = 0
 
     def __str__(self) -> str:
         found = f"{len(self.findings)} findings"
@@ -50,29 +55,41 @@ class Compared:
 
 
 async def reconcile(store: PostgresStore, rail: Rail, *, lag_seconds: float = LAG_SECONDS) -> Compared:
-    """Compare all that is open of one rail, once."""
+    """Compare all that is open of one rail, once. NotAllowed where the login is not a member of redrive_payments."""
+    try:
+        return await _reconcile(store, rail, lag_seconds=lag_seconds)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise NotAllowed(
+            "This login may not compare the books: only members of redrive_payments may. The duty of a relay does it"
+            " every few minutes; by hand it takes a login that is a member.",
+            next="GRANT redrive_payments TO the login of the relays; leave it to the duty",
+        ) from error
+
+
+async def _reconcile(store: PostgresStore, rail: Rail, *, lag_seconds: float) -> Compared:
     began = await store.now()
     read = await _read_on(store, rail)
+    linked = await store.rows("SELECT redrive_payments.link_strangers_1(%s)", [rail.rail_type])
     findings: list[Finding] = []
-    confirmed = agreed = left_open = 0
+    confirmed = agreed = left_open = late = 0
     async for items, effects in _open_payments(store, rail):
         verdict = match(items, effects, complete_until=began - timedelta(seconds=lag_seconds))
         findings += verdict.findings
         agreed += len(verdict.agreed)
-        left_open += verdict.open + len(verdict.unasked)
+        left_open += verdict.open
+        late += len(verdict.late)
         confirmed += await _settle(store, rail, verdict.agreed, verdict.late)
-        for one in verdict.unasked:
-            await store.rows("SELECT redrive_payments.ask_first_1(%s)", [UUID(one.item.key)])
     async for strangers in _strangers(store, rail):
         findings += match((), strangers).findings
-    await _note(store, rail, findings)
+    acknowledged = await _note(store, rail, findings, began=began, changed=bool(late or linked[0][0]))
     return Compared(
         rail_type=rail.rail_type,
         read=read,
         confirmed=confirmed,
         agreed=agreed,
-        open=left_open,
-        findings=findings,
+        open=left_open + late - confirmed,
+        findings=[one for one in findings if (one.kind, one.subject) not in acknowledged],
+        acknowledged=len(acknowledged),
     )
 
 
@@ -99,7 +116,8 @@ async def _read_on(store: PostgresStore, rail: Rail) -> int:
 
     async def keep(page: Page) -> str | None:
         rows = await store.rows(
-            "SELECT redrive_payments.keep_statement_1(%s, %s::json)", [rail.rail_type, json.dumps(page.entries)]
+            "SELECT redrive_payments.keep_statement_1(%s, %s::json, NULL, %s)",
+            [rail.rail_type, json.dumps(page.entries), rail.statement_is_exclusive],
         )
         return cast("str | None", rows[0][0])
 
@@ -115,7 +133,7 @@ async def _open_payments(store: PostgresStore, rail: Rail) -> AsyncIterator[tupl
     while True:
         rows = await store.rows(
             "SELECT outbox_id, tenant, instruction_id, participant_id, sequence_id, amount, currency, state, in_doubt,"
-            " reference, at FROM redrive_payments.open_payments_1(%s, %s, %s)",
+            " reference, at, destination_hash, tokens, sent::text FROM redrive_payments.open_payments_1(%s, %s, %s)",
             [rail.rail_type, after, BATCH],
         )
         if not rows:
@@ -124,11 +142,12 @@ async def _open_payments(store: PostgresStore, rail: Rail) -> AsyncIterator[tupl
         ids = [row[0] for row in rows]
         # After the archive: an effect that is not there yet was not there when the payment was looked at.
         entries = await store.rows(
-            "SELECT outbox_id, cursor, token, amount, currency, reference, effected_at"
+            "SELECT outbox_id, cursor, token, amount, currency, reference, effected_at, destination_hash"
             " FROM redrive_payments.entries_1(%s)",
             [ids],
         )
-        yield [_item(row) for row in rows], [_effect(str(row[0]), *row[1:]) for row in entries]
+        effects = [_effect(str(row[0]), *row[1:7], destination_hash=row[7]) for row in entries]
+        yield [_item(row) for row in rows], effects
 
 
 async def _strangers(store: PostgresStore, rail: Rail) -> AsyncIterator[list[Effect]]:
@@ -157,16 +176,27 @@ async def _settle(store: PostgresStore, rail: Rail, agreed: Sequence[str], late:
     return confirmed
 
 
-async def _note(store: PostgresStore, rail: Rail, findings: Sequence[Finding]) -> None:
+async def _note(
+    store: PostgresStore, rail: Rail, findings: Sequence[Finding], *, began: datetime, changed: bool
+) -> set[tuple[str, str]]:
+    """Write the findings down; returns those that people have acknowledged."""
     said = json.dumps([asdict(finding) for finding in findings], default=str)
-    await store.rows("SELECT redrive_payments.compared_1(%s, %s::json)", [rail.rail_type, said])
+    rows = await store.rows(
+        "SELECT redrive_payments.compared_1(%s, %s::json, NULL, %s, %s)::text", [rail.rail_type, said, began, changed]
+    )
+    return {(kind, subject) for kind, subject in json.loads(rows[0][0])}
 
 
 def _item(row: Sequence[Any]) -> Item:
-    outbox_id, tenant, instruction, participant, sequence, amount, currency, state, in_doubt, reference, at = row
+    outbox_id, tenant, instruction, participant, sequence, amount, currency, state, in_doubt, reference, at = row[:11]
+    destination_hash, tokens, sent = row[11:]
+    versions = json.loads(sent) if sent else {}
     return Item(
         key=str(outbox_id),
         terms={"amount": amount, "currency": currency},
+        told={"destination": bytes(destination_hash).hex()},
+        tokens=frozenset(map(str, tokens)),
+        versions={token: {"destination": hash_of(destination)} for token, destination in versions.items()},
         state=state,
         in_doubt=in_doubt,
         reference=reference,
@@ -188,12 +218,16 @@ def _effect(
     currency: str,
     reference: str | None,
     effected_at: Any,
+    *,
+    destination_hash: bytes | None = None,
     **evidence: Any,
 ) -> Effect:
+    told = {} if destination_hash is None else {"destination": bytes(destination_hash).hex()}
     return Effect(
         cursor=cursor,
         key=key,
-        terms={"amount": amount, "currency": currency},
+        terms={"amount": amount, "currency": currency, **told},
         reference=reference,
+        token=token,
         evidence={"token": token, "effected_at": str(effected_at), **evidence},
     )

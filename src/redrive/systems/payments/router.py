@@ -28,8 +28,25 @@ Tenant = Annotated[str, Query(min_length=1, max_length=100, description="Whose, 
 router = APIRouter()
 
 
+class Version(BaseModel):
+    """The terms of one version of a payment's payload, the account hidden but for its end; None: it has none.
+
+    edited_by: None for the first, which was submitted. attempts: how many had these terms.
+    """
+
+    version: int
+    amount: str | None
+    currency: str | None
+    destination: Any
+    edited_by: str | None
+    attempts: int
+
+
 class Intent(BaseModel):
-    """A message that was made for an instruction. outbox_id: its id."""
+    """A message that was made for an instruction. outbox_id: its id.
+
+    amount, currency, destination: of its newest version, which an edit may have changed.
+    """
 
     outbox_id: UUID
     idempotency_key: str
@@ -41,10 +58,15 @@ class Intent(BaseModel):
     due_at: datetime | None
     attempts: int | None
     reference: str | None
+    version: int
+    amount: str | None
+    currency: str | None
+    destination: Any
+    versions: Sequence[Version]
 
 
 class Instruction(BaseModel):
-    """amount: every digit, as text."""
+    """What was submitted. amount: every digit, as text."""
 
     tenant: str
     instruction_id: str

@@ -1,11 +1,12 @@
 """A rail's statement over HTTP: `GET {url}/statement?after=CURSOR&limit=100`, a page at a time.
 
 What is no whole page of the agreed form is an error, never an empty page: missing entries would look like missing
-payments.
+payments. An entry may say where the money went (`destination`): only the hash of it is kept.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
@@ -14,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from redrive.errors import Unreachable
 from redrive.patterns.reconciliation import Page
+from redrive.produce.payload import canonical_json
 from redrive.systems.payments.rails import Rail
 from redrive.transports.http.client import Client, Request
 from redrive.transports.http.egress import PORTS, EgressRefused
@@ -71,4 +73,12 @@ def _entry(entry: Mapping[str, Any]) -> dict[str, Any]:
         "sequence_id": int(entry["sequence_id"]),
         "reference": entry.get("reference"),
         "effected_at": float(entry["effected_at"]),
+        "destination_hash": None if entry.get("destination") is None else hash_of(entry["destination"]),
     }
+
+
+def hash_of(destination: object) -> str:
+    """As an instruction keeps it: SHA-256 of the canonical JSON, in hexadecimal digits."""
+    if not isinstance(destination, dict):
+        raise TypeError("destination")
+    return hashlib.sha256(canonical_json(destination)).hexdigest()

@@ -125,6 +125,9 @@ def checked(instruction: Instruction) -> Payment:
     instruction_id = text_field("instruction_id", instruction.instruction_id)
     currency = _currency(instruction.currency)
     rail_type = rail_type_field(instruction.rail_type)
+    if currency.code != _CURRENCY_OF_RAIL.get(rail_type, currency.code):
+        rule = f"{rail_type} pays in {_CURRENCY_OF_RAIL[rail_type]} only."
+        raise PaymentRefused("CURRENCY_UNKNOWN", "currency", instruction.currency, rule)
     return Payment(
         tenant=tenant,
         instruction_id=instruction_id,
@@ -256,6 +259,8 @@ _FORMAT_OF_RAIL: Final = {
     "card": "card_token",
     "wallet": "wallet_id",
 }
+# Rails that pay in one currency, whatever is asked for.
+_CURRENCY_OF_RAIL: Final = {"sepa": "EUR", "sepa_instant": "EUR"}
 
 
 def format_of(rail_type: str) -> str | None:

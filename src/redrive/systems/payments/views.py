@@ -12,7 +12,8 @@ _READS: Final = files("redrive.systems.payments") / "sql" / "reads"
 VIEWS: Final = {
     "payments": View(
         title="Payments",
-        lead="Each payment that was taken, with its number in the line of who pays; open one for its whole story.",
+        lead="Each payment that was taken, with its number in the line of who pays and its terms as last edited; "
+        "open one for its whole story.",
         sql=_READS / "payments_view.sql",
         columns={
             "instruction_id": "Instruction",
@@ -40,6 +41,7 @@ VIEWS: Final = {
             "state": "State",
             "rail_type": "Rail",
             "kind": "Kind",
+            "subject": "Subject",
             "first_seen_at": "First seen",
             "last_seen_at": "Last seen",
         },

@@ -1,6 +1,6 @@
 """Messages as HTTP requests (seam S2): to one URL, or to the URL that a message names.
 
-    app.http("crm", "https://crm.example/hooks", signer=Signer([secret]))
+    app.transport("crm", HttpTransport("https://crm.example/hooks", signer=Signer([secret])))
 
 What went wrong before the first byte is Retryable, what went wrong after it is Unknown: a reply that was lost is no
 failure (G-13). Every request carries the token of its message in `Idempotency-Key`. `egress` says where it may go,
@@ -32,6 +32,7 @@ from redrive.answers import (
 )
 from redrive.errors import InvalidValue
 from redrive.message import Attempt
+from redrive.policy import address_of
 from redrive.ports import NotBegun
 from redrive.transports.http.client import Client, Reply, Request
 from redrive.transports.http.cloudevents import CloudEvents
@@ -85,6 +86,8 @@ class HttpTransport:
             if isinstance(fixed, str):
                 self._check_own(fixed)
         self._client = Client(self._egress, connections=connections, connect_seconds=connect_seconds)
+        # Where messages go, as `Rules.address`; None where each message names its own URL.
+        self.address = address_of(url, lookup_url) if isinstance(url, str) else None
         self.lookup = self._look_up if lookup_url is not None else None
 
     async def send(self, attempt: Attempt) -> Answer:

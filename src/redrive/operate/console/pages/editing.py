@@ -26,6 +26,7 @@ from redrive.operate.console.rendering import page
 from redrive.operate.console.works import Work
 from redrive.operate.desk import groups, json_diff, json_patch, workflow
 from redrive.operate.desk.workflow import Who
+from redrive.operate.operations import ActResult
 from redrive.operate.web import Permission, note_payload_read
 from redrive.store.read_models import GroupView, MessageDetails, ParkedFilter
 from redrive.store.watch_reads import Sample, group_samples
@@ -123,6 +124,44 @@ async def save(call: Call) -> Response:
             work.add(await workflow.edit(call.store, [id_], list(looked.patch), who))
 
     return await call.carry_out("New version saved for", doing, back=call.url(f"/groups/{group.id}"), total=len(ids))
+
+
+async def proposed(call: Call) -> Response:
+    """The payload that another person has proposed, beside the one of now, and the form that approves it."""
+    call.require(Permission.PAYLOAD)
+    before, wanted = await workflow.proposal(call.store, call.message_id())
+    details = await operations.show_message(call.store, call.message_id())
+    await note_payload_read(call.request, details.view.id, "a proposed edit was opened")
+    return page(
+        call,
+        "proposed.html",
+        title="Proposed payload",
+        view=details.view,
+        wanted=wanted,
+        rows=display.side_by_side(display.pretty(before.decode()), display.pretty(wanted.body.decode())),
+        mine=wanted.asked_by == call.principal.name,
+        now=await call.store.now(),
+    )
+
+
+async def approve(call: Call) -> Response:
+    """Make the payload that was looked at the new version of its message."""
+    call.require(Permission.PAYLOAD)
+    call.require(Permission.ACT)
+    id_ = call.message_id()
+    seen = call.field("sha256") or ""
+    who = Who(actor=call.principal.name, reason=call.reason())
+    lacking: list[ActResult] = []
+
+    async def doing(work: Work) -> None:
+        result = await workflow.approve_seen(call.store, id_, seen, who)
+        lacking.extend([result] if result.needs_approver else [])
+        work.add([result])
+
+    response = await call.carry_out("New version saved for", doing, back=call.url(f"/messages/{id_}"), total=1)
+    for result in lacking:
+        workflow.raise_refused(result)
+    return response
 
 
 async def start(call: Call) -> Response:

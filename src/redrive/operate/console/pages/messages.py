@@ -14,8 +14,9 @@ from redrive.operate.console import display
 from redrive.operate.console.calls import Call, redirect
 from redrive.operate.console.rendering import page
 from redrive.operate.console.works import Work
-from redrive.operate.operations import FITS, Act, Request
-from redrive.operate.web import Permission, note_payload_read, require_approver_for_second
+from redrive.operate.desk import workflow
+from redrive.operate.operations import FITS, Act, ActResult, Request
+from redrive.operate.web import Permission, note_payload_read
 from redrive.store.read_models import MessageDetails, MessageFilter
 from redrive.store.reads import STATES
 
@@ -104,12 +105,18 @@ async def perform(call: Call) -> Response:
         out_of_order=call.field("out_of_order") == "yes",
     )
 
-    await require_approver_for_second(call.store, call.principal, act.value, [id_])
+    lacking: list[ActResult] = []
 
     async def doing(work: Work) -> None:
-        work.add(await operations.perform(call.store, request, [id_]))
+        results = await operations.perform(call.store, request, [id_])
+        lacking.extend(result for result in results if result.needs_approver)
+        work.add(results)
 
-    return await call.carry_out(f"{act.capitalize()}: done for", doing, back=call.url(f"/messages/{id_}"), total=1)
+    back = call.url(f"/messages/{id_}")
+    response = await call.carry_out(f"{act.capitalize()}: done for", doing, back=back, total=1)
+    for result in lacking:
+        workflow.raise_refused(result)
+    return response
 
 
 async def find(call: Call) -> Response:

@@ -1,6 +1,6 @@
--- What one person has asked to be done to these subjects and a second one has to ask for too.
--- Relies on: proposal's primary key.
-SELECT p.subject, p.asked_by
-  FROM unnest(%(subjects)s::text[]) AS s (subject)
- CROSS JOIN LATERAL (SELECT x.subject, x.asked_by FROM redrive.proposal x
-                      WHERE x.act = %(act)s AND x.subject = s.subject LIMIT 1) p
+-- What one person has asked to be done to a subject within the last day, and a second one has to ask for too.
+-- Relies on: nothing; the table holds what was asked for within a day.
+SELECT o.act, o.asked_by, o.asked_at, o.reason, o.options
+  FROM redrive.proposal o
+ WHERE o.subject = %(subject)s AND o.asked_at > clock_timestamp() - interval '1 day'
+ ORDER BY o.asked_at

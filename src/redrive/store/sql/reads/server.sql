@@ -6,6 +6,7 @@ SELECT clock_timestamp() AS at,
        (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user) AS is_superuser,
        pg_is_in_recovery() AS is_standby,
        current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean AS has_autovacuum,
+       current_setting('synchronous_commit') <> 'off' AS commits_synchronously,
        ARRAY(SELECT r.rolname::text FROM pg_roles r
               WHERE r.rolname IN ('redrive_producer', 'redrive_relay', 'redrive_operator', 'redrive_viewer',
                                   'redrive_auditor') AND pg_has_role(current_user, r.oid, 'USAGE')

@@ -1,8 +1,16 @@
 -- What `redrive doctor` looks at in our own tables. partition_end: up to when messages have a partition of their own.
--- differing: destinations about whose rules live relays disagree.
+-- differing: destinations about whose rules live relays disagree. money: whether any destination moves money. unwitnessed: live relays that
+-- send money and do not remember it over restarts.
 SELECT (SELECT max(p.ends_at) FROM redrive.partition_range p) AS partition_end,
        ARRAY(SELECT p.key
                FROM redrive.relay r CROSS JOIN LATERAL json_each_text(r.policies) p
               WHERE r.seen_at > clock_timestamp() - make_interval(secs => %(live_seconds)s)
               GROUP BY p.key HAVING count(DISTINCT p.value) > 1
-              ORDER BY p.key) AS differing
+              ORDER BY p.key) AS differing,
+       EXISTS (SELECT 1 FROM redrive.destination d WHERE d.money) AS money,
+       ARRAY(SELECT r.name
+               FROM redrive.relay r
+              WHERE r.seen_at > clock_timestamp() - make_interval(secs => %(live_seconds)s) AND NOT r.suspects_only
+                AND r.witness IS DISTINCT FROM 'file'
+                AND EXISTS (SELECT 1 FROM redrive.destination d WHERE d.money AND d.name = ANY (r.destinations))
+              ORDER BY r.name) AS unwitnessed

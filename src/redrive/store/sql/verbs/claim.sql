@@ -280,7 +280,7 @@ BEGIN
            coalesce(j.id = ANY (p_probes), false),
            NULL::text, j.token,
            CASE WHEN j.in_doubt_since IS NOT NULL THEN redrive.token_used_since(j.id, j.version, j.stage) END,
-           j.attempt > 0 AND EXISTS (SELECT 1 FROM evidence e WHERE e.message_id = j.id)
+           (SELECT true FROM evidence e WHERE e.message_id = j.id LIMIT 1) IS NOT NULL
       FROM judged j
      CROSS JOIN LATERAL (SELECT * FROM message x WHERE x.id = j.id OFFSET 0) m;
 END

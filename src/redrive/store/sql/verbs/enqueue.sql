@@ -1,6 +1,7 @@
 -- enqueue: one message in the caller's transaction (G-01 to G-03, G-26).
 -- Returns result = 'new', 'duplicate' (same key, same content) or 'conflict' (same key, other content); raises only for
--- values out of bounds. A duplicate writes nothing and burns nothing, not even a transaction id: the insert looks into the
+-- values out of bounds and for a destination that belongs to a system (owner.sql): that system's own function is the only way
+-- there, for every login. A duplicate writes nothing and burns nothing, not even a transaction id: the insert looks into the
 -- index before it writes. It waits only for a transaction that has put the same key and not ended yet.
 -- With p_order_by it takes the next number of its key, gap-free, because the counter is locked until the caller's transaction
 -- ends: whoever enqueues for the same key waits for that. No relay does (LANES.md).
@@ -32,6 +33,44 @@ CREATE OR REPLACE FUNCTION redrive.enqueue_1(
 AS $body$
 #variable_conflict use_column
 DECLARE
+    v_new record;
+BEGIN
+    IF EXISTS (SELECT 1 FROM destination_owner o WHERE starts_with(p_destination, o.prefix)) THEN
+        PERFORM redrive.refuse_owned(p_destination);
+    END IF;
+    -- An assignment, not a SELECT: it needs no plan.
+    v_new := redrive.enqueue_internal(p_destination, p_body, p_key, p_tenant, p_kind, p_content_type, p_headers, p_due_at,
+                                      p_expires_at, p_level, p_order_by, p_now, p_token_seed);
+    result := v_new.result;
+    id := v_new.id;
+    sequence := v_new.sequence;
+    state := v_new.state;
+END
+$body$;
+
+-- enqueue_internal: the same for the functions of the engine and of systems, which may enqueue anywhere. It has no grant.
+CREATE OR REPLACE FUNCTION redrive.enqueue_internal(
+    p_destination  text,
+    p_body         bytea,
+    p_key          text        DEFAULT NULL,
+    p_tenant       text        DEFAULT 'default',
+    p_kind         text        DEFAULT '',
+    p_content_type text        DEFAULT 'application/json',
+    p_headers      json        DEFAULT NULL,
+    p_due_at       timestamptz DEFAULT NULL,
+    p_expires_at   timestamptz DEFAULT NULL,
+    p_level        smallint    DEFAULT 1,
+    p_order_by     text        DEFAULT NULL,
+    p_now          timestamptz DEFAULT NULL,
+    p_token_seed   text        DEFAULT NULL,
+    OUT result     text,
+    OUT id         uuid,
+    OUT sequence   bigint,
+    OUT state      text
+) LANGUAGE plpgsql
+AS $body$
+#variable_conflict use_column
+DECLARE
     v_now         timestamptz := coalesce(p_now, clock_timestamp());
     v_hash        bytea;
     v_fingerprint bytea;
@@ -47,8 +86,8 @@ BEGIN
     IF p_key IS NOT NULL THEN
         v_hash := sha256(convert_to(p_key, 'UTF8'));
         v_fingerprint := redrive.fingerprint(p_destination, p_kind, p_order_by, p_body);
-        INSERT INTO idempotency (tenant, key_hash, message_id, fingerprint, created_at)
-        VALUES (p_tenant, v_hash, enqueue_1.id, v_fingerprint, v_now)
+        INSERT INTO redrive.idempotency (tenant, key_hash, message_id, fingerprint, created_at)
+        VALUES (p_tenant, v_hash, enqueue_internal.id, v_fingerprint, v_now)
         ON CONFLICT DO NOTHING;
         IF NOT FOUND THEN
             -- Whoever has the key has committed, and a new statement sees it.
@@ -61,22 +100,23 @@ BEGIN
         END IF;
     END IF;
     IF p_order_by IS NOT NULL THEN
-        INSERT INTO stream AS s (tenant, order_by, last_sequence) VALUES (p_tenant, p_order_by, 1)
+        INSERT INTO redrive.stream AS s (tenant, order_by, last_sequence) VALUES (p_tenant, p_order_by, 1)
         ON CONFLICT (tenant, order_by) DO UPDATE SET last_sequence = s.last_sequence + 1
         RETURNING s.id, s.last_sequence INTO v_lane, sequence;
         IF sequence = 1 THEN
-            INSERT INTO lane (id) VALUES (v_lane);
+            INSERT INTO redrive.lane (id) VALUES (v_lane);
         END IF;
-        INSERT INTO lane_wake (destination, level, due_at, lane)
+        INSERT INTO redrive.lane_wake (destination, level, due_at, lane)
         VALUES (p_destination, p_level, greatest(p_due_at, v_now), v_lane);
     END IF;
-    INSERT INTO message (id, created_at, expires_at, lane, sequence, level, tenant, destination, kind, key, order_by,
-                         content_type, headers, body, token_seed)
-    VALUES (enqueue_1.id, v_now, p_expires_at, v_lane, enqueue_1.sequence, p_level, p_tenant, p_destination, p_kind, p_key,
-            p_order_by, p_content_type, p_headers, p_body, p_token_seed);
-    INSERT INTO pending (id, due_at, lane, sequence, level, tenant, destination, expires_at, token)
-    VALUES (enqueue_1.id, greatest(p_due_at, v_now), v_lane, enqueue_1.sequence, p_level, p_tenant, p_destination,
-            p_expires_at, CASE WHEN p_token_seed IS NOT NULL THEN redrive.token_of(enqueue_1.id, p_tenant, p_token_seed, 1, 'first') END);
+    INSERT INTO redrive.message (id, created_at, expires_at, lane, sequence, level, tenant, destination, kind, key, order_by,
+                                 content_type, headers, body, token_seed)
+    VALUES (enqueue_internal.id, v_now, p_expires_at, v_lane, enqueue_internal.sequence, p_level, p_tenant, p_destination, p_kind,
+            p_key, p_order_by, p_content_type, p_headers, p_body, p_token_seed);
+    INSERT INTO redrive.pending (id, due_at, lane, sequence, level, tenant, destination, expires_at, token)
+    VALUES (enqueue_internal.id, greatest(p_due_at, v_now), v_lane, enqueue_internal.sequence, p_level, p_tenant, p_destination,
+            p_expires_at, CASE WHEN p_token_seed IS NOT NULL
+                               THEN redrive.token_of(enqueue_internal.id, p_tenant, p_token_seed, 1, 'first') END);
     IF p_due_at IS NULL OR p_due_at <= v_now THEN
         PERFORM redrive.ring(ARRAY[p_destination], v_now);
     END IF;

@@ -2,6 +2,7 @@
 -- The first position of a key wins; keys are taken in sorted order, so that two such calls cannot deadlock (ruling 18).
 -- The messages of one ordering key are numbered in the order of the call, and the counters are taken in sorted order too.
 -- What is due at once rings (doorbell.sql).
+-- Refused is a destination that belongs to a system (owner.sql), and with it the whole call.
 -- Locks: idempotency in key order, streams in key order, then inserts only. Relies on: idempotency's primary key.
 -- Linear in the number of messages: the given arrays are only unnested, never subscripted (that walks the array from
 -- its start), and the registry is probed row by row, never joined. The plans do not depend on the values, so they are
@@ -37,6 +38,11 @@ DECLARE
     v_lanes      bigint[];
     v_sequences  bigint[];
 BEGIN
+    IF EXISTS (SELECT 1 FROM destination_owner) THEN
+        PERFORM redrive.refuse_owned(g.destination)
+           FROM unnest(p_destinations) AS g(destination)
+          WHERE EXISTS (SELECT 1 FROM destination_owner o WHERE starts_with(g.destination, o.prefix));
+    END IF;
     PERFORM redrive.refuse_message(g.destination, g.body, g.key, g.tenant, g.kind, g.content_type, g.headers::json, g.due_at,
                                    g.expires_at, g.level, g.order_by, g.token_seed, v_now)
        FROM unnest(p_destinations, p_bodies, p_keys, p_tenants, p_kinds, p_content_types, p_headers, p_due_at, p_expires_at,

@@ -1,5 +1,6 @@
 -- hand_back: claims that were not begun go back as they were; nothing is spent (G-09). Returns those that were ours.
--- A cancel that was asked for meanwhile ends the message here, unless it is in doubt or its answer is kept.
+-- A cancel that was asked for meanwhile ends the message here, unless it is in doubt, its answer is kept, or there is evidence that it was
+-- delivered.
 -- Locks: lease rows in id order, then lanes in id order.
 CREATE OR REPLACE FUNCTION redrive.hand_back_1(
     p_worker uuid, p_ids uuid[], p_attempts integer[], p_now timestamptz DEFAULT NULL
@@ -15,7 +16,8 @@ DECLARE
     v_lanes    bigint[];
 BEGIN
     WITH fenced AS MATERIALIZED (
-        SELECT l.*, l.cancel_requested AND l.in_doubt_since IS NULL AND l.kept_answer IS NULL AS cancelled
+        SELECT l.*, l.cancel_requested AND l.in_doubt_since IS NULL AND l.kept_answer IS NULL
+                    AND NOT redrive.has_evidence(l.id) AS cancelled
           FROM (SELECT * FROM unnest(p_ids, p_attempts) AS i(id, attempt) ORDER BY i.id) i
          CROSS JOIN LATERAL (SELECT x.* FROM lease x
                               WHERE x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker FOR UPDATE) l

@@ -222,7 +222,7 @@ $body$;
 
 -- skip: the head of a key is closed, whatever blocks it, and the key goes on. An operator's act, for good: it is not sent any
 -- more. Answers 'done', 'in_flight' (somebody has it in hand), 'moved_on' (the head is not p_sequence any more, or another act
--- on it is under way), 'empty', or 'not_found'.
+-- on it is under way), 'empty', 'not_found', 'evidence', 'second_person' or 'approver' (see parked.sql).
 -- Locks: the lane, then the parked row if the head is parked, with SKIP LOCKED because others take it before the lane, then the
 -- audit chain.
 CREATE OR REPLACE FUNCTION redrive.skip_1(
@@ -236,6 +236,7 @@ DECLARE
     v_pending pending;
     v_parked  parked;
     v_head    bigint;
+    v_second  text;
 BEGIN
     SELECT s.id INTO v_lane FROM stream s WHERE s.tenant = p_tenant AND s.order_by = p_order_by;
     IF NOT FOUND THEN
@@ -253,13 +254,28 @@ BEGIN
     ELSIF v_head <> coalesce(p_sequence, v_head) THEN
         RETURN 'moved_on';
     ELSIF v_head = v_parked.sequence THEN
-        PERFORM 1 FROM parked k WHERE k.id = v_parked.id FOR UPDATE SKIP LOCKED;
+        SELECT * INTO v_parked FROM parked k WHERE k.id = v_parked.id FOR UPDATE SKIP LOCKED;  -- as it is now, behind the lock
         IF NOT FOUND THEN
             RETURN 'moved_on';
+        ELSIF redrive.is_proven(v_parked) THEN
+            RETURN 'evidence';
+        END IF;
+        v_second := redrive.second_person(v_parked.destination, 'skip', v_parked.id::text, p_actor, p_reason, redrive.incident(v_parked),
+                                          v_now);
+        IF v_second IS NOT NULL THEN
+            RETURN v_second;
         END IF;
         DELETE FROM parked k WHERE k.id = v_parked.id;
         PERFORM redrive.close_parked(v_parked, 'skip', 'skipped', NULL, p_actor, p_reason, v_now);
         RETURN 'done';
+    END IF;
+    IF redrive.has_evidence(v_pending.id) THEN
+        RETURN 'evidence';
+    END IF;
+    v_second := redrive.second_person(v_pending.destination, 'skip', v_pending.id::text, p_actor, p_reason,
+                                      json_build_array(v_pending.attempt, NULL, NULL, v_pending.version), v_now);
+    IF v_second IS NOT NULL THEN
+        RETURN v_second;
     END IF;
     DELETE FROM pending p WHERE p.id = v_pending.id;
     INSERT INTO attempt (message_id, completed_at, attempt, spent, version, in_doubt, verb, tenant, destination, stage, closed,

@@ -2,11 +2,12 @@
 -- The five ways out of `parked`, each an operator's act: requeue (dead), confirm (dead, held), deny (held), repair
 -- (unrecorded), discard (any). Each answers 'done', 'not_found', 'in_flight' …: 'done' or the state that refuses it; nothing is
 -- raised.
--- What sends money again or gives it up (requeue, deny, discard) answers 'second_person' until another person asks for the same
--- (see needs_second).
+-- What moves money, and every act on it but repair: 'second_person' until another person asks for the same, and 'approver' where that
+-- person may not approve (see second_person). 'evidence': something says that it was delivered, so it can only be confirmed (evidence.sql).
 -- Locks: the parked row, then inserts, then its lane, then the audit chain.
 
--- requeue: dead -> pending with a fresh budget, same id, key, sequence and token; at its stage, or at the one asked for.
+-- requeue: dead -> pending with a fresh budget, same id, key, sequence and token; at its stage, or at the one asked for. Another stage has
+-- another token, so what moves money has one stage: 'one_stage'.
 -- One whose ordering key has gone on without it goes before all that still wait, and only if p_out_of_order says that this is
 -- meant; else 'moved_on', and nothing changes (ruling 15).
 CREATE OR REPLACE FUNCTION redrive.requeue_1(
@@ -16,19 +17,25 @@ CREATE OR REPLACE FUNCTION redrive.requeue_1(
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_row parked;
+    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_row    parked := redrive.parked_for_act(p_id);
+    v_second text;
 BEGIN
-    SELECT * INTO v_row FROM parked k WHERE k.id = p_id AND k.reason = 'dead' FOR UPDATE;
-    IF NOT FOUND THEN
+    IF redrive.is_proven(v_row) THEN
+        RETURN 'evidence';
+    ELSIF v_row.reason IS DISTINCT FROM 'dead' THEN
         RETURN redrive.refusal(p_id);
+    ELSIF p_stage <> v_row.stage AND redrive.moves_money(v_row.destination) THEN
+        RETURN 'one_stage';
     END IF;
     PERFORM redrive.lock_lanes(ARRAY[v_row.lane]);  -- nobody goes out while we look whether somebody has
     IF NOT p_out_of_order AND redrive.gone_out_after(v_row.lane, v_row.sequence) > 0 THEN
         RETURN 'moved_on';
     END IF;
-    IF redrive.needs_second(v_row.destination, 'requeue', p_id::text, p_actor, p_reason, v_now) THEN
-        RETURN 'second_person';
+    v_second := redrive.second_person(v_row.destination, 'requeue', p_id::text, p_actor, p_reason, redrive.incident(v_row), v_now,
+                                      json_build_object('out_of_order', p_out_of_order));
+    IF v_second IS NOT NULL THEN
+        RETURN v_second;
     END IF;
     v_row := redrive.unpark(p_id, ARRAY['dead']);
     PERFORM redrive.pend_again(v_row, 'requeue', coalesce(p_stage, v_row.stage), v_row.in_doubt_since, NULL, p_actor,
@@ -49,24 +56,31 @@ BEGIN
 END
 $body$;
 
--- deny: held -> pending: a person found that it did not happen, so the doubt is gone.
+-- deny: held -> pending: a person found that it did not happen. Where the destination can be asked the doubt stays, so that it is asked
+-- before anything is sent; elsewhere the doubt is gone.
 CREATE OR REPLACE FUNCTION redrive.deny_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_row parked;
+    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_row    parked := redrive.parked_for_act(p_id);
+    v_second text;
+    v_doubt  timestamptz;
 BEGIN
-    SELECT * INTO v_row FROM parked k WHERE k.id = p_id AND k.reason = 'held' FOR UPDATE;
-    IF NOT FOUND THEN
+    IF redrive.is_proven(v_row) THEN
+        RETURN 'evidence';
+    ELSIF v_row.reason IS DISTINCT FROM 'held' THEN
         RETURN redrive.refusal(p_id);
     END IF;
-    IF redrive.needs_second(v_row.destination, 'deny', p_id::text, p_actor, p_reason, v_now) THEN
-        RETURN 'second_person';
+    v_second := redrive.second_person(v_row.destination, 'deny', p_id::text, p_actor, p_reason, redrive.incident(v_row), v_now);
+    IF v_second IS NOT NULL THEN
+        RETURN v_second;
     END IF;
     v_row := redrive.unpark(p_id, ARRAY['held']);
-    PERFORM redrive.pend_again(v_row, 'deny', v_row.stage, NULL, NULL, p_actor, p_reason, v_now);
+    SELECT coalesce(v_row.in_doubt_since, v_now) INTO v_doubt
+      FROM destination d WHERE d.name = v_row.destination AND d.in_doubt = 'lookup';
+    PERFORM redrive.pend_again(v_row, 'deny', v_row.stage, v_doubt, NULL, p_actor, p_reason, v_now);
     RETURN 'done';
 END
 $body$;
@@ -79,12 +93,19 @@ CREATE OR REPLACE FUNCTION redrive.confirm_1(
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_row parked := redrive.unpark(p_id, ARRAY['dead', 'held']);
+    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_row    parked := redrive.parked_for_act(p_id);
+    v_second text;
 BEGIN
-    IF v_row.id IS NULL THEN
+    IF v_row.reason IS NULL OR v_row.reason NOT IN ('dead', 'held') THEN
         RETURN redrive.refusal(p_id);
     END IF;
+    v_second := redrive.second_person(v_row.destination, 'confirm', p_id::text, p_actor, p_reason, redrive.incident(v_row), v_now,
+                                      json_build_object('reference', p_reference));
+    IF v_second IS NOT NULL THEN
+        RETURN v_second;
+    END IF;
+    v_row := redrive.unpark(p_id, ARRAY['dead', 'held']);
     IF EXISTS (SELECT 1 FROM destination d WHERE d.name = v_row.destination AND d.has_record) THEN
         PERFORM redrive.pend_again(v_row, 'confirm', v_row.stage, NULL,
                                    json_build_object('answer', 'delivered', 'reference', p_reference), p_actor, p_reason,
@@ -120,15 +141,18 @@ RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_tem
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
-    v_now         timestamptz := coalesce(p_now, clock_timestamp());
-    v_destination text;
+    v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_row    parked := redrive.parked_for_act(p_id);
+    v_second text;
 BEGIN
-    SELECT k.destination INTO v_destination FROM parked k WHERE k.id = p_id FOR UPDATE;
-    IF NOT FOUND THEN
+    IF redrive.is_proven(v_row) THEN
+        RETURN 'evidence';
+    ELSIF v_row.id IS NULL THEN
         RETURN redrive.refusal(p_id);
     END IF;
-    IF redrive.needs_second(v_destination, 'discard', p_id::text, p_actor, p_reason, v_now) THEN
-        RETURN 'second_person';
+    v_second := redrive.second_person(v_row.destination, 'discard', p_id::text, p_actor, p_reason, redrive.incident(v_row), v_now);
+    IF v_second IS NOT NULL THEN
+        RETURN v_second;
     END IF;
     RETURN redrive.give_up(p_id, p_actor, p_reason, v_now);
 END
@@ -149,26 +173,106 @@ BEGIN
 END
 $body$;
 
--- needs_second: whether another person has to ask for the same act on the same subject before it is done: where the
--- destination moves money, unless somebody else did within a day. Whoever asks first is kept, and audited.
+-- parked_for_act: the parked row, locked; all NULL where the message is not parked.
+CREATE OR REPLACE FUNCTION redrive.parked_for_act(p_id uuid) RETURNS redrive.parked
+LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_row parked;
+BEGIN
+    SELECT * INTO v_row FROM parked k WHERE k.id = p_id FOR UPDATE;
+    RETURN v_row;
+END
+$body$;
+
+-- is_proven: whether it is dead or held and something says that it was delivered. What is unrecorded has its answer, and is never sent.
+CREATE OR REPLACE FUNCTION redrive.is_proven(p_row redrive.parked) RETURNS boolean LANGUAGE plpgsql STABLE
+AS $body$
+BEGIN
+    RETURN coalesce(p_row.reason IN ('dead', 'held') AND redrive.has_evidence(p_row.id), false);
+END
+$body$;
+
+CREATE OR REPLACE FUNCTION redrive.moves_money(p_destination text) RETURNS boolean LANGUAGE plpgsql STABLE
+AS $body$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM redrive.destination d WHERE d.name = p_destination AND d.money);
+END
+$body$;
+
+-- incident: what a proposal is about beside its act and options: this version of the message, parked at this moment after this attempt, as
+-- it is now. Whatever changes any of it (an edit, a replay, another death, a step of the desk) makes it another one.
+CREATE OR REPLACE FUNCTION redrive.incident(p_row redrive.parked) RETURNS json LANGUAGE sql STABLE
+AS $body$
+    SELECT json_build_array(p_row.attempt, extract(epoch FROM p_row.parked_at), p_row.row_version, p_row.version)
+$body$;
+
+-- second_person: NULL where an act may be done; else why not yet. Where the destination moves money two people ask for the same act on the
+-- same thing within a day: act, subject, incident, options and, for an edit, the new payload. The first one is kept, and audited:
+-- 'second_person'. The second one must be an approver, judged by the role that calls, in this transaction: else 'approver', and the
+-- proposal stays as it is. Another binding replaces the proposal, and the person who asks is the first.
+-- p_details: kept for the second person to see, and no part of what is bound.
+-- Locks: the proposal, then the audit chain. Callers hold the row of their subject, so that two people are one after the other.
+CREATE OR REPLACE FUNCTION redrive.second_person(
+    p_destination text, p_act text, p_subject text, p_actor text, p_reason text, p_incident json, p_now timestamptz,
+    p_options json DEFAULT NULL, p_details json DEFAULT NULL, p_content_type text DEFAULT NULL, p_bytes bytea DEFAULT NULL
+) RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_binding bytea;
+    v_by      text;
+BEGIN
+    IF NOT redrive.moves_money(p_destination) THEN
+        RETURN NULL;
+    END IF;
+    v_binding := sha256(convert_to(json_build_array(p_act, p_subject, p_incident, p_options, p_content_type,
+                                                    encode(sha256(p_bytes), 'hex'))::text, 'UTF8'));
+    SELECT o.asked_by INTO v_by FROM proposal o
+     WHERE o.act = p_act AND o.subject = p_subject AND o.asked_by <> p_actor AND o.asked_at > p_now - interval '1 day'
+       AND o.binding = v_binding FOR UPDATE;
+    IF FOUND AND NOT redrive.may_approve() THEN
+        RETURN 'approver';
+    ELSIF FOUND THEN
+        DELETE FROM proposal o WHERE o.subject = p_subject;  -- whatever else was proposed for it: it is about to change
+        RETURN NULL;
+    END IF;
+    DELETE FROM proposal x WHERE x.ctid = ANY (ARRAY(  -- nothing proposed is kept for longer than it counts, payloads least of all
+        SELECT o.ctid FROM proposal o WHERE o.asked_at <= p_now - interval '1 day' FOR UPDATE SKIP LOCKED));
+    INSERT INTO proposal (act, subject, asked_by, asked_at, reason, binding, options, content_type, bytes)
+    VALUES (p_act, p_subject, p_actor, p_now, p_reason, v_binding, coalesce(p_details, p_options), p_content_type, p_bytes)
+    ON CONFLICT (act, subject) DO UPDATE
+       SET asked_by = excluded.asked_by, asked_at = excluded.asked_at, reason = excluded.reason, binding = excluded.binding,
+           options = excluded.options, content_type = excluded.content_type, bytes = excluded.bytes;
+    PERFORM redrive.audit(p_actor, 'propose', p_subject, p_reason, NULL,
+                          json_build_object('act', p_act, 'options', coalesce(p_details, p_options),
+                                            'sha256', encode(sha256(p_bytes), 'hex')), p_now);
+    RETURN 'second_person';
+END
+$body$;
+
+-- needs_second: the same for a subject that is no message, such as a destination: whether another person has to ask too.
 CREATE OR REPLACE FUNCTION redrive.needs_second(
     p_destination text, p_act text, p_subject text, p_actor text, p_reason text, p_now timestamptz
 ) RETURNS boolean LANGUAGE plpgsql SET search_path = redrive, pg_temp
 AS $body$
 BEGIN
-    IF NOT EXISTS (SELECT 1 FROM destination d WHERE d.name = p_destination AND d.money) THEN
-        RETURN false;
-    END IF;
-    DELETE FROM proposal o
-     WHERE o.act = p_act AND o.subject = p_subject AND o.asked_by <> p_actor AND o.asked_at > p_now - interval '1 day';
-    IF FOUND THEN
-        RETURN false;
-    END IF;
-    INSERT INTO proposal (act, subject, asked_by, asked_at, reason) VALUES (p_act, p_subject, p_actor, p_now, p_reason)
-    ON CONFLICT (act, subject) DO UPDATE SET asked_by = excluded.asked_by, asked_at = excluded.asked_at,
-                                             reason = excluded.reason;
-    PERFORM redrive.audit(p_actor, 'propose', p_subject, p_reason, NULL, json_build_object('act', p_act), p_now);
-    RETURN true;
+    RETURN redrive.second_person(p_destination, p_act, p_subject, p_actor, p_reason, NULL, p_now) IS NOT NULL;
+END
+$body$;
+
+-- may_approve: whether the role that calls is an approver. That is the role which a session has taken (as the console does for each
+-- person), else the login; inside a verb the current user is the owner.
+CREATE OR REPLACE FUNCTION redrive.may_approve() RETURNS boolean LANGUAGE plpgsql STABLE
+AS $body$
+BEGIN
+    RETURN pg_has_role(redrive.invoking_role(), 'redrive_approver', 'MEMBER');
+END
+$body$;
+
+CREATE OR REPLACE FUNCTION redrive.invoking_role() RETURNS name LANGUAGE plpgsql STABLE
+AS $body$
+BEGIN
+    RETURN coalesce(nullif(current_setting('role'), 'none'), session_user);
 END
 $body$;
 

@@ -1,8 +1,9 @@
 -- register, heartbeat, deregister: which relays live and what they handle (G-29).
 -- p_destinations: a JSON array; of each destination its name, and what all relays must know of it: has_record, money, in_doubt, address,
 -- effects_within_seconds, rate_per_second, concurrency_limit. What the last relay says counts. What is in flight when a limit is new
--- counts too.
--- Locks: destination rows in name order; leases with SKIP LOCKED.
+-- counts too. Refused with SQLSTATE RDA01 (check_addresses) where money would be moved at another address while something is open at
+-- the one before.
+-- Locks: an advisory lock where money is declared; destination rows in name order; leases with SKIP LOCKED.
 CREATE OR REPLACE FUNCTION redrive.register_2(
     p_worker uuid, p_name text, p_host text, p_pid integer, p_version text, p_destinations json, p_policies json,
     p_suspects_only boolean, p_now timestamptz DEFAULT NULL
@@ -12,6 +13,7 @@ DECLARE
     v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     PERFORM redrive.watch_epoch(v_now);
+    PERFORM redrive.check_addresses(p_worker, p_destinations, v_now);
     INSERT INTO destination (name, has_record, money, in_doubt, address, effects_within_seconds, rate_per_second, concurrency_limit)
     SELECT d.name, coalesce(d.has_record, false), coalesce(d.money, false), coalesce(d.in_doubt, 'resend'), d.address,
            coalesce(d.effects_within_seconds, 0), d.rate_per_second, d.concurrency_limit
@@ -31,11 +33,48 @@ BEGIN
              WHERE NOT l.counted AND l.destination = ANY (ARRAY(SELECT d.name FROM destination d WHERE d.limited))
                FOR UPDATE SKIP LOCKED));
     END IF;
-    INSERT INTO relay (worker, name, host, pid, version, destinations, policies, suspects_only, started_at, seen_at)
+    INSERT INTO relay (worker, name, host, pid, version, destinations, policies, suspects_only, started_at, seen_at, addresses)
     VALUES (p_worker, p_name, p_host, p_pid, p_version,
             ARRAY(SELECT d.name FROM redrive.declared_destinations(p_destinations) d ORDER BY d.name), p_policies, p_suspects_only,
-            v_now, v_now)
-    ON CONFLICT (worker) DO UPDATE SET seen_at = v_now, stopping = false;
+            v_now, v_now,
+            coalesce((SELECT json_object_agg(d.name, d.address) FROM redrive.declared_destinations(p_destinations) d
+                       WHERE d.address IS NOT NULL), '{}'))
+    ON CONFLICT (worker) DO UPDATE SET seen_at = v_now, stopping = false, addresses = excluded.addresses;
+END
+$body$;
+
+-- check_addresses: where a destination that moves money has another address than before, a lookup would ask the wrong place about what is
+-- in doubt, and say that it is absent. So the address may change only when nothing of it is in doubt or leased, and when no other relay
+-- that was seen within a minute uses another one. Raises SQLSTATE RDA01: the name as message, and why as detail (in_doubt, leased, relay).
+-- Locks: an advisory lock until the end of the transaction, so that two relays with two addresses see each other.
+CREATE OR REPLACE FUNCTION redrive.check_addresses(p_worker uuid, p_destinations json, p_now timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = redrive, pg_temp
+AS $body$
+DECLARE
+    v_money record;
+    v_why   text;
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM redrive.declared_destinations(p_destinations) d WHERE d.money) THEN
+        RETURN;
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended('redrive.address', 0));
+    FOR v_money IN
+        SELECT d.name, d.address, k.address AS known FROM redrive.declared_destinations(p_destinations) d
+          LEFT JOIN destination k ON k.name = d.name
+         WHERE d.money ORDER BY d.name
+    LOOP
+        v_why := CASE
+            WHEN EXISTS (SELECT 1 FROM relay r
+                          WHERE r.worker <> p_worker AND r.seen_at > p_now - interval '1 minute'
+                            AND r.addresses ->> v_money.name <> coalesce(v_money.address, '')) THEN 'relay'
+            WHEN v_money.known IS NULL OR v_money.known IS NOT DISTINCT FROM v_money.address THEN NULL
+            WHEN EXISTS (SELECT 1 FROM pending p WHERE p.destination = v_money.name AND p.in_doubt_since IS NOT NULL)
+              OR EXISTS (SELECT 1 FROM parked k WHERE k.destination = v_money.name AND k.in_doubt_since IS NOT NULL) THEN 'in_doubt'
+            WHEN EXISTS (SELECT 1 FROM lease l WHERE l.destination = v_money.name) THEN 'leased' END;
+        IF v_why IS NOT NULL THEN
+            RAISE EXCEPTION '%', v_money.name USING ERRCODE = 'RDA01', DETAIL = v_why;
+        END IF;
+    END LOOP;
 END
 $body$;
 

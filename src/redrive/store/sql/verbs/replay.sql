@@ -30,7 +30,8 @@ BEGIN
     RETURN QUERY
     SELECT row_number() OVER (ORDER BY c.turn, c.sequence, c.id), c.id, c.destination, c.error_class, c.row_version,
            coalesce((SELECT d.money FROM destination d WHERE d.name = c.destination), false),
-           CASE WHEN c.workflow = 'ignored' THEN 'ignored'
+           CASE WHEN redrive.has_evidence(c.id) THEN 'evidence'
+                WHEN c.workflow = 'ignored' THEN 'ignored'
                 WHEN c.workflow <> 'validated' AND NOT p_override THEN 'not_validated'
                 WHEN c.expires_at <= v_now AND c.in_doubt_since IS NULL THEN 'expired'
                 WHEN c.other THEN 'in_another_replay'
@@ -58,7 +59,8 @@ END
 $body$;
 
 -- create_replay: the snapshot, and whatever it says of each. Answers (id, 'created' | 'exists' | 'conflict' | 'empty' |
--- 'too_many'): the same p_request_key again is the same replay ('exists'), and with another filter a 'conflict'.
+-- 'too_many' | 'one_stage' (what moves money has one stage)): the same p_request_key again is the same replay ('exists'), and with another
+-- filter a 'conflict'.
 -- Where any message moves money, it waits for a second person (steer_replay, approve).
 -- Locks: the replay, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.create_replay_1(
@@ -76,6 +78,7 @@ DECLARE
     v_items bigint;
     v_sends bigint;
     v_money boolean;
+    v_stage boolean;
 BEGIN
     INSERT INTO replay (id, name, request_key, filter, status, stage, out_of_order, override, rate_per_second, canary,
                         failure_ratio_max, created_at, created_by, reason, resumed_at)
@@ -87,20 +90,23 @@ BEGIN
         RETURN QUERY SELECT v_other.id, CASE WHEN v_other.filter::jsonb = p_filter::jsonb THEN 'exists' ELSE 'conflict' END;
         RETURN;
     END IF;
-    INSERT INTO replay_item (replay_id, position, message_id, error_class, row_version, outcome, detail, finished_at)
-    SELECT v_id, p.place, p.message_id, p.error_class, p.row_version, CASE WHEN p.verdict <> 'would' THEN 'skipped' END,
+    INSERT INTO replay_item (replay_id, position, message_id, error_class, row_version, attempt, outcome, detail, finished_at)
+    SELECT v_id, p.place, p.message_id, p.error_class, p.row_version,
+           (SELECT k.attempt FROM parked k WHERE k.id = p.message_id), CASE WHEN p.verdict <> 'would' THEN 'skipped' END,
            nullif(p.verdict, 'would'), CASE WHEN p.verdict <> 'would' THEN v_now END
       FROM redrive.plan_replay_1(p_filter, p_out_of_order, p_override, p_limit + 1, v_now) p;
     SELECT count(*), count(*) FILTER (WHERE i.outcome IS NULL) INTO v_items, v_sends FROM replay_item i WHERE i.replay_id = v_id;
-    IF v_sends = 0 OR v_items > p_limit THEN
+    SELECT count(*) > 0, coalesce(bool_or(s.stage <> p_stage), false) INTO v_money, v_stage
+      FROM (SELECT k.stage FROM replay_item i
+             CROSS JOIN LATERAL (SELECT x.destination, x.stage FROM parked x WHERE x.id = i.message_id OFFSET 0) k
+             WHERE i.replay_id = v_id AND i.outcome IS NULL
+               AND k.destination IN (SELECT d.name FROM destination d WHERE d.money)) s;
+    IF v_sends = 0 OR v_items > p_limit OR v_stage THEN
         DELETE FROM replay_item i WHERE i.replay_id = v_id;
         DELETE FROM replay r WHERE r.id = v_id;
-        RETURN QUERY SELECT NULL::uuid, CASE WHEN v_sends = 0 THEN 'empty' ELSE 'too_many' END;
+        RETURN QUERY SELECT NULL::uuid, CASE WHEN v_sends = 0 THEN 'empty' WHEN v_stage THEN 'one_stage' ELSE 'too_many' END;
         RETURN;
     END IF;
-    v_money := EXISTS (SELECT 1 FROM destination d WHERE d.money AND d.name IN (
-        SELECT (SELECT k.destination FROM parked k WHERE k.id = i.message_id) FROM replay_item i
-         WHERE i.replay_id = v_id AND i.outcome IS NULL));
     IF v_money THEN
         UPDATE replay r SET status = 'waiting' WHERE r.id = v_id;
     END IF;
@@ -114,7 +120,7 @@ END
 $body$;
 
 -- steer_replay: what a person does to a replay: approve (a second person, of one that waits), pause, resume (also one that
--- stopped), cancel. Answers 'done', 'not_found', 'same_person', or the status that refuses it.
+-- stopped), cancel. Answers 'done', 'not_found', 'same_person', 'approver' (who approves must be one), or the status that refuses it.
 -- Locks: the replay, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.steer_replay_1(
     p_id uuid, p_act text, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
@@ -138,6 +144,8 @@ BEGIN
         RETURN v_before.status;
     ELSIF p_act = 'approve' AND v_before.created_by = p_actor THEN
         RETURN 'same_person';
+    ELSIF p_act = 'approve' AND NOT redrive.may_approve() THEN
+        RETURN 'approver';
     END IF;
     UPDATE replay r
        SET status = v_to, stop_reason = NULL, resumed_at = CASE WHEN v_to = 'running' THEN v_now ELSE r.resumed_at END,
@@ -249,8 +257,8 @@ END
 $body$;
 
 -- send_items: the next items, in order, back to pending; as many as the rate has saved up for, as the first few (canary) and
--- what is under way leave room for. What has left the dead, was changed since the snapshot, or whose key has moved on, is
--- skipped with the reason.
+-- what is under way leave room for. What has left the dead, was changed or has died again since the snapshot, has evidence of a delivery,
+-- or whose key has moved on, is skipped with the reason.
 CREATE OR REPLACE FUNCTION redrive.send_items(p_replay redrive.replay, p_limit integer, p_now timestamptz) RETURNS integer
 LANGUAGE plpgsql SET search_path = redrive, pg_temp
 AS $body$
@@ -329,14 +337,16 @@ AS $body$
 BEGIN
     RETURN QUERY
     SELECT u.id,
-           CASE WHEN k.id IS NULL THEN redrive.refusal(u.id)
-                WHEN k.row_version <> i.row_version THEN 'changed'
+           CASE WHEN redrive.has_evidence(u.id) THEN 'evidence'
+                WHEN k.id IS NULL THEN redrive.refusal(u.id)
+                WHEN k.row_version <> i.row_version OR k.attempt <> i.attempt THEN 'changed'
+                WHEN k.stage <> p_replay.stage AND redrive.moves_money(k.destination) THEN 'one_stage'
                 WHEN k.lane IS NOT NULL AND NOT p_replay.out_of_order
                      AND redrive.gone_out_after(k.lane, k.sequence) > 0 THEN 'moved_on' END
       FROM unnest(p_ids) AS u(id)
-     CROSS JOIN LATERAL (SELECT x.row_version FROM replay_item x
+     CROSS JOIN LATERAL (SELECT x.row_version, x.attempt FROM replay_item x
                           WHERE x.message_id = u.id AND x.replay_id = p_replay.id LIMIT 1) i
-      LEFT JOIN LATERAL (SELECT x.id, x.row_version, x.lane, x.sequence FROM parked x
+      LEFT JOIN LATERAL (SELECT x.id, x.row_version, x.attempt, x.stage, x.destination, x.lane, x.sequence FROM parked x
                           WHERE x.id = u.id AND x.reason = 'dead' OFFSET 0) k ON true;
 END
 $body$;

@@ -7,6 +7,9 @@
 --
 -- p_doubts: 'none', 'keep' (since the moment already known) or 'now'. p_delays: seconds until the next attempt.
 -- A cancel that was asked for meanwhile turns a retry or an advance without doubt into the end of the message.
+-- An advance into a destination of another system is parked instead (park_owned).
+-- A message with evidence that it was delivered (evidence.sql) is held, whatever the outcome says, unless that is a delivery, or a failed
+-- record with its answer kept.
 -- What is parked is told apart by its failure group and appended to the tally: no row that others would wait for.
 CREATE OR REPLACE FUNCTION redrive.settle_1(
     p_worker          uuid,
@@ -42,11 +45,17 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_held  uuid[];
-    v_lanes bigint[];
-    v_due   text[];
-    v_kinds text[];
+    v_now          timestamptz := coalesce(p_now, clock_timestamp());
+    v_held         uuid[];
+    v_lanes        bigint[];
+    v_due          text[];
+    v_kinds        text[];
+    v_settlements  text[]    := p_settlements;  -- as decided; changed where there is evidence
+    v_closed       text[]    := p_closed;
+    v_codes        text[]    := p_codes;
+    v_doubts       text[]    := p_doubts;
+    v_park_reasons text[]    := p_park_reasons;
+    v_halts        boolean[] := p_halts;
 BEGIN
     -- A settlement that leads nowhere would lose the message: its lease goes, and nothing comes instead.
     IF EXISTS (SELECT 1 FROM unnest(p_settlements, p_closed, p_park_reasons) AS s(kind, closed, park_reason)
@@ -54,14 +63,36 @@ BEGIN
                                   WHEN 'retry' THEN false WHEN 'advance' THEN false ELSE true END) THEN
         RAISE EXCEPTION 'A settlement must close, advance, retry or park.' USING ERRCODE = '22023';
     END IF;
-    IF 'park' = ANY (p_settlements) THEN  -- only then: opening the partitions of message costs as much as a settle
+    IF cardinality(array_remove(p_destinations, NULL)) > 0 THEN
+        SELECT o.settlements, o.park_reasons, o.codes, o.texts, o.halts, o.destinations
+          INTO p_settlements, p_park_reasons, p_codes, p_texts, p_halts, p_destinations
+          FROM redrive.park_owned(p_ids, p_settlements, p_park_reasons, p_codes, p_texts, p_halts, p_destinations, p_doubts) o;
+        v_settlements := p_settlements;
+        v_park_reasons := p_park_reasons;
+        v_codes := p_codes;
+        v_halts := p_halts;
+    END IF;
+    IF EXISTS (SELECT 1 FROM unnest(p_ids) AS u(id) WHERE (SELECT true FROM evidence e WHERE e.message_id = u.id LIMIT 1)) THEN
+        SELECT array_agg(CASE WHEN u.proven THEN 'park' ELSE u.kind END ORDER BY u.n),
+               array_agg(CASE WHEN NOT u.proven THEN u.closed END ORDER BY u.n),
+               array_agg(CASE WHEN u.proven THEN 'LATE_SUCCESS' ELSE u.code END ORDER BY u.n),
+               array_agg(CASE WHEN u.proven AND u.doubt = 'none' THEN 'keep' ELSE u.doubt END ORDER BY u.n),
+               array_agg(CASE WHEN u.proven THEN 'held' ELSE u.park_reason END ORDER BY u.n),
+               array_agg(u.proven OR u.halts ORDER BY u.n)
+          INTO v_settlements, v_closed, v_codes, v_doubts, v_park_reasons, v_halts
+          FROM (SELECT i.*, i.closed IS DISTINCT FROM 'delivered' AND i.park_reason IS DISTINCT FROM 'unrecorded'
+                            AND redrive.has_evidence(i.id) AS proven
+                  FROM unnest(p_ids, p_settlements, p_closed, p_codes, p_doubts, p_park_reasons, p_halts)
+                       WITH ORDINALITY AS i(id, kind, closed, code, doubt, park_reason, halts, n)) u;
+    END IF;
+    IF 'park' = ANY (v_settlements) THEN  -- only then: opening the partitions of message costs as much as a settle
         v_kinds := ARRAY(SELECT CASE WHEN u.settlement = 'park' THEN (SELECT m.kind FROM message m WHERE m.id = u.id) END
-                           FROM unnest(p_ids, p_settlements) WITH ORDINALITY AS u(id, settlement, n) ORDER BY u.n);
+                           FROM unnest(p_ids, v_settlements) WITH ORDINALITY AS u(id, settlement, n) ORDER BY u.n);
     END IF;
     WITH input AS MATERIALIZED (
-        SELECT * FROM unnest(p_ids, p_attempts, p_settlements, p_closed, p_answers, p_codes, p_texts, p_references,
-                             p_results, p_latencies, p_spent, p_lookups, p_delays, p_doubts, p_down, p_stages,
-                             p_destinations, p_park_reasons, p_exhausted, p_halts, p_stacks, p_contexts, p_kept_answers,
+        SELECT * FROM unnest(p_ids, p_attempts, v_settlements, v_closed, p_answers, v_codes, p_texts, p_references,
+                             p_results, p_latencies, p_spent, p_lookups, p_delays, v_doubts, p_down, p_stages,
+                             p_destinations, v_park_reasons, p_exhausted, v_halts, p_stacks, p_contexts, p_kept_answers,
                              p_policy_versions, v_kinds)
              AS i(id, attempt, settlement, closed, answer, code, text, reference, result, latency_ms, spent, lookups,
                   delay_seconds, doubt, down, next_stage, next_destination, park_reason, exhausted, halts, stack, context,
@@ -213,12 +244,16 @@ END
 $body$;
 
 -- refuse: outcomes whose claim is gone. A new statement: it sees what a settle that we waited for has committed.
+-- One that says delivered is evidence where the destination moves money, is asked in doubt, or holds in doubt: the message is held with it
+-- (G-14). Elsewhere it is kept and shown, and changes nothing.
 CREATE OR REPLACE FUNCTION redrive.refuse(
     p_worker uuid, p_ids uuid[], p_attempts integer[], p_held uuid[], p_settlements text[], p_answers text[],
     p_codes text[], p_references text[], p_texts text[], p_now timestamptz
 ) RETURNS TABLE (id uuid, attempt integer, result text) LANGUAGE plpgsql
 AS $body$
 #variable_conflict use_column
+DECLARE
+    v_late record;
 BEGIN
     RETURN QUERY
     WITH lost AS MATERIALIZED (
@@ -237,5 +272,20 @@ BEGIN
           FROM lost l WHERE NOT l.repeated
     )
     SELECT l.id, l.attempt, CASE WHEN l.repeated THEN 'repeated' ELSE 'refused' END FROM lost l;
+    FOR v_late IN
+        SELECT l.message_id, l.attempt, l.reference
+          FROM unnest(p_ids, p_attempts, p_answers) AS i(id, attempt, answer)
+         CROSS JOIN LATERAL (SELECT x.message_id, x.attempt, x.reference FROM late_answer x
+                              WHERE x.message_id = i.id AND x.attempt = i.attempt AND x.worker = p_worker AND x.answer = 'delivered'
+                              ORDER BY x.id DESC LIMIT 1) l
+         CROSS JOIN LATERAL (SELECT a.destination FROM attempt a  -- where the claim that was lost would have sent it
+                              WHERE a.message_id = i.id AND a.attempt = i.attempt LIMIT 1) a
+         CROSS JOIN LATERAL (SELECT 1 FROM redrive.destination d
+                              WHERE d.name = a.destination AND (d.money OR d.in_doubt IN ('lookup', 'hold')) LIMIT 1) d
+         WHERE i.answer = 'delivered' AND (p_held IS NULL OR i.id <> ALL (p_held))
+         ORDER BY i.id
+    LOOP
+        PERFORM redrive.add_evidence(v_late.message_id, 'late_answer', 'attempt ' || v_late.attempt, v_late.reference, p_now);
+    END LOOP;
 END
 $body$;

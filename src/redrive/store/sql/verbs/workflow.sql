@@ -97,6 +97,7 @@ $body$;
 -- edit: a new version of a dead letter's payload, insert-only, with a token of its own. Only where it is certain that no
 -- earlier version had an effect: not in doubt (ruling 15). p_row_version: what the editor saw; 'changed' if it moved since.
 -- p_paths: which places were changed; the audit keeps them and the checksums, never the data.
+-- Where it moves money the first person's payload is kept in the proposal, and the second person asks for the very same bytes.
 CREATE OR REPLACE FUNCTION redrive.edit_1(
     p_id uuid, p_row_version integer, p_bytes bytea, p_content_type text, p_paths json, p_actor text, p_reason text,
     p_now timestamptz DEFAULT NULL
@@ -105,11 +106,13 @@ CREATE OR REPLACE FUNCTION redrive.edit_1(
 AS $body$
 DECLARE
     v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_before parked;
+    v_before parked := redrive.parked_for_act(p_id);
     v_sha256 bytea := sha256(p_bytes);
+    v_second text;
 BEGIN
-    SELECT * INTO v_before FROM parked k WHERE k.id = p_id AND k.reason = 'dead' FOR UPDATE;
-    IF NOT FOUND THEN
+    IF redrive.is_proven(v_before) THEN
+        RETURN 'evidence';
+    ELSIF v_before.reason IS DISTINCT FROM 'dead' THEN
         RETURN redrive.refusal(p_id);
     ELSIF v_before.workflow NOT IN ('triaged', 'remediated', 'validated') THEN
         RETURN v_before.workflow;
@@ -117,6 +120,12 @@ BEGIN
         RETURN 'in_doubt';
     ELSIF v_before.row_version <> p_row_version THEN
         RETURN 'changed';
+    END IF;
+    v_second := redrive.second_person(v_before.destination, 'edit', p_id::text, p_actor, p_reason, redrive.incident(v_before), v_now,
+                                      p_details => json_build_object('paths', p_paths), p_content_type => p_content_type,
+                                      p_bytes => p_bytes);
+    IF v_second IS NOT NULL THEN
+        RETURN v_second;
     END IF;
     INSERT INTO body (message_id, version, content_type, bytes, sha256, created_at, created_by)
     VALUES (p_id, v_before.version + 1, p_content_type, p_bytes, v_sha256, v_now, p_actor);

@@ -6,7 +6,7 @@ DECLARE
     v_role text;
 BEGIN
     FOREACH v_role IN ARRAY ARRAY['redrive_producer', 'redrive_relay', 'redrive_operator', 'redrive_viewer',
-                                  'redrive_auditor', 'redrive_console'] LOOP
+                                  'redrive_auditor', 'redrive_console', 'redrive_approver'] LOOP
         IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = v_role) THEN
             BEGIN
                 EXECUTE format('CREATE ROLE %I NOLOGIN NOSUPERUSER NOBYPASSRLS', v_role);
@@ -22,7 +22,7 @@ REVOKE ALL ON SCHEMA redrive FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA redrive FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA redrive FROM PUBLIC;
 GRANT USAGE ON SCHEMA redrive TO redrive_producer, redrive_relay, redrive_operator, redrive_viewer, redrive_auditor,
-    redrive_console;
+    redrive_console, redrive_approver;
 
 GRANT EXECUTE ON FUNCTION
     redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1
@@ -30,18 +30,19 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION
     redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1, redrive.claim_1, redrive.claim_suspect_1, redrive.has_suspect_1,
     redrive.fence_1,
-    redrive.settle_1, redrive.settle_delivered_1, redrive.hand_back_1, redrive.renew_1, redrive.reap_1, redrive.expire_1,
+    redrive.settle_1, redrive.settle_delivered_1, redrive.hand_back_1, redrive.renew_1, redrive.leases_1, redrive.reap_1, redrive.expire_1,
     redrive.register_1, redrive.register_2, redrive.heartbeat_1, redrive.deregister_1, redrive.forget_relays_1, redrive.begin_duty_1,
     redrive.end_duty_1, redrive.make_partitions_1, redrive.retire_1, redrive.pause_1, redrive.is_leased_1,
     redrive.ranges_1, redrive.mend_lanes_1, redrive.doze_1, redrive.low_water_1, redrive.open_breaker_1, redrive.close_breaker_1,
     redrive.pause_until_1, redrive.fold_failures_1, redrive.hold_duty_1, redrive.gauges_1, redrive.run_replay_1,
-    redrive.take_requests_1, redrive.answer_request_1
+    redrive.take_requests_1, redrive.answer_request_1, redrive.database_id_1, redrive.witness_1
     TO redrive_relay;
+GRANT EXECUTE ON FUNCTION redrive.systems_in_use_1 TO redrive_relay, redrive_operator;
 -- Before it starts, a relay looks whether the schema fits its version.
 GRANT SELECT ON redrive.schema_version TO redrive_relay;
 GRANT EXECUTE ON FUNCTION
     redrive.cancel_1, redrive.requeue_1, redrive.confirm_1, redrive.deny_1, redrive.repair_1, redrive.discard_1,
-    redrive.pause_1, redrive.resume_1, redrive.skip_1, redrive.half_open_1, redrive.mark_group_1,
+    redrive.pause_1, redrive.resume_1, redrive.resume_2, redrive.declare_restored_1, redrive.skip_1, redrive.half_open_1, redrive.mark_group_1,
     redrive.triage_1, redrive.remediate_1, redrive.ignore_1, redrive.edit_1, redrive.validate_1, redrive.plan_replay_1,
     redrive.create_replay_1, redrive.steer_replay_1, redrive.verify_1, redrive.copy_1
     TO redrive_operator;
@@ -56,12 +57,13 @@ GRANT SELECT (id, created_at, expires_at, lane, sequence, level, tenant, destina
 GRANT SELECT ON redrive.attempt, redrive.pending, redrive.lease, redrive.parked, redrive.destination, redrive.relay,
     redrive.duty, redrive.failure_group, redrive.failure_tally, redrive.late_answer, redrive.schema_version, redrive.partition_range,
     redrive.messages, redrive.history, redrive.conservation, redrive.stream, redrive.lane_wake, redrive.replay,
-    redrive.replay_item, redrive.request, redrive.evidence, redrive.destination_owner
+    redrive.replay_item, redrive.request, redrive.evidence, redrive.destination_owner,
+    redrive.epoch, redrive.comparison
     TO redrive_viewer, redrive_operator, redrive_auditor;
 -- The payload that an edit proposes is not in this grant.
 GRANT SELECT (act, subject, asked_by, asked_at, reason, binding, options, content_type) ON redrive.proposal
     TO redrive_viewer, redrive_operator, redrive_auditor;
-GRANT SELECT (bytes) ON redrive.proposal TO redrive_console;
+GRANT SELECT (bytes) ON redrive.proposal TO redrive_console, redrive_approver;
 GRANT SELECT ON redrive.operator_action TO redrive_operator, redrive_auditor;
 GRANT SELECT ON redrive.idempotency TO redrive_auditor;
 GRANT SELECT (tenant, key_hash, message_id) ON redrive.idempotency TO redrive_viewer, redrive_operator;
@@ -73,16 +75,23 @@ GRANT EXECUTE ON FUNCTION
     redrive.log_out_1, redrive.has_token_1, redrive.list_tokens_1, redrive.note_access_1, redrive.begin_request_1,
     redrive.end_request_1
     TO redrive_console;
-GRANT SELECT (body, headers) ON redrive.message TO redrive_console;
-GRANT SELECT ON redrive.body TO redrive_console;
+-- An approver does what an operator does, is the second person where money moves, and reads the payload that an edit proposes.
+GRANT SELECT (body, headers) ON redrive.message TO redrive_console, redrive_approver;
+GRANT SELECT ON redrive.body TO redrive_console, redrive_approver;
 DO $console$
 DECLARE
     v_given record;
     -- From 16 on whoever makes a role is a member of it who may give it away, and not yet take it.
     v_takes text := CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'set' ELSE 'member' END;
 BEGIN
-    FOR v_given IN SELECT * FROM (VALUES ('redrive_operator', 'redrive_console'), ('redrive_console', current_user),
-                                         ('redrive_viewer', current_user)) AS v (role, member) LOOP
+    -- A login of the console takes the role of the person for whom it acts: it must be able to take that of an approver. It could make
+    -- itself an approver's access token in any case.
+    FOR v_given IN SELECT * FROM (VALUES ('redrive_operator', 'redrive_console'), ('redrive_operator', 'redrive_approver'),
+                                         ('redrive_console', current_user), ('redrive_viewer', current_user),
+                                         ('redrive_approver', current_user)) AS v (role, member)
+                   UNION ALL
+                   SELECT 'redrive_approver', l.rolname FROM pg_auth_members a JOIN pg_roles l ON l.oid = a.member
+                    WHERE l.rolcanlogin AND a.roleid = (SELECT c.oid FROM pg_roles c WHERE c.rolname = 'redrive_console') LOOP
         BEGIN
             IF NOT pg_has_role(v_given.member, v_given.role, v_takes) THEN
                 EXECUTE format('GRANT %I TO %I', v_given.role, v_given.member);

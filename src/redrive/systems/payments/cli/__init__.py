@@ -17,6 +17,7 @@ NOUNS: Final = {
         "adopt",
         "audit",
         "demo",
+        "findings",
         "participants",
         "rail",
         "reconcile",

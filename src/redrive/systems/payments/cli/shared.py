@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from redrive.operate.cli.context import Call, plain_command
+from redrive.systems.payments.audit import account_of
 from redrive.systems.payments.database import Row, connected
 from redrive.systems.payments.names import TENANT
 
@@ -27,9 +28,9 @@ def payments_command(body: Callable[..., None]) -> Callable[..., None]:
 
 def money(row: Row) -> str:
     """12.34 EUR."""
-    return f"{row['amount']} {row['currency']}"
+    return f"{row['amount']} {row['currency']}" if row["amount"] is not None else "no amount"
 
 
 def account(row: Row) -> str:
     """iban …3000, as far as it is shown."""
-    return ", ".join(f"{name} {value}" for name, value in row["destination"].items())
+    return account_of(row["destination"])

@@ -21,13 +21,21 @@ _COLUMNS: Final = (
     Column("attempts", "right"),
     Column("next", fold=True),
 )
+_VERSIONS: Final = (
+    Column("number", "right"),
+    Column("version", "right"),
+    Column("amount", "right"),
+    Column("to", grow=True),
+    Column("attempts", "right"),
+    Column("by", fold=True),
+)
 
 
 @click.command("show", epilog=example("redrive payments show pay-7"))
 @click.argument("instruction_id", metavar="INSTRUCTION")
 @payments_command
 def command(call: Call, conn: Connection, instruction_id: str, tenant: str) -> None:
-    """What is to be paid, and how far it is."""
+    """What is to be paid, and how far it is; where it was edited, the terms of each version."""
     shown = reads.show(conn, instruction_id, tenant=tenant)
     if call.json:
         output.document("payment", {"instruction": shown.instruction, "intents": shown.intents})
@@ -46,6 +54,10 @@ def command(call: Call, conn: Connection, instruction_id: str, tenant: str) -> N
         ),
         output.table(_COLUMNS, [_row(intent) for intent in shown.intents]),
     )
+    edited = [intent for intent in shown.intents if intent["version"] > 1]
+    if edited:
+        rows = [_version(intent, one) for intent in edited for one in intent["versions"]]
+        output.show(output.table(_VERSIONS, rows))
     output.note(f"Every attempt: redrive payments audit {instruction_id}")
 
 
@@ -62,3 +74,8 @@ def _row(intent: Row) -> tuple[object, ...]:
         intent["attempts"] or 0,
         following or "–",
     )
+
+
+def _version(intent: Row, one: Row) -> tuple[object, ...]:
+    by = f"edited by {one['edited_by']}" if one["edited_by"] else "as submitted"
+    return intent["sequence_id"], one["version"], money(one), account(one), one["attempts"], by

@@ -1,5 +1,6 @@
 -- adopt: a row of a legacy outbox as participant, instruction, intent and message, in the transaction that replaces it (P-09). Answers as
--- redrive.adopt_1 does, or 'instruction_reused' where the instruction is known with something else.
+-- redrive.adopt_1 does; or 'instruction_reused' where the instruction is known with something else; or 'already_submitted' where a payment of
+-- the instruction is known that may have had an effect. One that a rail's statement has is held with that evidence, and never sent.
 -- Locks: as redrive.adopt_1. For the owner only.
 CREATE OR REPLACE FUNCTION redrive_payments.adopt_1(
     p_tenant            text,
@@ -41,6 +42,9 @@ BEGIN
                                     AND n.destination_hash = p_destination_hash) THEN
         RETURN 'instruction_reused';
     END IF;
+    IF redrive_payments.adoptable_1(p_tenant, p_instruction_id, p_participant_id, p_rail_type, p_outbox_id) = 'already_submitted' THEN
+        RETURN 'already_submitted';
+    END IF;
     v_answer := redrive.adopt_1(p_outbox_id, p_as, 'payments.' || p_rail_type, p_body,
                                 format('payment:%s:%s:%s', char_length(p_instruction_id), p_instruction_id, p_idempotency_key),
                                 p_tenant, 'payment', p_headers, 'payments/' || p_participant_id, p_sequence_id, p_attempts,
@@ -49,7 +53,26 @@ BEGIN
         INSERT INTO intent (outbox_id, tenant, instruction_id, idempotency_key, participant_id, sequence_id, rail_type, created_at)
         VALUES (p_outbox_id, p_tenant, p_instruction_id, p_idempotency_key, p_participant_id, p_sequence_id, p_rail_type,
                 p_created_at);
+        PERFORM redrive_payments.link_entries(p_outbox_id, v_now);
     END IF;
     RETURN v_answer;
+END
+$body$;
+
+-- adoptable: what is known of an instruction that a legacy row is for: 'already_submitted' (a payment of it is here that may have had an
+-- effect), 'in_statement' (the rail says that it was made), or NULL.
+CREATE OR REPLACE FUNCTION redrive_payments.adoptable_1(
+    p_tenant text, p_instruction_id text, p_participant_id text, p_rail_type text, p_outbox_id uuid
+) RETURNS text LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp
+AS $body$
+BEGIN
+    RETURN CASE
+        WHEN EXISTS (SELECT 1 FROM intent i
+                      WHERE i.tenant = p_tenant AND i.instruction_id = p_instruction_id
+                        AND NOT redrive_payments.is_without_effect(i.outbox_id)) THEN 'already_submitted'
+        WHEN EXISTS (SELECT 1 FROM statement_entry e
+                      WHERE e.rail_type = p_rail_type AND e.outbox_id IS NULL
+                        AND (e.token = p_outbox_id::text
+                             OR (e.instruction_id = p_instruction_id AND e.participant_id = p_participant_id))) THEN 'in_statement' END;
 END
 $body$;

@@ -1,13 +1,14 @@
 -- submit: an instruction, its number and its message, in the caller's transaction (P-01). One statement; nothing is raised for
 -- what a caller may get wrong, so that his transaction stays usable:
---   new                          it is enqueued
+--   new                          it is enqueued; `state` is parked where the rail's statement has it already: it is held, and never sent
 --   duplicate                    this instruction and key were submitted before: the first message's id, number and state
 --   unknown_participant          there is none of that id
 --   instruction_reused           the instruction exists with another `field`
 --   already_submitted            under another key, and that one was paid, may have been, or may still be: outbox_id is that one
 -- A second key is accepted when every earlier message of the instruction is dead or closed with proof that it had no effect; a
 -- dead one is discarded with the same commit, so that nobody can requeue it afterwards.
--- Locks: the participant, the instruction, parked rows in id order, then as give_up and enqueue_1 do. The participant comes
+-- It raises for a payload with other terms than those that are given beside it: no caller of ours does that.
+-- Locks: the participant, the instruction, parked rows in id order, then as give_up and enqueue_internal do. The participant comes
 -- first: submits of one participant go one by one, and numbers come in the order of their commits.
 -- Relies on: the primary keys, intent_instruction_key.
 CREATE OR REPLACE FUNCTION redrive_payments.submit_1(
@@ -38,6 +39,7 @@ DECLARE
     -- Also the token seed: whoever submits the same again, in whichever database, gives the rail the same token (P-05).
     v_key   text := format('payment:%s:%s:%s', char_length(p_instruction_id), p_instruction_id, p_idempotency_key);
 BEGIN
+    PERFORM redrive_payments.require_terms(p_amount, p_currency, p_destination_hash, p_destination_shown, p_body);
     PERFORM 1 FROM participant p WHERE p.tenant = p_tenant AND p.participant_id = p_participant_id FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         result := 'unknown_participant';
@@ -75,7 +77,7 @@ BEGIN
         END IF;
     END IF;
     SELECT * INTO STRICT v_new
-      FROM redrive.enqueue_1('payments.' || p_rail_type, p_body,
+      FROM redrive.enqueue_internal('payments.' || p_rail_type, p_body,
                              v_key,
                              p_tenant, 'payment', 'application/json', p_headers, NULL, NULL, 1::smallint,
                              'payments/' || p_participant_id, v_now, v_key) e;
@@ -83,12 +85,34 @@ BEGIN
         RAISE EXCEPTION 'The key of payment % was enqueued without submit, as message %.', p_instruction_id, v_new.id
             USING ERRCODE = '22023';
     END IF;
-    INSERT INTO intent (outbox_id, tenant, instruction_id, idempotency_key, participant_id, sequence_id, rail_type, created_at)
-    VALUES (v_new.id, p_tenant, p_instruction_id, p_idempotency_key, p_participant_id, v_new.sequence, p_rail_type, v_now);
+    INSERT INTO intent (outbox_id, tenant, instruction_id, idempotency_key, participant_id, sequence_id, rail_type, created_at, token)
+    VALUES (v_new.id, p_tenant, p_instruction_id, p_idempotency_key, p_participant_id, v_new.sequence, p_rail_type, v_now,
+            redrive.token_for(v_new.id, 1, 'first'));
     result := 'new';
     outbox_id := v_new.id;
     sequence_id := v_new.sequence;
     state := v_new.state;
+    IF redrive_payments.link_entries(v_new.id, v_now) > 0 THEN
+        state := coalesce(redrive.state_of(v_new.id), state);
+    END IF;
+END
+$body$;
+
+-- require_terms: raises unless the payload says what the books will say of it. Both come from the caller, who may be any producer,
+-- and what is sent is the payload.
+CREATE OR REPLACE FUNCTION redrive_payments.require_terms(
+    p_amount numeric, p_currency text, p_destination_hash bytea, p_destination_shown json, p_body bytea
+) RETURNS void LANGUAGE plpgsql STABLE
+AS $body$
+DECLARE
+    v_terms record;
+BEGIN
+    v_terms := redrive_payments.terms_in(p_body);
+    IF (v_terms.amount, v_terms.currency, v_terms.destination_hash, v_terms.destination_shown::jsonb)
+       IS DISTINCT FROM (p_amount, p_currency, p_destination_hash, p_destination_shown::jsonb) THEN
+        RAISE EXCEPTION 'The payload of a payment must have the amount, the currency and the destination that it is submitted with.'
+            USING ERRCODE = '22023';
+    END IF;
 END
 $body$;
 
@@ -122,13 +146,16 @@ END
 $body$;
 
 -- is_without_effect: whether it is proven that a message had none and will have none: dead or closed, not delivered, without
--- doubt at its end, and without a late answer that says otherwise. What retention has taken away is no proof.
+-- doubt at its end, and without evidence, an entry of a statement or a late answer that says otherwise. What retention has taken away
+-- is no proof.
 CREATE OR REPLACE FUNCTION redrive_payments.is_without_effect(p_id uuid) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp
 AS $body$
 BEGIN
-    RETURN NOT EXISTS (SELECT 1 FROM redrive.late_answer a
+    RETURN NOT redrive.has_evidence(p_id)
+           AND NOT EXISTS (SELECT 1 FROM redrive.late_answer a
                         WHERE a.message_id = p_id AND coalesce(a.answer, '') NOT IN ('retryable', 'terminal'))
+           AND NOT EXISTS (SELECT 1 FROM statement_entry e WHERE e.outbox_id = p_id)
            AND coalesce((SELECT k.reason = 'dead' AND k.in_doubt_since IS NULL FROM redrive.parked k WHERE k.id = p_id),
                         (SELECT a.closed <> 'delivered' AND NOT a.in_doubt FROM redrive.attempt a
                           WHERE a.message_id = p_id AND a.closed IS NOT NULL LIMIT 1),

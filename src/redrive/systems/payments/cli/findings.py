@@ -1,0 +1,83 @@
+"""`redrive payments findings`: what the comparison of the books could not explain, and what people know of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from redrive.operate.cli import acts, output
+from redrive.operate.cli.context import Call, example
+from redrive.operate.cli.output import Column
+from redrive.systems.payments import findings
+from redrive.systems.payments.cli.shared import payments_command
+from redrive.systems.payments.database import Connection
+
+LIMIT_MAX: Final = 500
+_COLUMNS: Final = (
+    Column("rail"),
+    Column("kind"),
+    Column("subject"),
+    Column("state"),
+    Column("what was found", grow=True, fold=True),
+)
+
+
+@click.group("findings")
+def command() -> None:
+    """What intents, archive and statements do not agree about; acknowledge what is explained from outside."""
+
+
+@command.command("list", epilog=example("redrive payments findings list", "redrive payments findings list --all"))
+@click.option("--rail", "rail_type", help="Of this rail only.")
+@click.option("--all", "resolved", is_flag=True, help="Also those that a later comparison no longer found.")
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, help="Rows of a page.")
+@payments_command
+def list_(call: Call, conn: Connection, rail_type: str | None, resolved: bool, limit: int, tenant: str) -> None:  # noqa: ARG001
+    """The latest first, with what people have acknowledged. Findings are of a rail, whatever the tenant."""
+    rows = findings.listed(conn, rail_type=rail_type, resolved=resolved, limit=limit)
+    if call.json:
+        output.document("payments_findings", {"items": rows})
+        return
+    if not rows:
+        output.note("No finding is open.")
+        return
+    shown = [(one["rail_type"], one["kind"], one["subject"], one["state"], one["sentence"]) for one in rows]
+    output.show(output.table(_COLUMNS, shown))
+
+
+@command.command(
+    "acknowledge",
+    epilog=example(
+        "redrive payments findings acknowledge sepa twice ID --reference REV-88 --reason 'the rail took one back'"
+    ),
+)
+@click.argument("rail_type", metavar="RAIL")
+@click.argument("kind")
+@click.argument("subject")
+@click.option("--reference", required=True, help="Of the evidence: a reversal, a refund, a letter of the rail.")
+@acts.why
+@payments_command
+def acknowledge(
+    call: Call,
+    conn: Connection,
+    rail_type: str,
+    kind: str,
+    subject: str,
+    reference: str,
+    actor: str,
+    reason: str,
+    tenant: str,  # noqa: ARG001 - a finding is of a rail, whatever the tenant
+) -> None:
+    """Say that a finding is explained by something that no statement shows; two people have to.
+
+    It then no longer keeps a comparison from being clean. If its evidence changes, it is open again.
+    """
+    findings.acknowledge(
+        conn, rail_type=rail_type, kind=kind, subject=subject, reference=reference, actor=actor, reason=reason
+    )
+    if call.json:
+        named = {"rail_type": rail_type, "kind": kind, "subject": subject, "reference": reference}
+        output.document("payments_acknowledged", named)
+    else:
+        output.note(f"{kind} of {subject} on {rail_type} is acknowledged.")

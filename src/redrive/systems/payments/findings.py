@@ -1,0 +1,49 @@
+"""Findings of a comparison, as people work with them: list, and acknowledge with evidence from outside.
+
+A finding is acknowledged by two people: it is known, and explained by something that no statement shows, such as a
+reversal or a refund. From then on it does not keep a comparison from being clean; other evidence opens it again. SQL:
+`sql/verbs/reconcile.sql` (`acknowledge_finding_1`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from redrive.errors import ActRefused, NotFound
+from redrive.systems.payments.database import Connection, Row, read
+
+
+def listed(conn: Connection, *, rail_type: str | None, resolved: bool, limit: int) -> Sequence[Row]:
+    """The latest first; with `resolved`, those too that a later comparison no longer found."""
+    conn.execute("SELECT set_config('redrive.tenant', '*', true)")  # a statement is of a rail, and so of all tenants
+    return read(conn, "findings", {"rail_type": rail_type, "all": resolved, "limit": limit})
+
+
+def acknowledge(
+    conn: Connection, *, rail_type: str, kind: str, subject: str, reference: str, actor: str, reason: str
+) -> None:
+    """Committed when it returns, also where a second person is still needed: then ActRefused says so."""
+    query = "SELECT redrive_payments.acknowledge_finding_1(%s, %s, %s, %s, %s, %s) AS answer"
+    found = conn.execute(query, (rail_type, kind, subject, actor, reason, reference)).fetchone()
+    conn.commit()
+    answer = None if found is None else found["answer"]
+    match answer:
+        case "done":
+            return
+        case "not_found":
+            raise NotFound(
+                f"No finding {kind} of {subject} on rail {rail_type} is open.", next="redrive payments findings list"
+            )
+        case "second_person":
+            raise ActRefused(
+                f"It is about money: the acknowledgement by {actor} is noted, and a second person has to ask too.",
+                next="the same command by another --actor, within a day",
+            )
+        case "acknowledged":
+            raise ActRefused("It is acknowledged already.", next="redrive payments findings list")
+        case "not_registered":
+            raise ActRefused(
+                f"No relay has declared rail {rail_type} yet, so that nobody can be asked for a second word.",
+                next="start a relay that declares it",
+            )
+    raise ActRefused(f"It is not acknowledged: {answer}.")
