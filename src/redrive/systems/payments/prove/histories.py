@@ -298,6 +298,10 @@ class _Writer:
     def _resume(self) -> None:
         self._add("resume", by=self._who())
 
+    def _acknowledge(self) -> None:
+        """A finding, as one that is explained by a refund; it is not."""
+        self._add("acknowledge", by=self._who())
+
     def _calm(self) -> None:
         if self._chance.random() < 0.75:
             self._add("quiet", seconds=round(self._chance.uniform(0.5, 4.0), 1))

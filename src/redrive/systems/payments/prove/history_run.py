@@ -220,7 +220,8 @@ class _Teller:
             "url": self._url,
             "token_ttl_seconds": TOKEN_TTL_SECONDS if self._profile.knows_tokens else None,
             "can_look_up": self._profile.can_be_asked,
-            "lookup_after_seconds": LOOKUP_AFTER_SECONDS if self._profile.can_be_asked else 0.0,
+            "settlement_lag_seconds": LATE_SECONDS[1],
+            "lookup_after_seconds": LOOKUP_AFTER_SECONDS if self._profile.can_be_asked else None,
             "has_statement": self.history.statement,
             "timeout_seconds": self.history.timeout_seconds,
             **DECLARED,
@@ -434,7 +435,7 @@ class _Teller:
         for who in command.values["by"]:
             if not await self._may_say_resume():
                 return NOT_ASKED
-            answer = await self._verb("SELECT redrive.resume_1(%s, %s, 'history')", DESTINATION, who, role=role_of(who))
+            answer = await self._verb("SELECT redrive.resume_2(%s, %s, 'history')", DESTINATION, who, role=role_of(who))
         return answer
 
     async def _may_say_resume(self) -> bool:
@@ -460,6 +461,19 @@ class _Teller:
         async with PostgresStore(self.place.dsn, connections=2) as store:
             compared = await reconcile(store, rail_of(self._rail), lag_seconds=STATEMENT_SECONDS)
         return f"{compared.confirmed} confirmed, {len(compared.findings)} findings"
+
+    async def _acknowledge(self, command: Command) -> str:
+        found = await self.place.rows(
+            "SELECT kind, subject FROM redrive_payments.finding WHERE resolved_at IS NULL ORDER BY kind, subject LIMIT 1"
+        )
+        answer = "no finding"
+        for who in command.values["by"] if found else ():
+            answer = await self._verb(
+                "SELECT redrive_payments.acknowledge_finding_1(%s, %s, %s, %s, 'history', 'refund')",
+                *(RAIL_TYPE, *found[0], who),
+                role=role_of(who),
+            )
+        return answer
 
     async def _wait(self, command: Command) -> None:
         await asyncio.sleep(command.values["seconds"])
@@ -530,6 +544,7 @@ class _Teller:
 
     async def _declare(self) -> None:
         """As `redrive db restored` does."""
+        await self.place.rows("SELECT * FROM redrive.declare_restored_1('alice', 'history')", role=role_of("alice"))
 
     # the desk
 

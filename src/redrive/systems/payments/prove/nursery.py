@@ -105,7 +105,11 @@ def _relay(settings: Mapping[str, Any]) -> NoReturn:
         )
     )
     process = RelayProcess(
-        app=app, dsn=settings["dsn"], limits=RelayLimits(**settings["limits"]), name=settings["name"]
+        app=app,
+        dsn=settings["dsn"],
+        limits=RelayLimits(**settings["limits"]),
+        name=settings["name"],
+        state_directory=Path(settings["state"]),
     )
     run_to_exit(run_relay(process))
 
