@@ -14,7 +14,7 @@ from redrive.systems.payments.prove.history_campaign import Histories, run_histo
 from redrive.systems.payments.prove.judge import Reported, judged
 from redrive.systems.payments.rail.ledger import Effect
 
-IN_A_TEST_RUN = 40
+IN_A_TEST_RUN = 30
 IN_A_SOAK = 200
 
 PAID = History(

@@ -464,7 +464,7 @@ class _Teller:
 
     async def _acknowledge(self, command: Command) -> str:
         found = await self.place.rows(
-            "SELECT kind, subject FROM redrive_payments.finding WHERE resolved_at IS NULL ORDER BY kind, subject LIMIT 1"
+            "SELECT kind, subject FROM redrive_payments.finding WHERE resolved_at IS NULL ORDER BY 1, 2 LIMIT 1"
         )
         answer = "no finding"
         for who in command.values["by"] if found else ():
