@@ -253,17 +253,20 @@ def after_absent(attempt: Attempt, rules: Rules, *, now: datetime) -> Answer | S
     """A lookup that was asked at `now` found nothing. None: the doubt is gone, send; else what happens instead.
 
     Where money moves, "absent" alone is no proof: an earlier request may still take effect. It permits another send
-    where the destination still knows the token of that request, or where people have denied the effect since.
+    where the destination still knows the token of that request, or where people have denied the effect since. Where
+    the doubt is older than the message, nothing of this message has gone out: it was asked about because the same may
+    have been sent from a database that is gone, and that has had its time.
     """
     believable = _last_doubt(attempt) + timedelta(seconds=rules.lookup_after_seconds)
     if now < believable:
         return Unknown("ABSENT_TOO_EARLY", from_lookup=True, wait_seconds=(believable - now).total_seconds())
-    is_proof = rules.absent_is_final or not rules.money
+    never_sent = _last_doubt(attempt) < attempt.created_at
+    is_proof = rules.absent_is_final or never_sent or not rules.money
     without_doubt = replace(attempt, in_doubt_since=None)
     ended = _ended_meanwhile(without_doubt if is_proof else attempt, rules)
     if ended is not None:
         return ended
-    if rules.money and not _denied(attempt):
+    if rules.money and not never_sent and not _denied(attempt):
         if rules.token_ttl_seconds is None:
             return _park(attempt, rules, "ABSENT_AFTER_DOUBT", held=True)
         if not is_proof and _token_forgotten(attempt, rules, now):

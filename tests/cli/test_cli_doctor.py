@@ -215,6 +215,6 @@ def test_a_clock_that_is_off_is_said_as_exactly_as_the_look_was_quick(
 
 @pytest.mark.parametrize(("days", "verdict"), [(-1, Verdict.FAIL), (3, Verdict.WARN), (8, Verdict.OK)])
 def test_partitions_must_be_made_ahead(server: examine.Server, days: int, verdict: Verdict) -> None:
-    upkeep = examine.Upkeep(partition_end=server.at + timedelta(days=days), differing=[])
+    upkeep = examine.Upkeep(partition_end=server.at + timedelta(days=days), differing=[], money=False, unwitnessed=[])
     assert doctor._partitions(upkeep, server.at).verdict is verdict
     assert doctor._partitions(replace(upkeep, partition_end=None), server.at).verdict is Verdict.FAIL

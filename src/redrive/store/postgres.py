@@ -347,7 +347,13 @@ class PostgresStore:
             raise ActRefused(
                 f"Destination {destination} stands still because its database was restored or promoted; the resume is"
                 " noted, and a second person has to ask too.",
-                next=f"the same command by another --actor, within a day ({actor} has asked)",
+                next=f"the same command by another --actor, an approver, within a day ({actor} has asked)",
+            )
+        if answer == "approver":
+            raise ApproverNeeded(
+                f"Destination {destination}: another person has asked to resume it; to be the second takes the role"
+                " approver.",
+                next="the same by an approver: a login with the role redrive_approver",
             )
         if answer not in ("done", "not_paused"):
             raise ActRefused(f"Destination {destination} is not resumed: {answer}.")

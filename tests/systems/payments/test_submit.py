@@ -220,6 +220,19 @@ def test_a_second_key_is_refused_while_the_first_may_have_been_paid(
     assert rows(paying, "SELECT count(*) FROM redrive_payments.intent WHERE participant_id = %s", participant) == [(1,)]
 
 
+@pytest.mark.req("P-11")
+@pytest.mark.parametrize("steps", NOT_PAID, ids=" then ".join)
+def test_a_second_key_is_refused_where_there_is_evidence_of_the_first(
+    paying: str, participant: str, steps: tuple[str, ...]
+) -> None:
+    """However it ended: something says that it was paid."""
+    first = _submit(paying, instruction(participant))
+    _happen(paying, first.outbox_id, steps)
+    rows(paying, "SELECT redrive.add_evidence(%s, 'statement', 'entry 7', 'ref-7', now())", first.outbox_id)
+    with pytest.raises(PaymentRefused, match="INSTRUCTION_ALREADY_SUBMITTED"):
+        _again(paying, participant)
+
+
 @pytest.mark.req("P-05")
 @pytest.mark.parametrize("steps", NOT_PAID, ids=" then ".join)
 def test_a_second_key_is_accepted_once_the_first_is_known_not_to_be_paid(

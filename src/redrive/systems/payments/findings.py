@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from redrive.errors import ActRefused, NotFound
+from redrive.errors import ActRefused, ApproverNeeded, NotFound
 from redrive.systems.payments.database import Connection, Row, read
 
 
@@ -37,7 +37,12 @@ def acknowledge(
         case "second_person":
             raise ActRefused(
                 f"It is about money: the acknowledgement by {actor} is noted, and a second person has to ask too.",
-                next="the same command by another --actor, within a day",
+                next="the same command by another --actor, an approver, within a day",
+            )
+        case "approver":
+            raise ApproverNeeded(
+                "Another person has acknowledged it with the same reference; to be the second takes the role approver.",
+                next="the same by an approver: a login with the role redrive_approver",
             )
         case "acknowledged":
             raise ActRefused("It is acknowledged already.", next="redrive payments findings list")

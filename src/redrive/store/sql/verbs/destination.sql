@@ -19,7 +19,7 @@ BEGIN
 END
 $body$;
 
--- resume_2: 'done', 'not_paused', 'second_person' (noted; another person has to ask too), or what else needs_second says. A destination
+-- resume_2: 'done', 'not_paused', 'second_person' (noted; another person has to ask too) or 'approver' (parked.sql). A destination
 -- that is paused for 'epoch' moves money: two people resume it (P-10). What waits there and can be looked up is looked up first.
 -- Locks: the destination row, then as put_in_doubt does where it was paused for 'epoch', then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.resume_2(
@@ -29,15 +29,18 @@ AS $body$
 DECLARE
     v_now    timestamptz := coalesce(p_now, clock_timestamp());
     v_paused record;
+    v_second text;
 BEGIN
-    SELECT d.pause_reason, d.in_doubt INTO v_paused FROM destination d
+    SELECT d.pause_reason, d.in_doubt, d.paused_at INTO v_paused FROM destination d
      WHERE d.name = p_destination AND d.paused_at IS NOT NULL AND (d.paused_until IS NULL OR d.paused_until > v_now) FOR UPDATE;
     IF NOT FOUND THEN
         RETURN 'not_paused';
     END IF;
     IF v_paused.pause_reason = 'epoch' THEN
-        IF redrive.needs_second(p_destination, 'resume', p_destination, p_actor, p_reason, v_now) THEN
-            RETURN 'second_person';
+        v_second := redrive.second_person(p_destination, 'resume', p_destination, p_actor, p_reason,
+                                          json_build_array(extract(epoch FROM v_paused.paused_at)), v_now);
+        IF v_second IS NOT NULL THEN
+            RETURN v_second;
         ELSIF NOT redrive.doubt_epochs(v_now) THEN
             RAISE EXCEPTION 'Some of what waits for % is held by another transaction; resume it again in a moment.', p_destination
                 USING ERRCODE = '55P03';

@@ -113,15 +113,27 @@ BEGIN
                                  content_type, headers, body, token_seed)
     VALUES (enqueue_internal.id, v_now, p_expires_at, v_lane, enqueue_internal.sequence, p_level, p_tenant, p_destination, p_kind,
             p_key, p_order_by, p_content_type, p_headers, p_body, p_token_seed);
-    INSERT INTO redrive.pending (id, due_at, lane, sequence, level, tenant, destination, expires_at, token)
+    INSERT INTO redrive.pending (id, due_at, lane, sequence, level, tenant, destination, expires_at, token, in_doubt_since)
     VALUES (enqueue_internal.id, greatest(p_due_at, v_now), v_lane, enqueue_internal.sequence, p_level, p_tenant, p_destination,
             p_expires_at, CASE WHEN p_token_seed IS NOT NULL
-                               THEN redrive.token_of(enqueue_internal.id, p_tenant, p_token_seed, 1, 'first') END);
+                               THEN redrive.token_of(enqueue_internal.id, p_tenant, p_token_seed, 1, 'first') END,
+            CASE WHEN p_token_seed IS NOT NULL THEN redrive.doubted_since(p_destination) END);
     IF p_due_at IS NULL OR p_due_at <= v_now THEN
         PERFORM redrive.ring(ARRAY[p_destination], v_now);
     END IF;
     result := 'new';
     state := 'pending';
+END
+$body$;
+
+-- doubted_since: since when a message of a seed that is new here may have been sent before, from a database that is gone: since the last
+-- epoch (epoch.sql), where money moves and the destination can be asked. Before its first send it is looked up. NULL = it was not.
+CREATE OR REPLACE FUNCTION redrive.doubted_since(p_destination text) RETURNS timestamptz LANGUAGE plpgsql STABLE
+AS $body$
+BEGIN
+    RETURN (SELECT max(e.began_at) FROM redrive.epoch e
+             WHERE e.number > 1 AND coalesce(e.destination, p_destination) = p_destination
+               AND EXISTS (SELECT 1 FROM redrive.destination d WHERE d.name = p_destination AND d.money AND d.in_doubt = 'lookup'));
 END
 $body$;
 

@@ -122,9 +122,10 @@ BEGIN
            WITH ORDINALITY AS g(destination, body, key, tenant, kind, content_type, headers, expires_at, level, order_by,
                                 token_seed, lane, sequence, n)
      WHERE v_holders[g.n] = v_ids[g.n];
-    INSERT INTO pending (id, due_at, lane, sequence, level, tenant, destination, expires_at, token)
+    INSERT INTO pending (id, due_at, lane, sequence, level, tenant, destination, expires_at, token, in_doubt_since)
     SELECT v_ids[g.n], greatest(g.due_at, v_now), g.lane, g.sequence, g.level, g.tenant, g.destination, g.expires_at,
-           CASE WHEN g.token_seed IS NOT NULL THEN redrive.token_of(v_ids[g.n], g.tenant, g.token_seed, 1, 'first') END
+           CASE WHEN g.token_seed IS NOT NULL THEN redrive.token_of(v_ids[g.n], g.tenant, g.token_seed, 1, 'first') END,
+           CASE WHEN g.token_seed IS NOT NULL THEN redrive.doubted_since(g.destination) END
       FROM unnest(p_destinations, p_tenants, p_due_at, p_expires_at, p_levels, p_token_seeds, v_lanes, v_sequences)
            WITH ORDINALITY AS g(destination, tenant, due_at, expires_at, level, token_seed, lane, sequence, n)
      WHERE v_holders[g.n] = v_ids[g.n];

@@ -250,15 +250,8 @@ BEGIN
 END
 $body$;
 
--- needs_second: the same for a subject that is no message, such as a destination: whether another person has to ask too.
-CREATE OR REPLACE FUNCTION redrive.needs_second(
-    p_destination text, p_act text, p_subject text, p_actor text, p_reason text, p_now timestamptz
-) RETURNS boolean LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
-BEGIN
-    RETURN redrive.second_person(p_destination, p_act, p_subject, p_actor, p_reason, NULL, p_now) IS NOT NULL;
-END
-$body$;
+-- needs_second: of an earlier version, which bound a proposal to nothing.
+DROP FUNCTION IF EXISTS redrive.needs_second(text, text, text, text, text, timestamptz);
 
 -- may_approve: whether the role that calls is an approver. That is the role which a session has taken (as the console does for each
 -- person), else the login; inside a verb the current user is the owner.

@@ -314,9 +314,9 @@ AS $body$
 $body$;
 
 -- acknowledge_finding: a finding is known, and explained by something outside (p_reference: of a reversal or a refund). Two people do it, on
--- the same evidence. Answers 'done', 'second_person' or what else redrive.needs_second says, 'not_found', 'acknowledged' (already), or
+-- the same evidence. Answers 'done', 'second_person' or 'approver' (redrive.second_person), 'not_found', 'acknowledged' (already), or
 -- 'not_registered' where no relay has declared the rail yet.
--- Locks: the finding, then as redrive.needs_second does, then the audit chain.
+-- Locks: the finding, then as redrive.second_person does, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive_payments.acknowledge_finding_1(
     p_rail_type text, p_kind text, p_subject text, p_actor text, p_reason text, p_reference text, p_now timestamptz DEFAULT NULL
 ) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp
@@ -325,6 +325,7 @@ DECLARE
     v_now     timestamptz := coalesce(p_now, clock_timestamp());
     v_finding redrive_payments.finding;
     v_subject text;
+    v_second  text;
 BEGIN
     SELECT * INTO v_finding FROM finding f
      WHERE f.rail_type = p_rail_type AND f.kind = p_kind AND f.subject = p_subject AND f.resolved_at IS NULL FOR UPDATE;
@@ -335,16 +336,18 @@ BEGIN
     ELSIF NOT EXISTS (SELECT 1 FROM redrive.destination d WHERE d.name = 'payments.' || p_rail_type AND d.money) THEN
         RETURN 'not_registered';
     END IF;
-    -- The reference and the evidence are part of what both ask for.
-    v_subject := format('finding %s %s %s %s %s', p_rail_type, p_kind, p_subject, p_reference,
-                        left(encode(redrive_payments.evidence_hash(v_finding.evidence), 'hex'), 16));
-    IF redrive.needs_second('payments.' || p_rail_type, 'acknowledge', v_subject, p_actor, p_reason, v_now) THEN
-        RETURN 'second_person';
+    -- The evidence and the reference are part of what both ask for.
+    v_subject := format('finding %s %s %s', p_rail_type, p_kind, p_subject);
+    v_second := redrive.second_person('payments.' || p_rail_type, 'acknowledge', v_subject, p_actor, p_reason,
+                                      json_build_array(encode(redrive_payments.evidence_hash(v_finding.evidence), 'hex')), v_now,
+                                      json_build_object('reference', p_reference));
+    IF v_second IS NOT NULL THEN
+        RETURN v_second;
     END IF;
     UPDATE finding f SET acknowledged_at = v_now, acknowledged_by = p_actor, acknowledged_reason = p_reason,
                          acknowledged_reference = p_reference, acknowledged_hash = redrive_payments.evidence_hash(f.evidence)
      WHERE f.rail_type = p_rail_type AND f.kind = p_kind AND f.subject = p_subject;
-    PERFORM redrive.audit(p_actor, 'acknowledge', format('finding %s %s %s', p_rail_type, p_kind, p_subject), p_reason, NULL,
+    PERFORM redrive.audit(p_actor, 'acknowledge', v_subject, p_reason, NULL,
                           json_build_object('reference', p_reference), v_now);
     RETURN 'done';
 END
