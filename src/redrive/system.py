@@ -54,7 +54,8 @@ class System:
     only, so that nobody else needs its libraries), mounted below the system's name; each route says what it needs
     (`redrive.operate.web.require`). views: lists that the console shows, by name. metrics: by name, in the form of
     `redrive.operate.observe.catalogue`.
-    demo, prove: callables behind `redrive <name> demo` and `redrive prove <name>`.
+    demo, prove: callables behind `redrive <name> demo` and `redrive prove <name>`. prove_options: click options that
+    its proof takes beside those of every proof.
     from_settings: the system as the table of its name in `redrive.toml` declares it, for a relay that no Python names.
     """
 
@@ -68,6 +69,7 @@ class System:
     views: Mapping[str, View] = field(default_factory=dict)
     demo: Callable[..., Any] | None = None
     prove: Callable[..., Any] | None = None
+    prove_options: Sequence[Callable[..., Any]] = ()
     from_settings: Callable[[Mapping[str, Any], Path], System] | None = None
 
 

@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="b91b276492ad74bc"),
+        Upgrade(version="0.1.0", fingerprint="476de7d4bf7857de"),
         migrations.CreateModel(
             name="Destination",
             fields=[

@@ -6,6 +6,7 @@ import secrets
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from inspect import getdoc
 from typing import Any, NoReturn
 
@@ -97,14 +98,17 @@ def _of_system(system: System) -> click.Command:
     assert system.prove is not None
     prove = system.prove
 
-    def body(seed: int | None, scale: float, dsn: str | None, as_json: bool) -> None:
-        report = _run(prove, seed=seed, scale=scale, dsn=dsn)
+    def body(seed: int | None, scale: float, dsn: str | None, as_json: bool, **options: Any) -> None:
+        report = _run(partial(prove, **options), seed=seed, scale=scale, dsn=dsn)
         if as_json:
             output.document("prove_system", {"system": system.name, **report.document()})
         _end(report, as_json=as_json)
 
     examples = [f"redrive prove {system.name}", f"redrive prove {system.name} --seed 7 --scale 0.05 --json"]
-    return click.command(system.name, help=getdoc(prove), epilog=example(*examples))(_options(body))
+    taking: Callable[..., None] = body
+    for option in reversed(system.prove_options):
+        taking = option(taking)
+    return click.command(system.name, help=getdoc(prove), epilog=example(*examples))(_options(taking))
 
 
 def _run(prove: Callable[..., Any], *, seed: int | None, scale: float, dsn: str | None) -> Any:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from redrive.lazy import loader, modules_of
 from redrive.system import System
 from redrive.systems.payments.cli import command
+from redrive.systems.payments.cli.prove import PROVE_OPTIONS
 from redrive.systems.payments.views import VIEWS
 
 if TYPE_CHECKING:
@@ -56,7 +57,12 @@ def _prove(**values: Any) -> Any:
 
     PostgreSQL is stopped at once, too. Each instruction must have one effect in the rails' own ledgers, to the cent, in
     the order of its participant; the books must agree. Then a rail that forgets tokens pays later than it should: what
-    only a person can judge must be held, and not be paid twice. Exit code 1 means that one of these is not so.
+    only a person can judge must be held, and not be paid twice.
+
+    Then random histories, on rails of all abilities: producers that submit again, people who requeue, deny, edit,
+    replay, copy, discard, cancel and skip at random, relays that are killed and frozen, databases that are restored and
+    promoted. Each instruction must have one effect in the rail's ledger, or none and not be reported as paid. A history
+    that is violated is shrunk and printed. Exit code 1 means that one of these is not so.
     """
     from redrive.systems.payments.prove.campaign import prove
 
@@ -86,5 +92,6 @@ system = System(
     views=VIEWS,
     demo=_demo,
     prove=_prove,
+    prove_options=PROVE_OPTIONS,
     from_settings=_from_settings,
 )

@@ -54,10 +54,10 @@ def command(
 ) -> None:
     """Run a rail on this machine until Ctrl-C; the first line that it prints is its address.
 
-    Effects are what its ledger says. Faults: lost_reply, garbage, error_after (it is paid, and you cannot know), late,
-    in_progress (it is paid later), duplicate, slow, hang; reset, error_before, unavailable, throttled,
-    insufficient_funds, account_closed, limit_exceeded, invalid_destination (nothing is paid); cannot_tell, lookup_lost
-    (of questions).
+    Effects are what its ledger says. Faults: lost_reply, garbage, error_after, error_without_code, bad_gateway (it is
+    paid, and you cannot know), late, in_progress, slow_late, refused_late (it is paid later), duplicate, slow, hang;
+    reset, error_before, unavailable, throttled, insufficient_funds, account_closed, limit_exceeded,
+    invalid_destination (nothing is paid); cannot_tell, lookup_lost (of questions).
     """
     from redrive.systems.payments.rail.server import RailSettings, serve  # loads the HTTP server
 

@@ -23,32 +23,38 @@ class Profile(StrEnum):
 
     TOKEN_AND_LOOKUP = "token+lookup"  # noqa: S105 - no password
     LOOKUP = "lookup"
+    TOKEN = "token"  # noqa: S105 - no password
     NEITHER = "neither"
 
     @property
     def knows_tokens(self) -> bool:
-        return self is Profile.TOKEN_AND_LOOKUP
+        return self in (Profile.TOKEN_AND_LOOKUP, Profile.TOKEN)
 
     @property
     def can_be_asked(self) -> bool:
-        return self is not Profile.NEITHER
+        return self in (Profile.TOKEN_AND_LOOKUP, Profile.LOOKUP)
 
 
 class Fault(StrEnum):
     """What can go wrong with one request.
 
-    lost_reply, garbage, error_after: it is paid, and the sender cannot know. late: the connection is dropped, and it is
-    paid some time after. in_progress: the same with an answer that says so. hang: it is paid, and the answer comes
-    after `hang_seconds`. duplicate: it is paid, and called a duplicate. slow: it is paid, slowly. Nothing is paid with
-    all others.
+    lost_reply, garbage, error_after, error_without_code, bad_gateway: it is paid, and the sender cannot know. late: the
+    connection is dropped, and it is paid some time after. in_progress: the same with an answer that says so. slow_late:
+    the same with an answer that comes after `hang_seconds` and says that it was paid. refused_late: the answer is a
+    refusal, and it is paid some time after all the same. hang: it is paid, and the answer comes after `hang_seconds`.
+    duplicate: it is paid, and called a duplicate. slow: it is paid, slowly. Nothing is paid with all others.
     """
 
     LOST_REPLY = "lost_reply"
     LATE = "late"
+    SLOW_LATE = "slow_late"
+    REFUSED_LATE = "refused_late"
     IN_PROGRESS = "in_progress"
     DUPLICATE = "duplicate"
     GARBAGE = "garbage"
     ERROR_AFTER = "error_after"
+    ERROR_WITHOUT_CODE = "error_without_code"
+    BAD_GATEWAY = "bad_gateway"
     SLOW = "slow"
     HANG = "hang"
     RESET = "reset"
@@ -74,6 +80,8 @@ REFUSALS: Final[Mapping[str, int]] = {
     Fault.LIMIT_EXCEEDED: 422,
     Fault.INVALID_DESTINATION: 422,
 }
+# The effect comes after the answer, or after the connection was dropped.
+PAID_LATE: Final = frozenset({Fault.LATE, Fault.IN_PROGRESS, Fault.SLOW_LATE, Fault.REFUSED_LATE})
 NAMES: Final = frozenset({*Fault, *LookupFault})
 
 

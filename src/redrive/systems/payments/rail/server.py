@@ -24,7 +24,7 @@ from aiohttp import web
 
 from redrive.errors import InvalidValue
 from redrive.systems.payments.rail.ledger import PAGE_MAX, Effect, Ledger, Order
-from redrive.systems.payments.rail.script import REFUSALS, Fault, LookupFault, Profile, Script
+from redrive.systems.payments.rail.script import PAID_LATE, REFUSALS, Fault, LookupFault, Profile, Script
 
 HOST: Final = "127.0.0.1"
 BODY_BYTES_MAX: Final = 64 * 1024
@@ -50,7 +50,7 @@ class Rail:
         self._script = settings.script
         self._ledger = Ledger(settings.ledger)
         self._paying: set[str] = set()
-        self._later: set[asyncio.Task[None]] = set()
+        self._later: set[asyncio.Task[Effect]] = set()
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=BODY_BYTES_MAX)
@@ -69,7 +69,8 @@ class Rail:
     async def _resume(self, _: web.Application) -> None:
         """What was accepted before a kill is paid all the same."""
         for order, due_at in self._ledger.accepted():
-            self._pay_later(order, due_at)
+            paying = self._pay_later(order, due_at)
+            assert paying in self._later
 
     async def _end(self, _: web.Application) -> None:
         for task in self._later:
@@ -125,12 +126,24 @@ class Rail:
                 return _said(500, "INTERNAL")
             case str() if fault in REFUSALS:
                 return _said(REFUSALS[fault], fault.upper())
-            case Fault.LATE | Fault.IN_PROGRESS:
-                due_at = time.time() + self._script.lateness(order.token)
-                await self._ledger.accept(order, due_at=due_at)
-                self._pay_later(order, due_at)
-                return _dropped(request) if fault == Fault.LATE else _said(202, "IN_PROGRESS")
+            case str() if fault in PAID_LATE:
+                return await self._paid_late(request, order, fault)
         return await self._paid(request, order, fault)
+
+    async def _paid_late(self, request: web.Request, order: Order, fault: str) -> web.StreamResponse:
+        due_at = time.time() + self._script.lateness(order.token)
+        await self._ledger.accept(order, due_at=due_at)
+        paying = self._pay_later(order, due_at)
+        match fault:
+            case Fault.LATE:
+                return _dropped(request)
+            case Fault.REFUSED_LATE:
+                return _said(402, "INSUFFICIENT_FUNDS")
+            case Fault.SLOW_LATE:
+                await asyncio.sleep(self._script.hang_seconds)
+                effect = await paying
+                return _said(201, "ACCEPTED", reference=effect.reference)
+        return _said(202, "IN_PROGRESS")
 
     async def _paid(self, request: web.Request, order: Order, fault: str | None) -> web.StreamResponse:
         self._paying.add(order.token)
@@ -147,20 +160,25 @@ class Rail:
                 return web.Response(status=200, body=b"\xff<html>it may have worked")
             case Fault.ERROR_AFTER:
                 return _said(500, "INTERNAL")
+            case Fault.ERROR_WITHOUT_CODE:
+                return web.Response(status=500, text="Internal Server Error")
+            case Fault.BAD_GATEWAY:
+                return web.Response(status=502, text="<html>Bad Gateway</html>", content_type="text/html")
             case Fault.DUPLICATE:
                 return _said(200, "DUPLICATE", reference=effect.reference)
             case Fault.HANG:
                 await asyncio.sleep(self._script.hang_seconds)
         return _said(201, "ACCEPTED", reference=effect.reference)
 
-    def _pay_later(self, order: Order, due_at: float) -> None:
-        async def pay() -> None:
+    def _pay_later(self, order: Order, due_at: float) -> asyncio.Task[Effect]:
+        async def pay() -> Effect:
             await asyncio.sleep(max(0.0, due_at - time.time()))
-            await self._ledger.pay(order)
+            return await self._ledger.pay(order)
 
         task = asyncio.create_task(pay())
         self._later.add(task)
         task.add_done_callback(self._later.discard)
+        return task
 
     # questions
 

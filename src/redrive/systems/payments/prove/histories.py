@@ -1,0 +1,339 @@
+"""Random histories: a seed becomes a rail with its abilities and a list of commands. Pure.
+
+A history says what producers submit, what the rail does with each request, what people do at the desk, what breaks and
+what is restored. `history_run` carries it out; the rail's ledger judges it (`judge`). Commands do not depend on each
+other: any of them can be left out, which is how a history that fails is shrunk.
+
+What people say about a rail that nobody can ask is true: on such a rail they deny, and end the pause after a restore,
+only when the rail has not paid. Everywhere else they act at random, and the engine has to find out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, Final, Literal, get_args
+
+from redrive.systems.payments.rail.script import Fault, Profile
+
+Ability = Literal["tl", "lo", "to", "no"]
+PROFILES: Final[Mapping[Ability, Profile]] = {
+    "tl": Profile.TOKEN_AND_LOOKUP,
+    "lo": Profile.LOOKUP,
+    "to": Profile.TOKEN,
+    "no": Profile.NEITHER,
+}
+RAIL_TYPE: Final = "sepa"
+CURRENCY: Final = "EUR"
+IBAN: Final = "DE75512108001245126199"
+OTHER_IBAN: Final = "FR7630006000011234567890189"
+PEOPLE: Final = ("alice", "bob", "carol")
+APPROVER: Final = "carol"
+# With these the sender is told nothing, or too little.
+_UNCERTAIN: Final = (
+    *(Fault.LOST_REPLY, Fault.LATE, Fault.LATE, Fault.SLOW_LATE, Fault.IN_PROGRESS, Fault.GARBAGE, Fault.ERROR_AFTER),
+    *(Fault.ERROR_WITHOUT_CODE, Fault.BAD_GATEWAY, Fault.BAD_GATEWAY, Fault.RESET, Fault.HANG),
+)
+_REFUSED: Final = (Fault.INSUFFICIENT_FUNDS, Fault.ACCOUNT_CLOSED, Fault.ACCOUNT_CLOSED, Fault.THROTTLED)
+_OK: Final = "ok"
+# What people do with a payment by what it probably is, and how often each.
+_ACTS: Final[Mapping[str, Mapping[str, int]]] = {
+    "dead": {"requeue": 5, "edit": 5, "discard": 3, "replay": 3, "confirm": 1, "cancel": 1, "skip": 1, "copy": 1},
+    "held": {"deny": 6, "confirm": 2, "discard": 2, "edit": 1, "requeue": 1, "skip": 2, "cancel": 1, "replay": 1},
+    "other": {"requeue": 1, "deny": 1, "cancel": 2, "skip": 1, "discard": 1, "copy": 1},
+}
+
+
+@dataclass(frozen=True)
+class Command:
+    """One line of the script. values: its parameters."""
+
+    verb: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return " ".join([self.verb, *(f"{name}={_shown(value)}" for name, value in self.values.items())])
+
+    @property
+    def payment(self) -> str:
+        """Which it is about; empty where it is about none."""
+        return str(self.values.get("payment", ""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """statement: the rail lists what it did. own_server: PostgreSQL is stopped, backed up and promoted in it.
+
+    mute: at first the rail cannot tell what became of a payment. timeout_seconds: of a request; where it is long, an
+    answer can come after the lease of its claim.
+    """
+
+    seed: int
+    ability: Ability
+    statement: bool
+    own_server: bool
+    mute: bool
+    timeout_seconds: float
+    relays: int
+    commands: tuple[Command, ...]
+
+    def lines(self) -> Iterator[str]:
+        """For people: everything that is needed to tell it again."""
+        rail = {"tl": "token and lookup", "lo": "lookup only", "to": "token only", "no": "neither"}[self.ability]
+        yield (
+            f"history {self.seed}: rail with {rail}, {'a' if self.statement else 'no'} statement,"
+            f" {self.relays} relays, timeout {self.timeout_seconds:g} s{', at first it cannot tell' * self.mute}"
+        )
+        yield from (f"  {number:>2} {command}" for number, command in enumerate(self.commands, 1))
+
+    def without(self, start: int, count: int) -> History:
+        return replace(self, commands=(*self.commands[:start], *self.commands[start + count :]))
+
+    @property
+    def submits(self) -> Sequence[Command]:
+        return [command for command in self.commands if command.verb == "submit"]
+
+
+def history(seed: int) -> History:
+    """The history of a seed."""
+    return _Writer(seed).written()
+
+
+class _Writer:
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(f"payments/history/{seed}")
+        self._seed = seed
+        self._commands: list[Command] = []
+        self._payments: list[str] = []
+        self._participants = [f"p{number}" for number in range(1, 1 + self._chance.choice([1, 1, 2]))]
+        self._keys = 0
+        self._ability: Ability = self._chance.choice(get_args(Ability))
+        self._statement = self._chance.random() < 0.6
+        self._own_server = self._chance.random() < 0.2
+        self._relays = self._chance.choice([1, 1, 2])
+        # A rail that refuses and pays all the same: people act on it only after its statement had time to show it.
+        self._lies = self._statement and self._chance.random() < 0.25
+        # A rail that cannot tell for a while: what is in doubt there is held.
+        self._is_mute = self._chance.random() < 0.4
+
+    def written(self) -> History:
+        for _ in range(self._chance.choice([1, 2, 2, 3])):
+            self._submit()
+        theme = self._chance.choice(
+            [self._people, self._people, self._restored, self._restored, self._broken, self._mixed]
+        )
+        theme()
+        return History(
+            seed=self._seed,
+            ability=self._ability,
+            statement=self._statement,
+            own_server=self._own_server,
+            mute=self._is_mute,
+            timeout_seconds=self._chance.choice([0.3, 0.3, 2.5]),
+            relays=self._relays,
+            commands=tuple(self._commands),
+        )
+
+    # what histories are about
+
+    def _people(self) -> None:
+        for _ in range(self._chance.randint(4, 8)):
+            self._calm()
+            self._act()
+            self._sometimes(0.25, self._reconcile)
+            self._sometimes(0.2, self._second_key)
+            self._sometimes(0.1, self._app_cancel)
+
+    def _broken(self) -> None:
+        self._sometimes(0.6, self._overslept)
+        for _ in range(self._chance.randint(3, 5)):
+            self._fault()
+            self._sometimes(0.4, self._submit)
+            self._sometimes(0.3, self._app_cancel)
+            self._sometimes(0.5, self._thaw)
+            self._calm()
+            self._sometimes(0.6, self._act)
+            self._sometimes(0.3, self._second_key)
+
+    def _overslept(self) -> None:
+        """A relay sleeps beyond its lease while the rail pays; the application cancels, and submits a second key."""
+        payment = f"pay-{len(self._payments) + 1}"
+        self._payments.append(payment)
+        met = [self._chance.choice([Fault.SLOW_LATE, Fault.HANG, Fault.LATE]).value, self._met()]
+        self._add("submit", payment=payment, participant=self._participants[0], amount="7.00", faults=met)
+        self._add("wait", seconds=round(self._chance.uniform(0.05, 0.3), 2))
+        self._sometimes(0.6, lambda: self._add("freeze", relay=0))
+        self._sometimes(0.6, lambda: self._add("app_cancel", payment=payment))
+        self._add("relay")
+        self._sometimes(0.7, lambda: self._add("thaw"))
+        self._sometimes(0.7, lambda: self._add("quiet", seconds=3.0))
+        self._sometimes(0.5, lambda: self._add("second_key", payment=payment, key=self._new_key(), **self._late()))
+
+    def _restored(self) -> None:
+        self._sometimes(0.5, self._calm)
+        self._sometimes(0.3, lambda: self._add("pause", by=["alice"]))
+        self._sometimes(0.6, self._submit)
+        self._add("backup")
+        self._sometimes(0.3, lambda: self._add("resume", by=["alice", APPROVER]))
+        self._sometimes(0.6, self._submit)
+        self._calm()
+        self._sometimes(0.4, self._act)
+        self._sometimes(0.4, self._reconcile)
+        self._restore()
+        for _ in range(self._chance.randint(2, 5)):
+            self._chance.choice(
+                [self._again, self._again, self._act, self._reconcile, self._resume, self._second_key]
+            )()
+            self._sometimes(0.6, self._calm)
+        for payment in self._payments:
+            self._add("again", payment=payment)
+
+    def _mixed(self) -> None:
+        self._add("backup")
+        for _ in range(self._chance.randint(5, 10)):
+            self._chance.choice(
+                [
+                    *(self._act, self._act, self._act, self._fault, self._submit, self._again, self._second_key),
+                    *(self._app_cancel, self._reconcile, self._resume, self._calm, self._thaw, self._restore),
+                ]
+            )()
+            self._sometimes(0.5, self._calm)
+
+    # commands
+
+    def _add(self, verb: str, **values: Any) -> None:
+        self._commands.append(Command(verb, values))
+
+    def _sometimes(self, share: float, write: Any) -> None:
+        if self._chance.random() < share:
+            write()
+
+    def _submit(self) -> None:
+        payment = f"pay-{len(self._payments) + 1}"
+        self._payments.append(payment)
+        self._add(
+            "submit",
+            payment=payment,
+            participant=self._chance.choice(self._participants),
+            amount=str(Decimal(self._chance.randrange(1, 1_000_000)).scaleb(-2)),
+            faults=[self._met() for _ in range(self._chance.choice([1, 1, 2, 3]))],
+        )
+
+    def _met(self) -> str:
+        drawn = self._chance.random()
+        if self._lies and drawn < 0.4:
+            return Fault.REFUSED_LATE.value
+        if drawn < 0.45:
+            return self._chance.choice(_UNCERTAIN).value
+        if drawn < 0.85:
+            return self._chance.choice(_REFUSED).value
+        return _OK
+
+    def _again(self) -> None:
+        self._add("again", payment=self._chance.choice(self._payments))
+
+    def _second_key(self) -> None:
+        self._add("second_key", payment=self._chance.choice(self._payments), key=self._new_key(), **self._late())
+
+    def _app_cancel(self) -> None:
+        self._add("app_cancel", payment=self._chance.choice(self._payments))
+
+    def _act(self) -> None:
+        payment = self._chance.choice(self._payments)
+        acts = _ACTS[self._probably(payment) if self._chance.random() < 0.85 else self._chance.choice([*_ACTS])]
+        verb = self._chance.choices([*acts], [*acts.values()])[0]
+        values: dict[str, Any] = {"payment": payment, "by": self._who()}
+        match verb:
+            case "requeue":
+                self._sometimes(0.3, lambda: values.update(stage="again"))
+                self._sometimes(0.6, lambda: values.update(out_of_order=True))
+            case "replay":
+                self._sometimes(0.4, lambda: values.update(stage="again"))
+            case "edit":
+                values["field"] = self._chance.choice(["iban", "iban", "idempotency_key"])
+            case "copy":
+                values["key"] = self._new_key()
+        self._add(verb, **values, **self._late())
+        self._follow(verb, payment)
+
+    def _follow(self, verb: str, payment: str) -> None:
+        """What people do next when they have begun like that."""
+        if verb == "discard" and self._chance.random() < 0.5:
+            self._add("copy", payment=payment, by=["alice", APPROVER], key=self._new_key(), **self._late())
+            self._add("quiet", seconds=2.0)
+            self._add("edit", payment=payment, by=["alice", APPROVER], field="idempotency_key", **self._late())
+        if verb in ("edit", "discard") and self._chance.random() < 0.8:
+            self._add("requeue", payment=payment, by=["bob", APPROVER], out_of_order=True, **self._late())
+        if verb in ("cancel", "discard", "skip") and self._chance.random() < 0.5:
+            self._add("second_key", payment=payment, key=self._new_key(), **self._late())
+
+    def _probably(self, payment: str) -> str:
+        """What becomes of it where nothing else happens."""
+        met = next(one.values["faults"][0] for one in self._commands if one.payment == payment)
+        if met in (Fault.INSUFFICIENT_FUNDS, Fault.ACCOUNT_CLOSED, Fault.REFUSED_LATE):
+            return "dead"
+        is_lost = met not in (_OK, Fault.THROTTLED)
+        return "held" if is_lost and (self._ability == "no" or self._is_mute) else "other"
+
+    def _new_key(self) -> str:
+        self._keys += 1
+        return f"key-{self._keys}"
+
+    def _late(self) -> dict[str, Any]:
+        """Where the rail may pay what it has refused, nobody acts before its statement had the time to show it."""
+        return {"after_statement": True} if self._lies else {}
+
+    def _who(self) -> list[str]:
+        """One person, two, or one twice; the right pair most often."""
+        first = self._chance.choice(PEOPLE)
+        if self._chance.random() < 0.7:
+            return [self._chance.choice(["alice", "bob"]), APPROVER]
+        return [first, self._chance.choice(PEOPLE)] if self._chance.random() < 0.6 else [first]
+
+    def _reconcile(self) -> None:
+        self._add("reconcile")
+
+    def _resume(self) -> None:
+        self._add("resume", by=self._who())
+
+    def _acknowledge(self) -> None:
+        """A finding, as one that is explained by a refund; it is not."""
+        self._add("acknowledge", by=self._who())
+
+    def _calm(self) -> None:
+        if self._chance.random() < 0.75:
+            self._add("quiet", seconds=round(self._chance.uniform(0.5, 4.0), 1))
+        else:
+            self._add("wait", seconds=round(self._chance.uniform(0.02, 0.6), 2))
+
+    def _fault(self) -> None:
+        kinds = ["kill", "kill", "freeze", "freeze", "cut", "cut"] + ["stop_server"] * (2 * self._own_server)
+        match kind := self._chance.choice(kinds):
+            case "kill" | "freeze":
+                self._sometimes(0.5, lambda: self._add("wait", seconds=round(self._chance.uniform(0.0, 0.15), 3)))
+                self._add(kind, relay=self._chance.randrange(self._relays))
+                self._sometimes(0.5, lambda: self._add("relay"))
+            case "cut":
+                self._add("cut", at=self._chance.choice(["settle", "claim", "anything", "submit"]))
+                self._sometimes(0.6, self._submit)
+            case _:
+                self._add(kind)
+
+    def _thaw(self) -> None:
+        self._add("thaw")
+
+    def _restore(self) -> None:
+        kinds = ["snapshot", "promotion"] if self._own_server else ["dump"]
+        kind = self._chance.choice(kinds)
+        values: dict[str, Any] = {"kind": kind, "relays": self._chance.choice(["kept", "killed"])}
+        if kind == "promotion":
+            values["overlap_seconds"] = round(self._chance.uniform(0.0, 0.4), 2)
+        elif not self._statement or self._chance.random() < 0.3:
+            values["declared"] = True  # as the runbook of a restore says
+        self._add("restore", **values)
+
+
+def _shown(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,136 @@
+"""Random histories of payments: the rail's ledger judges, the judge is tried, one seed is one history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from redrive.systems.payments.prove import history_campaign
+from redrive.systems.payments.prove.histories import Ability, Command, History, history
+from redrive.systems.payments.prove.history_campaign import Histories, run_histories, seeds_of
+from redrive.systems.payments.prove.judge import Reported, judged
+from redrive.systems.payments.rail.ledger import Effect
+
+IN_A_TEST_RUN = 30
+IN_A_SOAK = 200
+
+PAID = History(
+    seed=0,
+    ability="lo",
+    statement=False,
+    own_server=False,
+    mute=False,
+    timeout_seconds=0.3,
+    relays=1,
+    commands=(
+        Command("submit", {"payment": "pay-1", "participant": "p1", "amount": "5.00", "faults": ["lost_reply"]}),
+        Command("submit", {"payment": "pay-2", "participant": "p1", "amount": "6.00", "faults": ["ok"]}),
+    ),
+)
+
+
+def effect(number: int, **other: object) -> Effect:
+    values = {
+        "cursor": number,
+        "token": f"t-{number}",
+        "instruction_id": f"pay-{number}",
+        "participant_id": "p1",
+        "sequence_id": number,
+        "amount": f"{4 + number}.00",
+        "currency": "EUR",
+        "reference": f"R-{number}",
+        "effected_at": float(number),
+    }
+    return Effect(**{**values, **other})  # type: ignore[arg-type]  # each of its type
+
+
+def report(state: str, key: str = "", *, payment: str = "pay-1", token: str = "t-1", **other: bool) -> Reported:
+    doubts = {"in_doubt": False, "has_evidence": False, **other}
+    return Reported(instruction_id=payment, key=key, state=state, tokens=frozenset({token}), **doubts)
+
+
+@pytest.mark.parametrize(
+    ("effects", "reports", "found"),
+    [
+        ([effect(1), effect(2)], [report("delivered")], ""),
+        ([effect(1)], [report("dead", in_doubt=True), report("pending", "b", token="t-9")], ""),
+        ([], [report("held", in_doubt=True)], ""),
+        ([effect(1), effect(1, cursor=2)], [], "[paid twice] pay-1"),
+        ([effect(1), effect(1, cursor=2, token="other")], [], "[paid twice] pay-1"),
+        ([effect(1, amount="5.01")], [], "[other terms] pay-1"),
+        ([effect(1, participant_id="p2")], [], "[other terms] pay-1"),
+        ([effect(3)], [], "[never asked for] pay-3"),
+        ([], [report("delivered")], "[reported as paid] pay-1"),
+        ([effect(1)], [report("cancelled"), report("pending", "b", token="t-9")], "[second key] pay-1"),
+        ([effect(2), effect(1, effected_at=3.0)], [], "[out of order] pay-1"),
+    ],
+)
+def test_the_judge_sees_what_is_wrong(effects: Sequence[Effect], reports: Sequence[Reported], found: str) -> None:
+    sentences = judged(PAID, effects, reports)
+    assert len(sentences) == (1 if found else 0)
+    assert all(sentence.startswith(found) for sentence in sentences)
+
+
+def test_what_people_took_out_of_its_order_may_come_in_another_one() -> None:
+    assert judged(PAID, [effect(2), effect(1, effected_at=3.0)], [], disordered={"pay-1"}) == []
+
+
+def test_the_same_seed_is_the_same_history_and_another_one_is_not() -> None:
+    assert [*history(7).lines()] == [*history(7).lines()] != [*history(8).lines()]
+
+
+def test_histories_have_all_abilities_acts_faults_and_restores() -> None:
+    histories = [history(seed) for seed in range(IN_A_SOAK)]
+    assert {one.ability for one in histories} == set(get_args(Ability))
+    verbs = {command.verb for one in histories for command in one.commands}
+    assert verbs >= {"submit", "again", "second_key", "app_cancel", "reconcile", "pause", "resume", "backup"}
+    assert verbs >= {"requeue", "deny", "confirm", "edit", "replay", "copy", "discard", "cancel", "skip", "acknowledge"}
+    assert verbs >= {"kill", "freeze", "thaw", "cut", "stop_server"}
+    kinds = {command.values["kind"] for one in histories for command in one.commands if command.verb == "restore"}
+    assert kinds == {"dump", "snapshot", "promotion"}
+
+
+def run(seeds: Sequence[int]) -> Histories:
+    return run_histories(seeds, progress=lambda *_: None)
+
+
+def shown(found: Histories) -> str:
+    return "\n".join(line for one in found.violated for line in one.lines())
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.own_server
+@pytest.mark.req("P-05", "P-10", "P-11", "P-12", "P-13")
+def test_no_random_history_pays_twice() -> None:
+    found = run(seeds_of(0, IN_A_TEST_RUN))
+    assert not found.violated, shown(found)
+    assert found.count == IN_A_TEST_RUN
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.own_server
+@pytest.mark.req("P-05", "P-10", "P-11", "P-12", "P-13")
+def test_no_history_of_a_long_run_pays_twice() -> None:
+    found = run(seeds_of(1, IN_A_SOAK))
+    assert not found.violated, shown(found)
+    assert found.count == IN_A_SOAK
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.own_server
+def test_a_rail_that_is_sent_to_without_a_question_is_a_violation_that_is_shrunk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The relays are told that the rail remembers tokens, which it does not: in doubt they send again."""
+    wrong = replace(PAID, commands=(PAID.commands[0], Command("reconcile")))
+    monkeypatch.setattr(history_campaign, "history", lambda _: wrong)
+    monkeypatch.setattr(
+        "redrive.systems.payments.prove.history_run.DECLARED", {"can_look_up": False, "token_ttl_seconds": 60.0}
+    )
+    (violated,) = run([0]).violated
+    assert violated.sentences[0].startswith("[paid twice] pay-1 has 2 effects")
+    assert [line.split()[1] for line in violated.script if "->" in line] == ["submit"]
