@@ -1,4 +1,4 @@
-"""What is submitted after a restore may have been sent from the database that is gone: it is asked about first (P-10)."""
+"""What is submitted after a restore may have been sent from the database that is gone: it is asked about (P-10)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from redrive import policy
+from redrive.answers import Unknown
 from redrive.message import Attempt, Priority
 from redrive.policy import Opening, Rules
 from redrive.ports import RelayInfo, Room
@@ -52,7 +53,7 @@ async def test_the_first_attempt_begins_with_a_lookup_and_absent_lets_it_go(stor
     assert attempt.in_doubt_since == m.at(10)
     assert policy.opening(attempt, RULES, now=m.at(50)) is Opening.LOOK_UP
     early = policy.after_absent(attempt, RULES, now=m.at(39))
-    assert isinstance(early, policy.Unknown)
+    assert isinstance(early, Unknown)
     assert early.code == "ABSENT_TOO_EARLY"
     assert policy.after_absent(attempt, RULES, now=m.at(50)) is None
 
