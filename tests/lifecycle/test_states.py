@@ -81,7 +81,7 @@ async def test_verb_on_a_message_with_evidence_does_what_the_table_says(
 ) -> None:
     situation = await reach(shared_store, cell.column, order_by=ORDER_BY if cell.row == "skip" else None)
     await shared_store.rows(
-        "INSERT INTO redrive.evidence (message_id, kind, subject, at) VALUES (%s, 'statement', 'entry', %s) RETURNING 1",
+        "INSERT INTO redrive.evidence (message_id, kind, subject, at) VALUES (%s, 'statement', 'e', %s) RETURNING 1",
         [situation.id, situation.now],
     )
     await matches(shared_store, situation, cell, cell.row)
