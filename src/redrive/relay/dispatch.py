@@ -260,8 +260,9 @@ class Dispatcher:
 
 def _begins_with_send(attempt: Attempt) -> bool:
     """Nearly every attempt. What `policy.opening` would say, without asking."""
-    plain = attempt.in_doubt_since is None and attempt.kept_answer is None and attempt.crashes == 0
-    return plain and not attempt.has_evidence
+    if attempt.has_evidence:
+        return False
+    return attempt.in_doubt_since is None and attempt.kept_answer is None and attempt.crashes == 0
 
 
 def _read(attempt: Attempt) -> None:
