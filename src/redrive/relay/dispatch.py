@@ -308,11 +308,12 @@ class Dispatcher:
 
 def _begins_with_send(attempt: Attempt, rules: Rules) -> bool:
     """Nearly every attempt. What `policy.opening` would say, without asking."""
+    if attempt.has_evidence:
+        return False
     return (
         attempt.in_doubt_since is None
         and attempt.kept_answer is None
         and attempt.crashes == 0
-        and not attempt.has_evidence
         and attempt.spent < rules.policy.attempts
     )
 
