@@ -21,7 +21,7 @@ ROOT = Path(events.__file__).parent
 SOURCES = sorted([*(ROOT / "relay").glob("*.py"), *(ROOT / "recover").glob("*.py")])
 VERBS = {name for name, member in inspect.getmembers(Store) if inspect.iscoroutinefunction(member)}
 # A question about the clock changes nothing, and nothing is decided between it and what follows.
-READ_ONLY = {"now"}
+READ_ONLY = {"leases_of", "now"}
 
 
 def calls_without_step(tree: ast.AST, *, inside: bool = False) -> Iterator[tuple[int, str]]:
