@@ -79,3 +79,15 @@ def test_wrong_usage_ends_with_two_and_changes_nothing(empty: Redrive, arguments
     result = empty("db", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert empty.json("db", "check", exit_code=6)["state"] == "absent"
+
+
+@pytest.mark.req("P-10")
+def test_restored_pauses_what_moves_money_and_a_dry_run_changes_nothing(redrive: Redrive, database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("INSERT INTO redrive.destination (name, money) VALUES ('bank', true), ('mail', false)")
+        would = redrive.json("db", "restored", "--dry-run", "--reason", "a drill")
+        assert would["destinations"] == [{"destination": "bank", "pending": 0, "dead": 0, "paused_before": False}]
+        assert conn.execute("SELECT count(*) FROM redrive.epoch").fetchone() == (0,)
+        assert redrive.json("db", "restored", "--reason", "the backup of noon")["dry_run"] is False
+        rows = conn.execute("SELECT name, pause_reason FROM redrive.destination ORDER BY name").fetchall()
+    assert rows == [("bank", "epoch"), ("mail", None)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -25,7 +26,7 @@ from tests.relay.harness import processing
 from tests.support import messages as m
 from tests.support.databases import fresh_database
 from tests.systems.payments.books import Books
-from tests.systems.payments.conftest import IBAN, instruction
+from tests.systems.payments.conftest import IBAN, Run, instruction
 from tests.systems.payments.rails import Running, order, post, running
 
 pytestmark = pytest.mark.req("P-10")
@@ -181,8 +182,6 @@ async def test_another_account_in_the_statement_is_a_finding(books: Books) -> No
         "effected_at": 0.0,
         "destination_hash": hashlib.sha256(canonical_json({"iban": "NL91ABNA0417164300"})).hexdigest(),
     }
-    import json
-
     await books.store.rows(
         "SELECT redrive_payments.keep_statement_1(%s, %s::json)", [books.rail_type, json.dumps([entry])]
     )
@@ -241,6 +240,26 @@ async def test_a_finding_is_acknowledged_by_two_people_and_opens_again_with_othe
     assert await books.paused() is None
     await books.pay(id)
     assert await books.kinds() == [Kind.TWICE], "a third effect is other evidence"
+
+
+async def test_the_command_line_lists_findings_and_two_people_acknowledge_one(books: Books, run: Run) -> None:
+    await books.register()
+    await stranger(books)
+    await books.compare()
+    (found,) = json.loads(run("findings", "list", "--rail", books.rail_type, "--json").stdout)["items"]
+    assert (found["kind"], found["state"]) == ("unexplained", "open")
+    named = ("findings", "acknowledge", books.rail_type, "unexplained", found["subject"], "--reference", "REF-1")
+    first = run(*named, "--reason", "paid by hand", "--actor", "ada")
+    assert first.exit_code != 0
+    assert "a second person has to ask too" in first.stderr
+    second = run(*named, "--reason", "paid by hand", "--actor", "ben", "--json")
+    assert second.exit_code == 0, second.stderr
+    (found,) = json.loads(run("findings", "list", "--rail", books.rail_type, "--json").stdout)["items"]
+    assert (found["state"], found["acknowledged_by"], found["acknowledged_reference"]) == (
+        "acknowledged",
+        "ben",
+        "REF-1",
+    )
 
 
 @pytest.fixture
