@@ -184,7 +184,10 @@ class _Writer:
         self._restore()
         for _ in range(self._chance.randint(2, 5)):
             self._chance.choice(
-                [self._again, self._again, self._act, self._reconcile, self._resume, self._second_key]
+                [
+                    *(self._again, self._again, self._act, self._reconcile, self._resume, self._second_key),
+                    self._acknowledge,
+                ]
             )()
             self._sometimes(0.6, self._calm)
         for payment in self._payments:
