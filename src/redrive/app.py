@@ -203,7 +203,10 @@ class App:
         money: bool = False,
         classify: Classify | None = None,
     ) -> Callable[[HandlerType], HandlerType]:
-        """Declare a handler (`def` or `async def`) for a destination. Returning means delivered."""
+        """Declare a handler (`def` or `async def`) for a destination. Returning means delivered.
+
+        A returned value that is JSON is kept as the result; one that is not is a bug, and pauses the destination.
+        """
 
         def declare(handler: HandlerType) -> HandlerType:
             _check_concurrency(name, concurrency)  # before that many threads are asked for

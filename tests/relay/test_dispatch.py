@@ -58,6 +58,7 @@ def seen(outcome: Outcome) -> Is:
 
 
 BUG = Is("park·dead", "UNCLASSIFIED", 1, in_doubt=True)
+NONSENSE = BUG._replace(code="RETURN_INVALID")
 
 # What a send ends with -> what becomes of an attempt that was not in doubt, on a destination that resends.
 SENDS: Mapping[str, tuple[Step, Is]] = {
@@ -80,18 +81,23 @@ SENDS: Mapping[str, tuple[Step, Is]] = {
         Is("retry", "LOST", 1, in_doubt=True),
     ),
     "odd code": (Terminal("card 4111-x"), Is("park·dead", "CARD_4111_X", 1)),
-    "text": ("ok", BUG),
-    "True": (True, BUG),
-    "an answer's class": (Found("x"), BUG),
-    "unserialisable result": (Delivered(result=object()), BUG),
-    "NaN in the result": (Delivered(result=[float("nan")]), BUG),
-    "Advance without a stage": (Advance(None), BUG),  # type: ignore[arg-type]  # what a handler may do
-    "Advance to an empty stage": (Advance(""), BUG),
-    "Advance to a long stage": (Advance("s" * 101), BUG),
-    "Advance to a stage with NUL": (Advance("a\x00b"), BUG),
-    "Advance to a lone surrogate": (Advance("a\ud800b"), BUG),
-    "Advance to nowhere": (Advance("second", destination=""), BUG),
-    "Advance to a number": (Advance("second", destination=5), BUG),  # type: ignore[arg-type]  # the same
+    "text": ("ok", Is("close·delivered", None, 1)),
+    "True": (True, Is("close·delivered", None, 1)),
+    "False": (False, Is("close·delivered", None, 1)),
+    "JSON": ({"id": [1, None]}, Is("close·delivered", None, 1)),
+    "bytes": (b"ok", NONSENSE),
+    "object": (object(), NONSENSE),
+    "infinity": (float("inf"), NONSENSE),
+    "an answer's class": (Found("x"), NONSENSE),
+    "unserialisable result": (Delivered(result=object()), NONSENSE),
+    "NaN in the result": (Delivered(result=[float("nan")]), NONSENSE),
+    "Advance without a stage": (Advance(None), NONSENSE),  # type: ignore[arg-type]  # what a handler may do
+    "Advance to an empty stage": (Advance(""), NONSENSE),
+    "Advance to a long stage": (Advance("s" * 101), NONSENSE),
+    "Advance to a stage with NUL": (Advance("a\x00b"), NONSENSE),
+    "Advance to a lone surrogate": (Advance("a\ud800b"), NONSENSE),
+    "Advance to nowhere": (Advance("second", destination=""), NONSENSE),
+    "Advance to a number": (Advance("second", destination=5), NONSENSE),  # type: ignore[arg-type]  # the same
     "code that cannot be shown": (Retryable(type("Odd", (), {"__str__": lambda _: 1 / 0})()), BUG),
     "exception": (KeyError("secret"), BUG),
     "SystemExit": (SystemExit(1), BUG),
@@ -132,6 +138,39 @@ async def test_after_absent_a_send_is_like_any_first_one(name: str) -> None:
 async def test_a_bug_is_held_where_a_second_effect_would_be_worse(rules: dict[str, Any], expected: str) -> None:
     outcome = await dispatch(Scripted(send=KeyError("x")), PLAIN, **rules)
     assert seen(outcome) == Is(expected, "UNCLASSIFIED", 1, in_doubt=True)
+
+
+@pytest.mark.parametrize("value", ["ok", True, False, 0, "", [], {"id": [1, None]}, (1, 2)], ids=repr)
+async def test_a_returned_value_that_is_json_is_the_result(value: object) -> None:
+    async def send(attempt: Attempt) -> object:
+        return value
+
+    outcome = await dispatch(Scripted(send=send), PLAIN)
+    assert seen(outcome) == Is("close·delivered", None, 1)
+    assert outcome.settlement.answer == Delivered(result=value)
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (b"4111", "Delivered with a result of the type bytes"),
+        ({"card": object()}, "Delivered with a result of the type dict"),
+        (Delivered(result={4111111111}), "Delivered with a result of the type set"),
+        (Advance(""), "Advance"),
+    ],
+    ids=["bytes", "dict", "set", "Advance"],
+)
+async def test_a_returned_value_that_cannot_be_kept_is_named_by_its_type_and_nothing_of_it_is_shown(
+    value: object, named: str
+) -> None:
+    async def send(attempt: Attempt) -> object:
+        return value
+
+    outcome = await dispatch(Scripted(send=send), PLAIN)
+    assert seen(outcome) == NONSENSE
+    assert outcome.text is not None
+    assert f"returned what cannot be kept: {named}." in outcome.text
+    assert "4111" not in outcome.text
 
 
 # lookups

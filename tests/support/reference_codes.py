@@ -29,6 +29,8 @@ CODES: Final = {
     "INTERRUPTED": "The relay itself failed around the send: nobody can tell.",
     "IN_DOUBT": 'It is in doubt and its destination has `in_doubt="hold"`: held before anything was sent.',
     "DISPATCHING": "In the view `history` only: the claim that is under way.",
+    "RETURN_INVALID": "The handler returned neither an answer nor JSON. Its effect has probably happened, so the"
+    " destination is paused at once.",
     "KEPT_ANSWER_INVALID": "The answer that was kept for `record` cannot be read: unrecorded again.",
     "LEASE_RAN_OUT": "Nobody renewed the lease: its relay died. Pending again, in doubt, a suspect.",
     "LOOKUP_ANSWER_INVALID": "The lookup returned something that is none of its three answers: asked again.",

@@ -19,6 +19,7 @@ from typing import Any
 from redrive import answers, policy, redact
 from redrive.answers import (
     DELIVERED,
+    RETURN_INVALID,
     UNCLASSIFIED,
     Absent,
     Advance,
@@ -214,7 +215,7 @@ class Dispatcher:
         if not may_send():
             raise NotBegun
         try:
-            answer = await self._send(attempt)
+            answer: object = await self._send(attempt)  # a handler may return anything
         except Answer as raised:
             answer = raised
         except (asyncio.CancelledError, NotBegun):
@@ -223,8 +224,12 @@ class Dispatcher:
             return self._classified(error), Failure(error)
         if answer is None:
             return DELIVERED, None
-        problem = _problem_with(answer)
-        return (_as_sent(answer), None) if problem is None else (Unknown(UNCLASSIFIED, bug=True), Failure(problem))
+        if not isinstance(answer, Answer):
+            answer = Delivered(result=answer)
+        problem = _unkeepable(answer)
+        if problem is None:
+            return _as_sent(answer), None
+        return Unknown(RETURN_INVALID, redact.unkeepable(answer), bug=True), Failure(problem)
 
     def _now(self, attempt: Attempt, claimed_at: float) -> datetime:
         """The database's time as far as we know it: when it gave us the claim, plus what has passed here (ruling 6)."""
@@ -236,7 +241,9 @@ class Dispatcher:
             answer = self._classify(error)
         except Exception:
             answer = None
-        return Unknown(UNCLASSIFIED, bug=True) if answer is None or _problem_with(answer) else _as_sent(answer)
+        if not isinstance(answer, Answer) or _unkeepable(answer) is not None:
+            return Unknown(UNCLASSIFIED, bug=True)
+        return _as_sent(answer)
 
     def _outcome(self, attempt: Attempt, settlement: Settlement, began: float, failure: Failure | None) -> Outcome:
         latency_ms = int(1000 * (self._clock.monotonic() - began))
@@ -303,14 +310,8 @@ def _as_sent(answer: Answer) -> Answer:
     return replace(answer, from_lookup=False, wait_seconds=None) if isinstance(answer, Unknown) else answer
 
 
-def _problem_with(answer: object) -> BaseException | None:
-    """A handler that returns something else than an answer, or an answer that cannot be kept, has a bug."""
-    if not isinstance(answer, Answer):
-        return TypeError("The handler returned something that is not an answer.")
-    return _unkeepable(answer)
-
-
 def _unkeepable(answer: Answer | LookupAnswer) -> BaseException | None:
+    """Why the archive cannot keep it: its result is not JSON, or it names no stage. That is a bug of the handler."""
     result = getattr(answer, "result", None)
     try:
         if isinstance(answer, Advance):

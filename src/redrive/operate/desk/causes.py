@@ -37,6 +37,8 @@ class Advice:
 _RULES: Final[tuple[tuple[re.Pattern[str], Advice], ...]] = tuple(
     (re.compile(pattern), Advice(cause, first))
     for pattern, cause, first in (
+        (r"RETURN_INVALID", Cause.CODE_DEFECT,
+         "Fix what the handler returns and deploy it; confirm what has had its effect, and resume the destination."),
         (r"UNCLASSIFIED|CRASHED|KEPT_ANSWER_INVALID|REQUEST_FAILED", Cause.CODE_DEFECT,
          "Read where it failed last; fix the handler and deploy it."),
         (r"RECORD_.*", Cause.CODE_DEFECT, "Fix `record` (a column, a grant, a bug), then repair; nothing is sent."),
