@@ -292,10 +292,3 @@ async def test_a_long_reference_and_text_are_cut_and_made_storable(store: Subjec
     (row,) = await store.history(id)
     assert row.reference == "r\N{REPLACEMENT CHARACTER}" * 250
     assert row.text == "t\N{REPLACEMENT CHARACTER}" * 1000
-
-
-async def test_whoever_holds_the_fence_may_settle(store: Subject) -> None:
-    id = enqueue(store)
-    await settle(store, delivered(await claim_one(store)), worker=BOB)
-    (row,) = await store.history(id)
-    assert row.worker == ALICE

@@ -48,6 +48,7 @@ _TRANSIENT = (
     psycopg.InterfaceError,
     psycopg.errors.SerializationFailure,
     psycopg.errors.DeadlockDetected,
+    psycopg.errors.ReadOnlySqlTransaction,  # a standby, or a maintenance: an outage like any other
     TimeoutError,
 )
 
@@ -61,6 +62,8 @@ class PostgresStore:
 
     # What each transaction of people's reads and acts begins with; see `limited.py`.
     local_settings: Mapping[str, str] = {}
+    # When the server last refused to write, by the event loop's clock.
+    _refused_at: float | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -78,6 +81,8 @@ class PostgresStore:
             async with asyncio.timeout(self._timeout_seconds), self._sessions.session(statement) as conn:
                 yield conn
         except _TRANSIENT as error:
+            if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+                self._refused_at = asyncio.get_running_loop().time()
             raise TransientFailure(redact.error_type(error)) from error
 
     async def rows(self, query: LiteralString, values: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
@@ -155,7 +160,7 @@ class PostgresStore:
         rows: list[Any] = []
         async with self.connection("settle_one") as conn, conn.transaction(), conn.cursor(binary=True) as cursor:
             on_step("fence")
-            await cursor.execute("SELECT redrive.fence_1(%s, %s)", list(outcome.attempt.fence))
+            await cursor.execute("SELECT redrive.fence_1(%s, %s, %s)", [*outcome.attempt.fence, worker])
             held = await cursor.fetchone()
             if held and held[0]:
                 on_step("record")
@@ -191,7 +196,10 @@ class PostgresStore:
         return bool(await self._value("SELECT redrive.is_leased_1(%s, %s)", list(fence)))
 
     async def reap(self, *, limit: int, worker: WorkerId | None = None, now: datetime | None = None) -> Reaped:
-        return Reaped(await self._value("SELECT redrive.reap_1(%s, %s, %s)", [limit, worker, now]))
+        """While the server refused to write nobody could renew: a lease then counts from when it was seen to refuse."""
+        since = self._refused_at
+        ago = None if since is None else asyncio.get_running_loop().time() - since
+        return Reaped(await self._value("SELECT redrive.reap_1(%s, %s, %s, %s)", [limit, worker, now, ago]))
 
     async def expire(self, *, limit: int, now: datetime | None = None) -> int:
         return int(await self._value("SELECT redrive.expire_1(%s, %s)", [limit, now]))

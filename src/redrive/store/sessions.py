@@ -65,6 +65,11 @@ class Sessions:
             except psycopg.OperationalError:
                 await self._drop_idle()
                 raise
+            except psycopg.errors.ReadOnlySqlTransaction:
+                # Another server may be the one that writes by now, or this session began read-only for good.
+                await _close(session.conn)
+                await self._drop_idle()
+                raise
             finally:
                 await self._give_back(session)
 

@@ -162,7 +162,7 @@ class ModelStore(Desk):
             ),
         )
 
-    # settle, hand back, renew, reap: the fence is (id, attempt)
+    # settle, hand back, renew, reap: the fence is (id, attempt) and the worker
 
     async def settle(
         self,
@@ -186,7 +186,7 @@ class ModelStore(Desk):
     ) -> Settled:
         on_step("fence")
         await self._unlocked([outcome.attempt.id])
-        if self._held(outcome.attempt.fence) is not None:
+        if self._held(outcome.attempt.fence, by=worker) is not None:
             on_step("record")
             await self._record(record, outcome)
         on_step("settle")
@@ -216,7 +216,7 @@ class ModelStore(Desk):
         self, worker: WorkerId, outcomes: Sequence[Outcome], now: datetime, hand_over: HandOver | None = None
     ) -> Settled:
         """All moves are worked out before the first is made, so that a bad outcome changes nothing."""
-        moves = {o.attempt.fence: self._settled_move(o, now) for o in reversed(outcomes)}
+        moves = {o.attempt.fence: self._settled_move(worker, o, now) for o in reversed(outcomes)}
         refused, repeated = [], []
         released: dict[Lane, str] = {}
         for outcome in outcomes:
@@ -246,8 +246,8 @@ class ModelStore(Desk):
             if lane in free and self.hands_over(destination, now) and lanes.may_follow(free[lane], destination, now)
         ]
 
-    def _settled_move(self, outcome: Outcome, now: datetime) -> Move | None:
-        lease = self._held(outcome.attempt.fence)
+    def _settled_move(self, worker: WorkerId, outcome: Outcome, now: datetime) -> Move | None:
+        lease = self._held(outcome.attempt.fence, by=worker)
         return None if lease is None else transitions.settled(lease, outcome, now)
 
     def _has_settled(self, worker: WorkerId, outcome: Outcome) -> bool:
