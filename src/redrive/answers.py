@@ -99,7 +99,7 @@ class LookupAnswer(Exception):
 
 @dataclass
 class Found(LookupAnswer):
-    """The destination has it: the effect happened."""
+    """The destination has it: the effect happened. A lookup may also answer `Delivered` or `Advance`: how it ended."""
 
     reference: str | None = None
     result: Any = None

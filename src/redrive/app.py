@@ -71,6 +71,7 @@ class Destination:
     rate: messages per second over all relays, 0.001 to 100,000; None = no limit.
     breaker: when it is taken to be down, and left alone; None = it has none.
     schema: the type of its payloads; None = any.
+    staged: it answers `Advance`, so that a lookup has to say how a stage ended; noticed too when it first does.
     record: your writes inside the settle transaction; None = outcomes are settled in bulk.
     """
 
@@ -84,6 +85,7 @@ class Destination:
     rate: float | None = None
     breaker: Breaker | None = None
     schema: Schema | None = None
+    staged: bool = False
 
     def __post_init__(self) -> None:
         bounds.name("destination", self.name)
@@ -202,6 +204,7 @@ class App:
         token_ttl_seconds: float | None = None,
         money: bool = False,
         classify: Classify | None = None,
+        staged: bool = False,
     ) -> Callable[[HandlerType], HandlerType]:
         """Declare a handler (`def` or `async def`) for a destination. Returning means delivered.
 
@@ -229,6 +232,7 @@ class App:
                 lookup_after_seconds=lookup_after_seconds,
                 token_ttl_seconds=token_ttl_seconds,
                 money=money,
+                staged=staged,
             )
             return handler
 
@@ -252,6 +256,7 @@ class App:
         lookup_after_seconds: float = 0.0,
         token_ttl_seconds: float | None = None,
         money: bool = False,
+        staged: bool = False,
     ) -> None:
         """Declare that messages for a destination go through a transport, such as `HttpTransport`."""
         can_look_up = getattr(transport, "lookup", None) is not None
@@ -276,6 +281,7 @@ class App:
                 rate=rate,
                 breaker=_breaker(name, breaker),
                 schema=None if schema is None else Schema(name, schema),
+                staged=staged,
             )
         )
 

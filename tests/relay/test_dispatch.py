@@ -193,7 +193,9 @@ LOOKUPS: Mapping[str, tuple[Step, Is]] = {
     "TimeoutError of its own": (TimeoutError(), CANNOT._replace(code="LOOKUP_TIMEOUT")),
     "None": (None, INVALID),
     "True": (True, INVALID),
-    "returned answer to a send": (Delivered(), INVALID),
+    "Delivered": (Delivered("r-1"), FOUND),
+    "Advance": (Advance("second"), Is("advance", None, 0)),
+    "returned answer to a send": (Retryable("BUSY"), INVALID),
     "unserialisable result": (Found(result=object()), INVALID),
 }
 
@@ -211,6 +213,36 @@ async def test_in_doubt_the_destination_is_asked_and_nothing_is_sent_unless_it_i
 async def test_what_was_found_is_kept_as_the_answer() -> None:
     outcome = await dispatch(Scripted(lookup=Found("r-1", {"a": 1})), DOUBTFUL, in_doubt="lookup")
     assert outcome.settlement.answer == Delivered("r-1", {"a": 1})
+
+
+STAGED_HELD = Is("park·held", "FOUND_WITHOUT_OUTCOME", 1, in_doubt=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (Found("r-1"), STAGED_HELD),
+        (Found("r-1", {"pdf": 7}), Is("close·delivered", None, 2)),
+        (Advance("second", {"pdf": 7}), Is("advance", None, 0)),
+        (Raised(Advance("second")), Is("advance", None, 0)),
+        (Delivered("r-1"), Is("close·delivered", None, 2)),
+        (Advance(""), CANNOT._replace(code="LOOKUP_ANSWER_INVALID")),
+    ],
+    ids=["Found", "Found with a result", "Advance", "raised Advance", "Delivered", "Advance to nowhere"],
+)
+async def test_of_a_message_with_stages_a_lookup_has_to_say_how_the_stage_ended(found: Step, expected: Is) -> None:
+    """Found alone says that the effect is there, not that another stage must follow."""
+    transport = Scripted(send=AssertionError, lookup=found)
+    outcome = await Stage(transport, in_doubt="lookup", staged=True).dispatch(DOUBTFUL)
+    assert seen(outcome) == expected
+    assert transport.calls == ["lookup"]
+
+
+async def test_a_handler_that_was_seen_to_advance_has_stages() -> None:
+    stage = Stage(Scripted(send=Advance("second"), lookup=Found("r-1")), in_doubt="lookup")
+    assert seen(await stage.dispatch(DOUBTFUL)).what == "close·delivered"
+    assert seen(await stage.dispatch(PLAIN)).what == "advance"
+    assert seen(await stage.dispatch(DOUBTFUL)) == STAGED_HELD
 
 
 async def test_a_lookup_that_takes_too_long_cannot_tell() -> None:

@@ -31,6 +31,7 @@ CODES: Final = {
     "DISPATCHING": "In the view `history` only: the claim that is under way.",
     "RETURN_INVALID": "The handler returned neither an answer nor JSON. Its effect has probably happened, so the"
     " destination is paused at once.",
+    "FOUND_WITHOUT_OUTCOME": "The lookup found it and did not say how its stage ended: held, as another may follow.",
     "KEPT_ANSWER_INVALID": "The answer that was kept for `record` cannot be read: unrecorded again.",
     "LEASE_RAN_OUT": "Nobody renewed the lease: its relay died. Pending again, in doubt, a suspect.",
     "LOOKUP_ANSWER_INVALID": "The lookup returned something that is none of its three answers: asked again.",

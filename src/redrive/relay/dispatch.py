@@ -62,6 +62,7 @@ class Dispatcher:
         self._schema = destination.schema
         self._validate = getattr(destination.transport, "validate", None)
         self._lookup = getattr(destination.transport, "lookup", None)
+        self._staged = destination.staged
         self._classify = getattr(destination.transport, "classify", lambda _: None)
 
     async def dispatch(
@@ -109,7 +110,7 @@ class Dispatcher:
         if self._lookup is None or not attempt.in_doubt:
             return {"valid": True}
         found = await self.look_up(attempt)
-        if isinstance(found, Found):
+        if isinstance(found, Found | Delivered | Advance):
             return {"valid": False, "code": "FOUND", "lookup": "found"}
         if isinstance(found, CannotTell):
             return {"valid": False, "code": found.code, "lookup": "cannot_tell"}
@@ -146,21 +147,28 @@ class Dispatcher:
         """
         asked_at = self._now(attempt, claimed_at)
         found = await self.look_up(attempt)
+        if isinstance(found, Delivered | Advance):
+            return attempt, found
         if isinstance(found, Found):
+            if self._staged and found.result is None:
+                return attempt, _held_at_its_stage(attempt)
             return attempt, Delivered(found.reference, found.result)
         if isinstance(found, CannotTell):
             return attempt, Unknown(found.code, found.text, from_lookup=True)
         instead = policy.after_absent(attempt, self._rules, now=asked_at)
         return (attempt, instead) if instead is not None else (replace(attempt, in_doubt_since=None, lookups=0), None)
 
-    async def look_up(self, attempt: Attempt) -> LookupAnswer:
-        """Whatever goes wrong with a lookup means that it could not tell."""
+    async def look_up(self, attempt: Attempt) -> LookupAnswer | Delivered | Advance:
+        """Whatever goes wrong with a lookup means that it could not tell.
+
+        Delivered and Advance: it is there, and this is how its stage ended.
+        """
         assert self._lookup is not None
         with self._events.step("lookup", id=attempt.id, destination=attempt.destination):
             try:
                 async with asyncio.timeout(self.destination.timeout_seconds):
                     found = await self._lookup(attempt)
-            except LookupAnswer as raised:
+            except (LookupAnswer, Delivered, Advance) as raised:
                 found = raised
             except TimeoutError:
                 return CannotTell("LOOKUP_TIMEOUT")
@@ -168,7 +176,7 @@ class Dispatcher:
                 if _is_cut_off(error):
                     raise
                 return CannotTell("LOOKUP_FAILED", redact.error_type(error))
-        known = isinstance(found, Found | Absent | CannotTell) and _unkeepable(found) is None
+        known = isinstance(found, Found | Absent | CannotTell | Delivered | Advance) and _unkeepable(found) is None
         return found if known else CannotTell("LOOKUP_ANSWER_INVALID", type(found).__name__)
 
     async def _validate_and_send(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
@@ -228,6 +236,7 @@ class Dispatcher:
             answer = Delivered(result=answer)
         problem = _unkeepable(answer)
         if problem is None:
+            self._staged = self._staged or isinstance(answer, Advance)
             return _as_sent(answer), None
         return Unknown(RETURN_INVALID, redact.unkeepable(answer), bug=True), Failure(problem)
 
@@ -295,6 +304,19 @@ def _kept_answer(attempt: Attempt) -> Answer | Settlement:
             in_doubt=attempt.in_doubt,
             halts=True,
         )
+
+
+def _held_at_its_stage(attempt: Attempt) -> Settlement:
+    """The effect of this stage is there, and the lookup did not say whether another one follows: a person does."""
+    return Settlement(
+        kind=SettlementKind.PARK,
+        park_reason=ParkReason.HELD,
+        error_class="FOUND_WITHOUT_OUTCOME",
+        spent=attempt.spent,
+        lookups=attempt.lookups,
+        in_doubt=True,
+        halts=True,
+    )
 
 
 def _is_cut_off(error: BaseException) -> bool:

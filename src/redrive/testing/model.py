@@ -19,7 +19,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from redrive.answers import Delivered, label
-from redrive.message import Attempt, Closed, Fence, MessageId, WorkerId, token
+from redrive.message import Attempt, Closed, Fence, HistoryEntry, MessageId, WorkerId, token
 from redrive.ports import (
     Claimed,
     HandOver,
@@ -156,7 +156,7 @@ class ModelStore(Desk):
             expired=expired,
             cancel_requested=lease.cancel_requested,
             kept_answer=lease.kept_answer,
-            earlier=tuple(self._history(lease.id)[-EARLIER_MAX:]),
+            earlier=_carried(self._history(lease.id)),
             stored_token=UUID(
                 token(lease.id, lease.version, lease.stage, tenant=lease.tenant, seed=message.asked.token_seed)
             ),
@@ -351,3 +351,10 @@ def _late(worker: WorkerId, outcome: Outcome, now: datetime) -> LateAnswer:
         said["reference"],
         transitions.storable_text(outcome),
     )
+
+
+def _carried(history: Sequence[HistoryEntry]) -> tuple[HistoryEntry, ...]:
+    """What an attempt carries of its archive: the newest rows, and before them the latest end of each stage."""
+    newest, older = history[-EARLIER_MAX:], history[:-EARLIER_MAX]
+    ends = {(e.version, e.stage): e for e in history if e.settlement == "advance"}
+    return (*(e for e in older if any(e is end for end in ends.values())), *newest)
