@@ -1,6 +1,7 @@
 """What a destination can say: five answers to a send, three to a lookup.
 
-A transport (or a plain handler) *returns* or *raises* one of them; `None` means `Delivered()`. The difference
+A transport (or a plain handler) *returns* or *raises* one of them; `None` means `Delivered()`, and any other value that
+is JSON `Delivered(result=value)`. The difference
 between the last three is the heart of the product: `Retryable` and `Terminal` say that the effect did **not**
 happen, `Unknown` says that nobody can tell (G-13: a timeout after send is not a failure).
 """
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 UNCLASSIFIED: Final = "UNCLASSIFIED"
+# The handler ended well and said something that cannot be kept: with every message its effect would happen once more.
+RETURN_INVALID: Final = "RETURN_INVALID"
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}\Z")
 
 
@@ -99,7 +102,7 @@ class LookupAnswer(Exception):
 
 @dataclass
 class Found(LookupAnswer):
-    """The destination has it: the effect happened."""
+    """The destination has it: the effect happened. A lookup may also answer `Delivered` or `Advance`: how it ended."""
 
     reference: str | None = None
     result: Any = None

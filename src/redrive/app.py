@@ -71,6 +71,7 @@ class Destination:
     rate: messages per second over all relays, 0.001 to 100,000; None = no limit.
     breaker: when it is taken to be down, and left alone; None = it has none.
     schema: the type of its payloads; None = any.
+    staged: it answers `Advance`, so that a lookup has to say how a stage ended; noticed too when it first does.
     record: your writes inside the settle transaction; None = outcomes are settled in bulk.
     """
 
@@ -84,6 +85,7 @@ class Destination:
     rate: float | None = None
     breaker: Breaker | None = None
     schema: Schema | None = None
+    staged: bool = False
 
     def __post_init__(self) -> None:
         bounds.name("destination", self.name)
@@ -240,9 +242,11 @@ class App:
         money: bool = False,
         address: str | None = None,
         classify: Classify | None = None,
+        staged: bool = False,
     ) -> Callable[[HandlerType], HandlerType]:
         """Declare a handler (`def` or `async def`) for a destination. Returning means delivered.
 
+        A returned value that is JSON is kept as the result; one that is not is a bug, and pauses the destination.
         lookup_after_seconds: None = 0, and for money the timeout plus settlement_lag_seconds.
         address: where it sends and as whom, where money moves; a relay refuses another one while something is in doubt.
         The others are explained at `Destination` and `Rules`.
@@ -273,6 +277,7 @@ class App:
                 token_ttl_seconds=token_ttl_seconds,
                 money=money,
                 address=address,
+                staged=staged,
             )
             return handler
 
@@ -300,6 +305,7 @@ class App:
         token_ttl_seconds: float | None = None,
         money: bool = False,
         address: str | None = None,
+        staged: bool = False,
     ) -> None:
         """Declare that messages for a destination go through a transport, such as `HttpTransport`.
 
@@ -338,6 +344,7 @@ class App:
                 rate=rate,
                 breaker=_breaker(name, breaker),
                 schema=None if schema is None else Schema(name, schema),
+                staged=staged,
             )
         )
 

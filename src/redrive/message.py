@@ -299,7 +299,7 @@ class Attempt(Generic[Data]):
         return str(self.stored_token) if self.stored_token else token(self.id, self.version, self.stage)
 
     def history(self) -> tuple[HistoryEntry, ...]:
-        """The last (at most 50) rows of the archive before this attempt, oldest first."""
+        """The last 50 rows of the archive before this attempt, and of older ones how each stage ended; oldest first."""
         return self.earlier
 
     def results(self) -> dict[str, Any]:

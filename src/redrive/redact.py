@@ -86,6 +86,20 @@ def broken_rule(what: str, *, path: Sequence[str | int | None], rule: str, other
     return _Vetted(storable(f"{what}: {place or 'all of it'}: {known}{more}."))
 
 
+def unkeepable(answer: object) -> str:
+    """What a handler said that cannot be kept, by the types of it: those are code, what is in it is data."""
+    said = type(answer).__qualname__
+    result = getattr(answer, "result", None)
+    what = said if result is None else f"{said} with a result of the type {type(result).__qualname__}"
+    return _Vetted(
+        storable(
+            f"The handler ended without an exception, so its effect has probably happened, and returned what cannot be"
+            f" kept: {what}. It may return None, an answer, or a value that is JSON. If the effect is there, confirm it"
+            f" instead of sending it again."
+        )
+    )
+
+
 def _is_plain(words: list[str], i: int) -> bool:
     """Alone a short number is a count or a status; beside another it may be a card, a telephone or a person."""
     beside = [words[j] for j in (i - 1, i + 1) if 0 <= j < len(words)]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from redrive.ports import RelayInfo
@@ -139,3 +140,13 @@ def test_after_a_rest_nothing_of_it_is_shown(redrive: Redrive, shop: Shop) -> No
     assert [shown[key] for key in ("paused", "pause_reason", "paused_by", "paused_at", "paused_until", "breaker")] == [
         False, None, None, None, None, "closed",
     ]  # fmt: skip
+
+
+def test_a_server_that_accepts_no_writes_is_said_to_be_one(shop: Shop) -> None:
+    """Such as a standby: it can be read, and an act is told why not."""
+    options = "-c default_transaction_read_only=on"
+    standby = Redrive(psycopg.conninfo.make_conninfo(shop.dsn, options=options))
+    assert standby("destinations", "list").exit_code == 0
+    result = standby("destinations", "pause", "shop", "--reason", "x")
+    assert (result.exit_code, result.stdout) == (7, "")
+    assert "accepts no writes: it is a standby, or in maintenance." in result.stderr

@@ -55,6 +55,64 @@ def test_a_payload_needs_a_privilege_of_its_own(as_role: As, shop: Shop, role: s
     assert SECRET not in result.stderr
 
 
+BLIND = {
+    **{name: words for name, words in READS.items() if name not in ("status", "db check")},
+    "held list": ["held", "list"],
+    "unrecorded list": ["unrecorded", "list"],
+    "keys list": ["keys", "list"],
+    "replay list": ["replay", "list"],
+}
+
+
+@pytest.mark.req("G-15")
+@pytest.mark.parametrize("name", BLIND)
+def test_a_login_that_may_not_see_messages_is_told_so_instead_of_that_there_are_none(
+    shop: Shop, restricted: str, name: str
+) -> None:
+    """A reader who has chosen no tenant: row-level security shows none, whatever waits."""
+    with psycopg.connect(shop.dsn, autocommit=True) as connection:
+        connection.execute(f'GRANT redrive_viewer TO "{restricted}"'.encode())
+    blind = Redrive(psycopg.conninfo.make_conninfo(shop.dsn, user=restricted))
+    for arguments in (BLIND[name], [*BLIND[name], "--json"]):
+        result = blind(*arguments)
+        assert (result.exit_code, result.stdout) == (4, "")
+        assert "may not see any message" in result.stderr
+
+
+def test_nor_is_it_told_that_a_message_which_it_may_not_see_does_not_exist(shop: Shop, restricted: str) -> None:
+    with psycopg.connect(shop.dsn, autocommit=True) as connection:
+        connection.execute(f'GRANT redrive_operator TO "{restricted}"'.encode())
+    blind = Redrive(psycopg.conninfo.make_conninfo(shop.dsn, user=restricted))
+    for arguments in (["messages", "show"], ["dead", "show"], ["messages", "requeue", "--reason", "x"]):
+        result = blind(*arguments, shop["dead"])
+        assert (result.exit_code, result.stdout) == (4, ""), result.stderr
+        assert "it may see one tenant at a time and has chosen none" in result.stderr
+
+
+def test_status_and_health_say_what_a_login_may_not_see(shop: Shop, restricted: str) -> None:
+    with psycopg.connect(shop.dsn, autocommit=True) as connection:
+        connection.execute(f'GRANT redrive_viewer TO "{restricted}"'.encode())
+    blind = Redrive(psycopg.conninfo.make_conninfo(shop.dsn, user=restricted))
+    assert [found["code"] for found in blind.json("status")["findings"]] == ["no_tenant"]
+    assert blind("status", "--fail-on", "findings").exit_code == 6
+    assert blind("health").exit_code == 6
+
+
+def test_a_login_for_which_there_is_no_policy_is_told_so(shop: Shop, restricted: str) -> None:
+    """As after a restore under another owner: it may read the tables, and row-level security shows it nothing."""
+    with psycopg.connect(shop.dsn, autocommit=True) as connection:
+        connection.execute(f'GRANT USAGE ON SCHEMA redrive TO "{restricted}"'.encode())
+        connection.execute(f'GRANT SELECT ON ALL TABLES IN SCHEMA redrive TO "{restricted}"'.encode())
+        connection.execute(f'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA redrive TO "{restricted}"'.encode())
+        connection.execute(f"ALTER ROLE \"{restricted}\" SET redrive.tenant = '*'".encode())
+    blind = Redrive(psycopg.conninfo.make_conninfo(shop.dsn, user=restricted))
+    result = blind("dead", "list")
+    with psycopg.connect(shop.dsn, autocommit=True) as connection:
+        connection.execute(f'DROP OWNED BY "{restricted}"'.encode())
+    assert (result.exit_code, result.stdout) == (4, "")
+    assert "no policy of row-level security is for it" in result.stderr
+
+
 def test_an_operator_acts(as_role: As, shop: Shop) -> None:
     operator = as_role("redrive_operator")
     assert operator("messages", "requeue", shop["dead"], "--reason", "x").exit_code == 0

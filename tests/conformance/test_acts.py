@@ -16,6 +16,7 @@ from redrive.testing.transitions import Pending
 from tests.conformance.steps import (
     ACT,
     ALICE,
+    BOB,
     MAIL,
     NOBODY,
     PARKED,
@@ -108,7 +109,7 @@ async def test_a_requeued_message_has_a_fresh_budget_and_goes_on_counting_claims
     id = await crashed(store, key="k", expires_at=at(99))
     await claim_alone(store, now=at(1))
     await store.reap(limit=1, worker=None, now=at(99))
-    await settle(store, parked(await claim_alone(store, now=at(99))), now=at(99.1))
+    await settle(store, parked(await claim_alone(store, now=at(99))), worker=BOB, now=at(99.1))
     await store.requeue(id, **ACT, now=at(99.2))
     place = pending(store, id)
     assert (place.attempt, place.spent, place.lookups, place.crashes) == (3, 0, 0, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redrive.message import Fence
+from redrive.message import Attempt, Fence
 from redrive.ports import Settled
 from redrive.testing.tables import LateAnswer
 from tests.conformance.steps import (
@@ -95,6 +95,41 @@ async def test_an_outcome_settled_again_by_another_worker_is_refused(store: Subj
     attempt = await claim_one(store)
     await settle(store, delivered(attempt), now=at(1))
     assert await store.settle(BOB, [delivered(attempt)], now=at(2)) == Settled(0, [Fence(id, 1)], [])
+
+
+@pytest.mark.req("G-14")
+@pytest.mark.parametrize("how", ["plain", "result", "retry", "park"])
+async def test_an_outcome_of_a_worker_that_does_not_hold_the_claim_is_refused_and_kept(
+    store: Subject, how: str
+) -> None:
+    """After a restore two relays may both believe that they hold attempt 1: only the one that the lease names does."""
+    id = enqueue(store)
+    attempt = await claim_one(store)
+    outcome = {
+        "plain": delivered(attempt),
+        "result": delivered(attempt, result=1),
+        "retry": retried(attempt),
+        "park": parked(attempt),
+    }[how]
+    assert await store.settle(BOB, [outcome], now=at(1)) == Settled(0, [Fence(id, 1)], [])
+    assert store.state_of(id) == "leased"
+    assert [late.worker for late in store.late_answers] == [BOB]
+    await settle(store, delivered(attempt), now=at(2))
+
+
+@pytest.mark.req("G-14")
+async def test_nothing_is_recorded_for_a_worker_that_does_not_hold_the_claim(store: Subject) -> None:
+    id = enqueue(store)
+    attempt = await claim_one(store)
+    recorded: list[object] = []
+
+    async def record(conn: object, attempt: Attempt, settlement: object) -> None:
+        recorded.append(attempt.id)
+
+    settled = await store.settle_one(BOB, delivered(attempt), record, on_step=lambda _: None, now=at(1))
+    assert (settled, recorded) == (Settled(0, [Fence(id, 1)], []), [])
+    settled = await store.settle_one(ALICE, delivered(attempt), record, on_step=lambda _: None, now=at(2))
+    assert (settled, recorded) == (Settled(1, [], []), [id])
 
 
 @pytest.mark.req("G-14")

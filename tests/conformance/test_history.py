@@ -10,6 +10,7 @@ from tests.conformance.steps import (
     ALICE,
     BOB,
     T0,
+    advanced,
     at,
     claim_alone,
     claim_one,
@@ -78,3 +79,16 @@ async def test_a_claim_under_way_is_not_a_row_yet(store: Subject) -> None:
     id = enqueue(store)
     await claim_one(store, now=T0)
     assert await store.history(id) == []
+
+
+@pytest.mark.req("G-06")
+async def test_results_of_earlier_stages_are_there_whatever_the_number_of_attempts(store: Subject) -> None:
+    """An attempt carries the newest 50 rows of its archive, and beyond them what each stage had as its result."""
+    enqueue(store)
+    await settle(store, advanced(await claim_one(store), "second", result={"pdf": 7}), now=at(1))
+    for number in range(60):
+        await settle(store, retried(await claim_one(store, now=at(2 + number))), now=at(2.5 + number))
+    attempt = await claim_one(store, now=at(100))
+    assert attempt.results() == {"first": {"pdf": 7}}
+    assert [entry.settlement for entry in attempt.history()] == ["advance", *["retry"] * 50]
+    assert [entry.attempt for entry in attempt.history()] == [1, *range(12, 62)]

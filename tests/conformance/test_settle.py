@@ -294,13 +294,6 @@ async def test_a_long_reference_and_text_are_cut_and_made_storable(store: Subjec
     assert row.text == "t\N{REPLACEMENT CHARACTER}" * 1000
 
 
-async def test_whoever_holds_the_fence_may_settle(store: Subject) -> None:
-    id = enqueue(store)
-    await settle(store, delivered(await claim_one(store)), worker=BOB)
-    (row,) = await store.history(id)
-    assert row.worker == ALICE
-
-
 @pytest.mark.req("P-13")
 @pytest.mark.parametrize("order_by", [None, "k"])
 async def test_an_advance_into_a_destination_of_a_system_is_parked_and_the_others_of_the_call_go_on(

@@ -53,6 +53,43 @@ def test_an_outage_longer_than_a_lease_turns_no_live_work_into_crashes(crash_ser
 
 
 @pytest.mark.req("G-14")
+def test_a_server_that_accepts_no_writes_is_waited_for_and_no_outcome_is_lost(crash_server: CrashServer) -> None:
+    """As in a maintenance, or before a standby is promoted: it answers, and refuses every verb (25006)."""
+    server = crash_server()
+    migrate.upgrade(server.dsn)
+    with scratch("redrive-stage-") as place, Stage(place, server.dsn, agreed=AGREED) as stage:
+        stage.prepare()
+        stage.observe()
+        enqueue(stage, "early", "gated", count=MESSAGES, gate="early")
+        enqueue(stage, "late", "gated", count=MESSAGES, gate="late")
+        relays = [stage.relay(f"relay-{n}", app=APP, environment=gate(stage)) for n in range(2)]
+        wait_count(stage, "leased", 2 * MESSAGES)
+
+        set_read_only(server.dsn, "on")
+        open_gate(stage, "early")  # these are sent and answered while nothing can be written
+        assert stage.wait(lambda: len(sends(stage)) == MESSAGES, seconds=20)
+        pass_time(stage, 2 * AGREED.lease_seconds)
+        assert [relay.code for relay in relays] == [None, None]
+        set_read_only(server.dsn, "off")
+        open_gate(stage, "late")
+        wait_quiet(stage)
+
+        assert [stop(relay) for relay in relays] == [0, 0]
+        assert rows(
+            stage, "SELECT verb, closed, attempt, spent, count(*) FROM redrive.attempt GROUP BY 1, 2, 3, 4"
+        ) == [("settle", "delivered", 1, 1, 2 * MESSAGES)]
+        assert set(sends(stage).values()) == {1}
+        assert stage.verdict().sentences == []
+
+
+def set_read_only(dsn: str, value: str) -> None:
+    options = "-c default_transaction_read_only=off"
+    with psycopg.connect(dsn, autocommit=True, options=options) as conn:
+        conn.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}".encode())
+        conn.execute("SELECT pg_reload_conf()")
+
+
+@pytest.mark.req("G-14")
 def test_a_server_that_recovers_without_a_new_start_begins_every_lease_anew(crash_server: CrashServer) -> None:
     """One of its processes is killed: the postmaster lives on, all the others are gone until recovery is over."""
     server = crash_server()

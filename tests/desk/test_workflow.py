@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,6 +27,7 @@ from redrive.store.postgres import PostgresStore
 from redrive.store.read_models import ParkedFilter, ParkedRecord
 from redrive.store.reads import show_parked
 from redrive.testing import ManualClock
+from redrive.transports.functions import FunctionTransport
 from tests.desk.failing import ACT, dead, fail_again
 from tests.support import messages as m
 
@@ -77,6 +79,27 @@ async def validated_by(store: PostgresStore, ids: list[MessageId], **options: An
         await answering.run_once()
         await asyncio.sleep(0.01)
     return await asking
+
+
+async def test_a_validation_that_finds_no_free_thread_is_answered_and_the_relay_goes_on(store: PostgresStore) -> None:
+    """All threads of the destination are in use for longer than its timeout: `validate` has not begun."""
+    free = threading.Event()
+    app = redrive.App()
+    app.destination(m.DESTINATION, concurrency=1, timeout_seconds=0.05, validate=lambda _: None)(lambda _: None)
+    transport = cast("FunctionTransport", app.destinations[m.DESTINATION].transport)
+    transport._threads.submit(free.wait)
+    answering = Requests(store, app.destinations, m.WORKER, clock=ManualClock(), random=Random(1), events=Events())
+    ids = await remediated(store)
+    try:
+        asking = asyncio.create_task(workflow.validate(store, ids, ADA, seconds=20))
+        while not asking.done():
+            await answering.run_once()
+    finally:
+        free.set()
+    assert outcomes(await asking) == ["refused"]
+    assert await step_of(store, ids[0]) == "remediated"
+    ((code,),) = await store.rows("SELECT answer ->> 'code' FROM redrive.request", [])
+    assert code == "VALIDATE_BUSY"
 
 
 async def test_a_letter_goes_from_open_to_validated_step_by_step(store: PostgresStore) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+
+import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -29,8 +33,25 @@ def test_wheel_has_every_file_of_the_package(tmp_path: Path) -> None:
     there = {path.relative_to(copy / "src").as_posix() for path in (copy / "src").rglob("*") if path.is_file()}
     assert packed == there
     assert any(name.endswith(".sql") for name in packed)
+    assert "redrive/py.typed" in packed, "without it type checkers ignore the annotations of an installed package"
 
 
 def names_in(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as file:
         return file.namelist()
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "README.md",
+        *(path.relative_to(REPOSITORY).as_posix() for path in sorted(REPOSITORY.glob("examples/*/README.md"))),
+    ],
+)
+def test_a_page_that_uses_redrive_installs_it_from_the_clone_that_it_is_read_in(page: str) -> None:
+    """The package is on no registry yet, so its name alone installs nothing, or something else."""
+    lines = re.findall(r"^pip install ([^#\n]+)", (REPOSITORY / page).read_text("utf-8"), re.MULTILINE)
+    words = [word for line in lines for word in shlex.split(line)]
+    assert [word for word in words if word.startswith("redrive")] == []
+    paths = [(REPOSITORY / page).parent / word for word in words if word.startswith(".")]
+    assert [path.resolve() for path in paths] == [REPOSITORY]

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import psycopg
 import pytest
 
 LIST = "import sys; print(*sys.modules)"
@@ -54,3 +55,29 @@ def test_importing_the_producer_is_quick_because_it_imports_little() -> None:
 
 def test_a_driver_would_be_noticed() -> None:
     assert "psycopg" in imported_by("import redrive.produce.psycopg")
+
+
+# greenlet comes with SQLAlchemy 2.1 only on request; without it `sqlalchemy.ext.asyncio` cannot be imported.
+WITHOUT_GREENLET = """
+import sys
+sys.modules["greenlet"] = None
+import psycopg, redrive, sqlalchemy
+from sqlalchemy.orm import Session
+engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(sys.argv[1]))
+with engine.begin() as conn:
+    redrive.enqueue(conn, "mail", {"n": 1})
+with Session(engine) as session, session.begin():
+    receipt = redrive.enqueue(session, "mail", {"n": 2})
+    redrive.status(session, receipt.id)
+assert "sqlalchemy.ext.asyncio" not in sys.modules
+"""
+
+
+@pytest.mark.req("G-01")
+def test_a_synchronous_sqlalchemy_needs_no_greenlet(database: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", WITHOUT_GREENLET, database]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with psycopg.connect(database) as conn:
+        assert conn.execute("SELECT count(*) FROM redrive.pending").fetchone() == (2,)

@@ -71,7 +71,9 @@ async def hang(attempt: Attempt) -> None:
 class Stage:
     """One dispatcher with its clock and its events."""
 
-    def __init__(self, transport: Any, *, timeout_seconds: float = 30.0, **rules: Any) -> None:
+    def __init__(
+        self, transport: Any, *, timeout_seconds: float = 30.0, staged: bool = False, **rules: Any
+    ) -> None:
         self.transport = transport
         self.clock = ManualClock()
         self.events: list[str] = []
@@ -79,7 +81,11 @@ class Stage:
         told.subscribe(lambda name, _: self.events.append(name))
         self.rules = Rules(**{"policy": PLAIN, **rules})
         destination = Destination(
-            name=m.DESTINATION, transport=transport, rules=self.rules, timeout_seconds=timeout_seconds
+            name=m.DESTINATION,
+            transport=transport,
+            rules=self.rules,
+            timeout_seconds=timeout_seconds,
+            staged=staged,
         )
         self.dispatcher = Dispatcher(destination, clock=self.clock, random=Random(1), events=told)
 

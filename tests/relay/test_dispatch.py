@@ -61,6 +61,7 @@ def seen(outcome: Outcome) -> Is:
 
 
 BUG = Is("park·dead", "UNCLASSIFIED", 1, in_doubt=True)
+NONSENSE = BUG._replace(code="RETURN_INVALID")
 
 # What a send ends with -> what becomes of an attempt that was not in doubt, on a destination that resends.
 SENDS: Mapping[str, tuple[Step, Is]] = {
@@ -83,18 +84,23 @@ SENDS: Mapping[str, tuple[Step, Is]] = {
         Is("retry", "LOST", 1, in_doubt=True),
     ),
     "odd code": (Terminal("card 4111-x"), Is("park·dead", "CARD_4111_X", 1)),
-    "text": ("ok", BUG),
-    "True": (True, BUG),
-    "an answer's class": (Found("x"), BUG),
-    "unserialisable result": (Delivered(result=object()), BUG),
-    "NaN in the result": (Delivered(result=[float("nan")]), BUG),
-    "Advance without a stage": (Advance(None), BUG),  # type: ignore[arg-type]  # what a handler may do
-    "Advance to an empty stage": (Advance(""), BUG),
-    "Advance to a long stage": (Advance("s" * 101), BUG),
-    "Advance to a stage with NUL": (Advance("a\x00b"), BUG),
-    "Advance to a lone surrogate": (Advance("a\ud800b"), BUG),
-    "Advance to nowhere": (Advance("second", destination=""), BUG),
-    "Advance to a number": (Advance("second", destination=5), BUG),  # type: ignore[arg-type]  # the same
+    "text": ("ok", Is("close·delivered", None, 1)),
+    "True": (True, Is("close·delivered", None, 1)),
+    "False": (False, Is("close·delivered", None, 1)),
+    "JSON": ({"id": [1, None]}, Is("close·delivered", None, 1)),
+    "bytes": (b"ok", NONSENSE),
+    "object": (object(), NONSENSE),
+    "infinity": (float("inf"), NONSENSE),
+    "an answer's class": (Found("x"), NONSENSE),
+    "unserialisable result": (Delivered(result=object()), NONSENSE),
+    "NaN in the result": (Delivered(result=[float("nan")]), NONSENSE),
+    "Advance without a stage": (Advance(None), NONSENSE),  # type: ignore[arg-type]  # what a handler may do
+    "Advance to an empty stage": (Advance(""), NONSENSE),
+    "Advance to a long stage": (Advance("s" * 101), NONSENSE),
+    "Advance to a stage with NUL": (Advance("a\x00b"), NONSENSE),
+    "Advance to a lone surrogate": (Advance("a\ud800b"), NONSENSE),
+    "Advance to nowhere": (Advance("second", destination=""), NONSENSE),
+    "Advance to a number": (Advance("second", destination=5), NONSENSE),  # type: ignore[arg-type]  # the same
     "code that cannot be shown": (Retryable(type("Odd", (), {"__str__": lambda _: 1 / 0})()), BUG),
     "exception": (KeyError("secret"), BUG),
     "SystemExit": (SystemExit(1), BUG),
@@ -137,6 +143,39 @@ async def test_a_bug_is_held_where_a_second_effect_would_be_worse(rules: dict[st
     assert seen(outcome) == Is(expected, "UNCLASSIFIED", 1, in_doubt=True)
 
 
+@pytest.mark.parametrize("value", ["ok", True, False, 0, "", [], {"id": [1, None]}, (1, 2)], ids=repr)
+async def test_a_returned_value_that_is_json_is_the_result(value: object) -> None:
+    async def send(attempt: Attempt) -> object:
+        return value
+
+    outcome = await dispatch(Scripted(send=send), PLAIN)
+    assert seen(outcome) == Is("close·delivered", None, 1)
+    assert outcome.settlement.answer == Delivered(result=value)
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (b"4111", "Delivered with a result of the type bytes"),
+        ({"card": object()}, "Delivered with a result of the type dict"),
+        (Delivered(result={4111111111}), "Delivered with a result of the type set"),
+        (Advance(""), "Advance"),
+    ],
+    ids=["bytes", "dict", "set", "Advance"],
+)
+async def test_a_returned_value_that_cannot_be_kept_is_named_by_its_type_and_nothing_of_it_is_shown(
+    value: object, named: str
+) -> None:
+    async def send(attempt: Attempt) -> object:
+        return value
+
+    outcome = await dispatch(Scripted(send=send), PLAIN)
+    assert seen(outcome) == NONSENSE
+    assert outcome.text is not None
+    assert f"returned what cannot be kept: {named}." in outcome.text
+    assert "4111" not in outcome.text
+
+
 # lookups
 
 FOUND = Is("close·delivered", None, 2)
@@ -157,7 +196,9 @@ LOOKUPS: Mapping[str, tuple[Step, Is]] = {
     "TimeoutError of its own": (TimeoutError(), CANNOT._replace(code="LOOKUP_TIMEOUT")),
     "None": (None, INVALID),
     "True": (True, INVALID),
-    "returned answer to a send": (Delivered(), INVALID),
+    "Delivered": (Delivered("r-1"), FOUND),
+    "Advance": (Advance("second"), Is("advance", None, 0)),
+    "returned answer to a send": (Retryable("BUSY"), INVALID),
     "unserialisable result": (Found(result=object()), INVALID),
 }
 
@@ -175,6 +216,36 @@ async def test_in_doubt_the_destination_is_asked_and_nothing_is_sent_unless_it_i
 async def test_what_was_found_is_kept_as_the_answer() -> None:
     outcome = await dispatch(Scripted(lookup=Found("r-1", {"a": 1})), DOUBTFUL, in_doubt="lookup")
     assert outcome.settlement.answer == Delivered("r-1", {"a": 1})
+
+
+STAGED_HELD = Is("park·held", "FOUND_WITHOUT_OUTCOME", 1, in_doubt=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (Found("r-1"), STAGED_HELD),
+        (Found("r-1", {"pdf": 7}), Is("close·delivered", None, 2)),
+        (Advance("second", {"pdf": 7}), Is("advance", None, 0)),
+        (Raised(Advance("second")), Is("advance", None, 0)),
+        (Delivered("r-1"), Is("close·delivered", None, 2)),
+        (Advance(""), CANNOT._replace(code="LOOKUP_ANSWER_INVALID")),
+    ],
+    ids=["Found", "Found with a result", "Advance", "raised Advance", "Delivered", "Advance to nowhere"],
+)
+async def test_of_a_message_with_stages_a_lookup_has_to_say_how_the_stage_ended(found: Step, expected: Is) -> None:
+    """Found alone says that the effect is there, not that another stage must follow."""
+    transport = Scripted(send=AssertionError, lookup=found)
+    outcome = await Stage(transport, in_doubt="lookup", staged=True).dispatch(DOUBTFUL)
+    assert seen(outcome) == expected
+    assert transport.calls == ["lookup"]
+
+
+async def test_a_handler_that_was_seen_to_advance_has_stages() -> None:
+    stage = Stage(Scripted(send=Advance("second"), lookup=Found("r-1")), in_doubt="lookup")
+    assert seen(await stage.dispatch(DOUBTFUL)).what == "close·delivered"
+    assert seen(await stage.dispatch(PLAIN)).what == "advance"
+    assert seen(await stage.dispatch(DOUBTFUL)) == STAGED_HELD
 
 
 async def test_a_lookup_that_takes_too_long_cannot_tell() -> None:

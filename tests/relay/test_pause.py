@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -121,6 +122,45 @@ async def test_ten_bugs_in_a_row_pause_the_destination_and_the_rest_stays_pendin
     assert [tuple(row) for row in rows] == [("shop", "bug", "relay test")]
     classes = await store.rows("SELECT DISTINCT error_class FROM redrive.parked", [])
     assert [tuple(row) for row in classes] == [("UNCLASSIFIED",)]
+
+
+@pytest.mark.req("G-10")
+async def test_a_handler_that_returns_what_cannot_be_kept_pauses_its_destination_before_a_second_effect(
+    store: PostgresStore, app: App
+) -> None:
+    """Its effect has happened, and every message more would be one more effect that looks like a failure."""
+    effects: list[object] = []
+
+    @app.destination("shop", concurrency=1)
+    async def handle(attempt: Attempt) -> object:
+        effects.append(attempt.id)
+        return object()
+
+    await enqueue(store, 12)
+    async with relaying(store, app) as relay:
+        await relay.seen.until("destination.paused", destination="shop", reason="bug")
+        await relay.seen.next("heartbeat.stop", count=3)
+    assert len(effects) == 1
+    assert await states(store) == {"parked·dead": 1, "pending": 11}
+    ((code, text),) = await store.rows("SELECT error_class, last_text FROM redrive.parked", [])
+    assert code == "RETURN_INVALID"
+    assert "its effect has probably happened" in text
+    assert "type object" in text
+
+
+@pytest.mark.req("G-10")
+async def test_a_returned_value_that_is_json_is_delivered_and_kept_as_the_result(
+    store: PostgresStore, app: App
+) -> None:
+    @app.destination("shop")
+    def handle(attempt: Attempt) -> object:
+        return {"receipt": ["r-1", None, "a\x00b", "\ud800"]}
+
+    (id,) = await enqueue(store)
+    async with relaying(store, app) as relay:
+        await relay.seen.until("message.delivered")
+    ((result,),) = await store.rows("SELECT result::text FROM redrive.attempt WHERE message_id = %s", [id])
+    assert json.loads(result) == {"receipt": ["r-1", None, "a\x00b", "\ud800"]}
 
 
 @pytest.mark.req("G-10")

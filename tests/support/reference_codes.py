@@ -33,6 +33,9 @@ CODES: Final = {
     "IN_DOUBT": 'It is in doubt and its destination has `in_doubt="hold"`: held before anything was sent.',
     "DESTINATION_OWNED": "It would have advanced into a destination that belongs to a system: parked instead.",
     "DISPATCHING": "In the view `history` only: the claim that is under way.",
+    "RETURN_INVALID": "The handler returned neither an answer nor JSON. Its effect has probably happened, so the"
+    " destination is paused at once.",
+    "FOUND_WITHOUT_OUTCOME": "The lookup found it and did not say how its stage ended: held, as another may follow.",
     "KEPT_ANSWER_INVALID": "The answer that was kept for `record` cannot be read: unrecorded again.",
     "LATE_SUCCESS": "Something says that it was delivered after all: a late answer, or a system's statement. Held.",
     "LEASE_RAN_OUT": "Nobody renewed the lease: its relay died. Pending again, in doubt, a suspect.",
@@ -47,6 +50,8 @@ CODES: Final = {
     "TOKEN_FORGOTTEN": "It is in doubt, and 80 % of `token_ttl_seconds` have passed since the token was first used: too"
     " late to send again, held.",
     "UNCLASSIFIED": "An exception that nobody classified, or a return value that is no answer: a bug. Parked.",
+    "UNDECODABLE": "The row of the message has values that Python cannot read, such as a number of 8,000 digits in its"
+    " headers. It was not sent.",
     "VALIDATE_TIMEOUT": "`validate` took longer than `timeout_seconds`: tried again, nothing was sent.",
     "WORKER_DIED": "It took down the child process that ran it alone. Pending again, in doubt, counted as a crash.",
 }

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from redrive.answers import RETURN_INVALID
 from redrive.relay.bugs import BUGS_IN_A_ROW, BugBreaker
 
 pytestmark = pytest.mark.req("G-10")
@@ -39,3 +40,17 @@ def test_what_comes_in_after_the_tenth_does_not_stop_it_a_second_time() -> None:
     breaker = BugBreaker()
     stops = [breaker.saw_bug(message(n)) for n in range(30)]
     assert stops.count(True) == 1
+
+
+def test_the_first_that_returned_nonsense_stops_the_line_and_only_the_first() -> None:
+    breaker = BugBreaker()
+    assert [breaker.saw_bug(message(n), RETURN_INVALID) for n in range(12)] == [True] + [False] * 11
+    breaker.paused()
+    assert breaker.saw_bug(message(1), RETURN_INVALID)
+
+
+def test_a_success_between_does_not_excuse_a_second_pause_that_is_under_way() -> None:
+    breaker = BugBreaker()
+    assert breaker.saw_bug(message(1), RETURN_INVALID)
+    breaker.saw_success()
+    assert not breaker.saw_bug(message(2), RETURN_INVALID)

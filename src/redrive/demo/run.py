@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from redrive.demo import check, screen, shop
 from redrive.events import Events
 from redrive.operate import embedded
 from redrive.operate.cli.console import beside as served
+from redrive.operate.cli.local import command_line
 from redrive.operate.settings import Settings
 from redrive.relay.limits import RelayLimits
 from redrive.relay.run import RelayProcess, run_relay
@@ -53,7 +53,7 @@ def run(demo: Demo, console: Console) -> int:
     os.environ[shop.LEDGER_VARIABLE] = str(demo.home)
     if demo.dsn is not None:
         return asyncio.run(_play(demo, demo.dsn, console))
-    console.print("Starting PostgreSQL …", style="dim")
+    console.print(f"Starting PostgreSQL; its data are in {demo.home.absolute()} …", style="dim", soft_wrap=True)
     with embedded.start(demo.home / "postgres") as server:
         return asyncio.run(_play(demo, server.dsn, console))
 
@@ -115,7 +115,9 @@ async def _show(
     """Keep the screen true until Ctrl-C, or (once) until everything is delivered or parked."""
     _, taking = working
     deadline = asyncio.get_running_loop().time() + ONCE_SECONDS_MAX
-    hint = f"Ctrl-C stops. In another terminal: {Path(sys.argv[0])} dead list --dsn '{dsn}'"
+    if not demo.once:  # on a line of its own, however narrow the terminal is, so that it can be copied whole
+        console.print("Ctrl-C stops. In another terminal:", style="dim")
+        console.print(command_line("dead", "list", "--dsn", dsn), soft_wrap=True, markup=False, highlight=False)
     with Live(console=console, auto_refresh=False, transient=demo.once) as live:
         beat = 0
         while not ended.is_set():
@@ -124,7 +126,7 @@ async def _show(
                     task.result()
             open_messages = await _look(conn, scene)
             if console.is_terminal:
-                live.update(screen.render(scene, hint=hint), refresh=True)
+                live.update(screen.render(scene), refresh=True)
             elif beat % LINE_EVERY == 0:
                 console.print(screen.line(scene), soft_wrap=True)
             if demo.once and taking.done() and not open_messages:

@@ -64,7 +64,7 @@ _WORDS = {
 }
 
 
-def render(scene: Scene, *, hint: str) -> Group:
+def render(scene: Scene) -> Group:
     """The live screen."""
     table = Table(expand=True, box=None, pad_edge=False)
     table.add_column("destination")
@@ -87,7 +87,6 @@ def render(scene: Scene, *, hint: str) -> Group:
     return Group(
         Panel(table, title=f"a shop has taken {scene.orders} orders", title_align="left"),
         Panel(news, title="what just happened", title_align="left", height=NEWS_SHOWN + 2),
-        Text(hint, style="dim"),
     )
 
 

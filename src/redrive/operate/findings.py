@@ -50,11 +50,11 @@ def findings(status: Status) -> list[Finding]:
 
 def _blind(status: Status) -> Iterator[Finding]:
     """An empty list that only this login sees as empty must not pass for good news."""
-    if status.sees_no_tenant:
+    if status.sees_nothing:
         yield Finding(
             code="no_tenant",
             subject="this login",
-            detail="may see one tenant at a time and has chosen none, so nothing is shown",
+            detail="has chosen no tenant, or has no role that may see messages: row-level security shows it none",
             next="ALTER ROLE … SET redrive.tenant = 'NAME' (or '*'), or options='-c redrive.tenant=NAME' in the DSN",
         )
 

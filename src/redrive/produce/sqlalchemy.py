@@ -2,16 +2,16 @@
 
 They go through SQLAlchemy, so that it begins the transaction as it would for any other statement, and echoes, times
 and traces them. A session that flushes by itself is flushed first: rows that were added to it are written before the
-message about them. Imported only after one of them was handed in.
+message about them. Imported only after one of them was handed in; `sqlalchemy.ext.asyncio` only after an asynchronous
+one was, because it needs greenlet, which SQLAlchemy 2.1 installs only on request.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
 from redrive.errors import UnsupportedConnection
@@ -25,6 +25,9 @@ from redrive.produce.carry import (
     with_dollars,
 )
 from redrive.produce.steps import Rows, Statement, Steps
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
 T = TypeVar("T")
 
@@ -41,6 +44,8 @@ def run(conn: Connection | Session | scoped_session[Any], steps: Steps[T], withi
 
 
 async def arun(conn: AsyncConnection | AsyncSession | async_scoped_session[Any], steps: Steps[T], within: Within) -> T:
+    from sqlalchemy.ext.asyncio import async_scoped_session
+
     asynchronous = conn() if isinstance(conn, async_scoped_session) else conn
     result: T = await asynchronous.run_sync(run, steps, within)
     return result

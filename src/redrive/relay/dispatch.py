@@ -20,6 +20,7 @@ from typing import Any, Final
 from redrive import answers, policy, redact
 from redrive.answers import (
     DELIVERED,
+    RETURN_INVALID,
     UNCLASSIFIED,
     Absent,
     Advance,
@@ -65,6 +66,7 @@ class Dispatcher:
         self._schema = destination.schema
         self._validate = getattr(destination.transport, "validate", None)
         self._lookup = getattr(destination.transport, "lookup", None)
+        self._staged = destination.staged
         self._classify = getattr(destination.transport, "classify", lambda _: None)
         self._quiet_seconds = getattr(destination.transport, "quiet_seconds", lambda _: None)
         self._sending: Counter[MessageId] = Counter()
@@ -116,7 +118,7 @@ class Dispatcher:
         if self._lookup is None or not attempt.in_doubt:
             return {"valid": True}
         found = await self.look_up(attempt)
-        if isinstance(found, Found):
+        if isinstance(found, Found | Delivered | Advance):
             return {"valid": False, "code": "FOUND", "lookup": "found"}
         if isinstance(found, CannotTell):
             return {"valid": False, "code": found.code, "lookup": "cannot_tell"}
@@ -155,7 +157,11 @@ class Dispatcher:
         """
         asked_at = self._now(attempt, claimed_at)
         found = await self.look_up(attempt)
+        if isinstance(found, Delivered | Advance):
+            return attempt, found
         if isinstance(found, Found):
+            if self._staged and found.result is None:
+                return attempt, _held_at_its_stage(attempt)
             return attempt, Delivered(found.reference, found.result)
         if isinstance(found, CannotTell):
             return attempt, Unknown(found.code, found.text, from_lookup=True)
@@ -176,14 +182,17 @@ class Dispatcher:
             return max(self._rules.lookup_after_seconds, STILL_SENDS_SECONDS)
         return max([0.0, *(self._rules.lookup_after_seconds - seconds for seconds in quiet)])
 
-    async def look_up(self, attempt: Attempt) -> LookupAnswer:
-        """Whatever goes wrong with a lookup means that it could not tell."""
+    async def look_up(self, attempt: Attempt) -> LookupAnswer | Delivered | Advance:
+        """Whatever goes wrong with a lookup means that it could not tell.
+
+        Delivered and Advance: it is there, and this is how its stage ended.
+        """
         assert self._lookup is not None
         with self._events.step("lookup", id=attempt.id, destination=attempt.destination):
             try:
                 async with asyncio.timeout(self.destination.timeout_seconds):
                     found = await self._lookup(attempt)
-            except LookupAnswer as raised:
+            except (LookupAnswer, Delivered, Advance) as raised:
                 found = raised
             except TimeoutError:
                 return CannotTell("LOOKUP_TIMEOUT")
@@ -191,7 +200,7 @@ class Dispatcher:
                 if _is_cut_off(error):
                     raise
                 return CannotTell("LOOKUP_FAILED", redact.error_type(error))
-        known = isinstance(found, Found | Absent | CannotTell) and _unkeepable(found) is None
+        known = isinstance(found, Found | Absent | CannotTell | Delivered | Advance) and _unkeepable(found) is None
         return found if known else CannotTell("LOOKUP_ANSWER_INVALID", type(found).__name__)
 
     async def _validate_and_send(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
@@ -262,7 +271,7 @@ class Dispatcher:
 
     async def _send_plainly(self, attempt: Attempt) -> tuple[Answer, Failure | None]:
         try:
-            answer = await self._send(attempt)
+            answer: object = await self._send(attempt)  # a handler may return anything
         except Answer as raised:
             answer = raised
         except (asyncio.CancelledError, NotBegun):
@@ -271,8 +280,13 @@ class Dispatcher:
             return self._classified(error), Failure(error)
         if answer is None:
             return DELIVERED, None
-        problem = _problem_with(answer)
-        return (_as_sent(answer), None) if problem is None else (Unknown(UNCLASSIFIED, bug=True), Failure(problem))
+        if not isinstance(answer, Answer):
+            answer = Delivered(result=answer)
+        problem = _unkeepable(answer)
+        if problem is None:
+            self._staged = self._staged or isinstance(answer, Advance)
+            return _as_sent(answer), None
+        return Unknown(RETURN_INVALID, redact.unkeepable(answer), bug=True), Failure(problem)
 
     def _now(self, attempt: Attempt, claimed_at: float) -> datetime:
         """The database's time as far as we know it: when it gave us the claim, plus what has passed here (ruling 6)."""
@@ -284,7 +298,9 @@ class Dispatcher:
             answer = self._classify(error)
         except Exception:
             answer = None
-        return Unknown(UNCLASSIFIED, bug=True) if answer is None or _problem_with(answer) else _as_sent(answer)
+        if not isinstance(answer, Answer) or _unkeepable(answer) is not None:
+            return Unknown(UNCLASSIFIED, bug=True)
+        return _as_sent(answer)
 
     def _outcome(self, attempt: Attempt, settlement: Settlement, began: float, failure: Failure | None) -> Outcome:
         latency_ms = int(1000 * (self._clock.monotonic() - began))
@@ -345,6 +361,19 @@ def _kept_answer(attempt: Attempt) -> Answer | Settlement:
         )
 
 
+def _held_at_its_stage(attempt: Attempt) -> Settlement:
+    """The effect of this stage is there, and the lookup did not say whether another one follows: a person does."""
+    return Settlement(
+        kind=SettlementKind.PARK,
+        park_reason=ParkReason.HELD,
+        error_class="FOUND_WITHOUT_OUTCOME",
+        spent=attempt.spent,
+        lookups=attempt.lookups,
+        in_doubt=True,
+        halts=True,
+    )
+
+
 def _is_cut_off(error: BaseException) -> bool:
     """Ended from outside, or never begun. The user's code may raise CancelledError by itself: that is its failure."""
     if isinstance(error, NotBegun):
@@ -358,14 +387,8 @@ def _as_sent(answer: Answer) -> Answer:
     return replace(answer, from_lookup=False, wait_seconds=None) if isinstance(answer, Unknown) else answer
 
 
-def _problem_with(answer: object) -> BaseException | None:
-    """A handler that returns something else than an answer, or an answer that cannot be kept, has a bug."""
-    if not isinstance(answer, Answer):
-        return TypeError("The handler returned something that is not an answer.")
-    return _unkeepable(answer)
-
-
 def _unkeepable(answer: Answer | LookupAnswer) -> BaseException | None:
+    """Why the archive cannot keep it: its result is not JSON, or it names no stage. That is a bug of the handler."""
     result = getattr(answer, "result", None)
     try:
         if isinstance(answer, Advance):

@@ -54,7 +54,7 @@ class Holding:
         answer = outcome.settlement.answer
         if isinstance(answer, Delivered | Advance):
             hand.bugs.saw_success()
-        elif getattr(answer, "bug", False) and hand.bugs.saw_bug(outcome.attempt.id):
+        elif getattr(answer, "bug", False) and hand.bugs.saw_bug(outcome.attempt.id, getattr(answer, "code", "")):
             self._stop(hand, until=None)
             _ = self._tasks.start(self._pause_for_bugs(hand))
         elif outcome.settlement.pause_seconds > 0 and self._must_rest(hand, outcome.settlement.pause_seconds):
@@ -69,7 +69,7 @@ class Holding:
         with self._events.step("pause", destination=name):
             await self._patience.until_reached(lambda: self._store.pause(name, actor=self._actor, reason=bugs.REASON))
         self._events.emit("destination.paused", destination=name, reason=bugs.REASON)
-        hand.bugs.saw_success()
+        hand.bugs.paused()
         await self._stopped(hand)
 
     def _must_rest(self, hand: Hand, seconds: float) -> bool:

@@ -16,7 +16,7 @@ from typing import Final
 from redrive.app import Destination
 from redrive.events import Events
 from redrive.message import WorkerId
-from redrive.ports import Asked, Clock, Store, TransientFailure
+from redrive.ports import Asked, Clock, NotBegun, Store, TransientFailure
 from redrive.relay.dispatch import Dispatcher
 
 LOOK_EVERY_SECONDS: Final = 1.0
@@ -67,6 +67,10 @@ class Requests:
         return len(asked)
 
     async def _answer(self, asked: Asked) -> None:
-        answer = await self._dispatchers[asked.attempt.destination].examine(asked.attempt)
+        try:
+            answer = await self._dispatchers[asked.attempt.destination].examine(asked.attempt)
+        except NotBegun:
+            text = "All threads of the destination were in use for longer than its timeout. Ask again."
+            answer = {"valid": False, "code": "VALIDATE_BUSY", "text": text}
         with self._events.step("answer_request", id=asked.attempt.id, valid=answer["valid"]):
             await self._store.answer_request(self._worker, asked.id, answer)

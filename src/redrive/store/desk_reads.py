@@ -27,7 +27,7 @@ from redrive.store.read_models import (
     RequestView,
 )
 from redrive.store.reads import END_OF_IDS, END_OF_TIME
-from redrive.store.snapshots import check_limit, moment_of, snapshot
+from redrive.store.snapshots import check_limit, message_snapshot, moment_of, snapshot
 
 CHAIN_WINDOW: Final = 5000  # links that are read at once
 _END_OF_FINGERPRINTS: Final = b"\xff" * 17
@@ -39,7 +39,7 @@ async def list_groups(
     """Failure groups, latest failure first."""
     check_limit(wanted.limit)
     before = wanted.before or GroupPosition(END_OF_TIME, _END_OF_FINGERPRINTS)
-    async with snapshot(store) as ask:
+    async with message_snapshot(store) as ask:
         at = now or await moment_of(ask)
         rows = await ask(
             "groups",
@@ -95,7 +95,7 @@ async def list_replays(
 ) -> Page[ReplayView, UUID]:
     """Replays, latest first. finished: also those with nothing left to do."""
     check_limit(limit)
-    async with snapshot(store) as ask:
+    async with message_snapshot(store) as ask:
         at = await moment_of(ask)
         rows = await ask("replays", id=id, name=name, finished=finished, before=before or END_OF_IDS, limit=limit)
     replays = [ReplayView(**{key: row[key] for key in row if key != "replay_id"}) for row in rows]
@@ -107,7 +107,7 @@ async def list_items(
 ) -> Page[ReplayItem, int]:
     """The messages of a replay, in the order in which they go."""
     check_limit(limit)
-    async with snapshot(store) as ask:
+    async with message_snapshot(store) as ask:
         at = await moment_of(ask)
         rows = await ask("replay_items", replay=replay, outcome=outcome, after=after, limit=limit)
     items = [ReplayItem(**row) for row in rows]

@@ -16,7 +16,7 @@ from redrive.message import MessageId, State
 from redrive.store import read_models as models
 from redrive.store.postgres import PostgresStore
 from redrive.store.read_models import KEY_STATES, KeyFilter, KeyGroup, KeyPosition, KeyView, MessageView, Page
-from redrive.store.snapshots import Ask, check_limit, moment_of, snapshot
+from redrive.store.snapshots import Ask, check_limit, message_snapshot, moment_of
 
 _ALL: Final = 2**31 - 1
 
@@ -30,7 +30,7 @@ async def list_keys(
     """
     check_limit(wanted.limit)
     rows: list[KeyView] = []
-    async with snapshot(store) as ask:
+    async with message_snapshot(store) as ask:
         at = now or await moment_of(ask)
         for start in _starts(wanted):
             rows += (found := await _group(ask, wanted, start, limit=wanted.limit - len(rows), now=at))
@@ -45,7 +45,7 @@ async def list_keys(
 
 async def show_key(store: PostgresStore, tenant: str, order_by: str, *, now: datetime | None = None) -> KeyView | None:
     """One key, with all that wait counted; None where nothing of it is open. NotFound for one that was never used."""
-    async with snapshot(store) as ask:
+    async with message_snapshot(store) as ask:
         found = await _one(ask, tenant, order_by, now=now or await moment_of(ask), most=_ALL)
         if found is None and not (await ask("knows_key", tenant=tenant, order_by=order_by))[0]["known"]:
             raise NotFound(f"There is no ordering key {order_by!r} of tenant {tenant!r}.", next="redrive keys list")
@@ -75,7 +75,7 @@ async def head_before(ask: Ask, view: MessageView, order_by: str | None) -> KeyV
 
 async def gone_out(store: PostgresStore, ids: Sequence[MessageId]) -> dict[MessageId, int]:
     """Of these parked messages those whose key went on without them: how many later ones went out."""
-    async with snapshot(store) as ask:
+    async with message_snapshot(store) as ask:
         return {row["id"]: row["gone_out"] for row in await ask("gone_out", ids=list(ids))}
 
 

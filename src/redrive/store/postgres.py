@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final, LiteralString, Self
@@ -56,6 +56,7 @@ _TRANSIENT = (
     psycopg.InterfaceError,
     psycopg.errors.SerializationFailure,
     psycopg.errors.DeadlockDetected,
+    psycopg.errors.ReadOnlySqlTransaction,  # a standby, or a maintenance: an outage like any other
     TimeoutError,
 )
 
@@ -69,6 +70,8 @@ class PostgresStore:
 
     # What each transaction of people's reads and acts begins with; see `limited.py`.
     local_settings: Mapping[str, str] = {}
+    # When the server last refused to write, by the event loop's clock.
+    _refused_at: float | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -86,6 +89,8 @@ class PostgresStore:
             async with asyncio.timeout(self._timeout_seconds), self._sessions.session(statement) as conn:
                 yield conn
         except _TRANSIENT as error:
+            if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+                self._refused_at = asyncio.get_running_loop().time()
             raise TransientFailure(redact.error_type(error)) from error
 
     async def rows(self, query: LiteralString, values: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
@@ -111,7 +116,7 @@ class PostgresStore:
             " true)",
             [worker, destinations, levels, amounts, lease_seconds, since, now],
         )
-        return wire.claimed(rows, lease_seconds, alone=False)
+        return wire.claimed(await self._readable(worker, rows, lease_seconds), lease_seconds, alone=False)
 
     async def low_water(
         self, places: Sequence[tuple[Place, datetime | None]], *, now: datetime | None = None
@@ -135,7 +140,16 @@ class PostgresStore:
             "SELECT * FROM redrive.claim_suspect_1(%s, %s::text[], %s, %s, true)",
             [worker, wire.array(destinations), lease_seconds, now],
         )
-        return wire.claimed(rows, lease_seconds, alone=True)
+        return wire.claimed(await self._readable(worker, rows, lease_seconds), lease_seconds, alone=True)
+
+    async def _readable(self, worker: WorkerId, rows: list[Any], lease_seconds: float) -> list[Any]:
+        """The claimed rows less those that cannot be read, which are parked: no relay could ever send them."""
+        unreadable = [row for row in rows if not wire.is_decodable(row)]
+        if not unreadable:
+            return rows
+        with suppress(TransientFailure):  # then their leases run out, and the next claim does it
+            await self.settle(worker, [wire.undecodable(row, lease_seconds) for row in unreadable])
+        return [row for row in rows if wire.is_decodable(row)]
 
     async def settle(
         self,
@@ -163,7 +177,7 @@ class PostgresStore:
         rows: list[Any] = []
         async with self.connection("settle_one") as conn, conn.transaction(), conn.cursor(binary=True) as cursor:
             on_step("fence")
-            await cursor.execute("SELECT redrive.fence_1(%s, %s)", list(outcome.attempt.fence))
+            await cursor.execute("SELECT redrive.fence_1(%s, %s, %s)", [*outcome.attempt.fence, worker])
             held = await cursor.fetchone()
             if held and held[0]:
                 on_step("record")
@@ -202,7 +216,10 @@ class PostgresStore:
         return bool(await self._value("SELECT redrive.is_leased_1(%s, %s)", list(fence)))
 
     async def reap(self, *, limit: int, worker: WorkerId | None = None, now: datetime | None = None) -> Reaped:
-        return Reaped(await self._value("SELECT redrive.reap_1(%s, %s, %s)", [limit, worker, now]))
+        """While the server refused to write nobody could renew: a lease then counts from when it was seen to refuse."""
+        since = self._refused_at
+        ago = None if since is None else asyncio.get_running_loop().time() - since
+        return Reaped(await self._value("SELECT redrive.reap_1(%s, %s, %s, %s)", [limit, worker, now, ago]))
 
     async def expire(self, *, limit: int, now: datetime | None = None) -> int:
         return int(await self._value("SELECT redrive.expire_1(%s, %s)", [limit, now]))

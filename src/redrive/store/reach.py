@@ -64,7 +64,7 @@ def explained(dsn: str) -> Iterator[None]:
         raise SchemaError(
             f"The schema is not what this version expects: {_sentence(error)}", next="redrive db check"
         ) from error
-    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+    except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction) as error:
         raise _unreachable(where, error) from error
 
 
@@ -97,6 +97,11 @@ def _unreachable(where: str, error: BaseException) -> Unreachable:
         return Unreachable(
             f"{where} took longer than {READ_SECONDS_MAX:g} s to answer.",
             next="ask for less (--limit, --destination), or look at what keeps the server busy",
+        )
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        return Unreachable(
+            f"{where} accepts no writes: it is a standby, or in maintenance.",
+            next="name the server that writes (target_session_attrs=read-write finds it among several hosts)",
         )
     return Unreachable(
         f"{where} does not answer: {_sentence(error)}",

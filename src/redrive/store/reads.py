@@ -19,7 +19,7 @@ from redrive.store import key_reads
 from redrive.store import read_models as models
 from redrive.store.postgres import PostgresStore
 from redrive.store.read_models import MessageFilter, MessageView, Page, ParkedFilter, ParkedPosition, ParkedRecord
-from redrive.store.snapshots import Ask, Row, check_limit, moment_of, snapshot
+from redrive.store.snapshots import Ask, Row, check_limit, message_snapshot, moment_of, snapshot
 from redrive.store.status_models import Backlog, DutyState, Holder, RelayState, Status, WaitingReplay
 
 END_OF_IDS: Final = MessageId(UUID(int=2**128 - 1))
@@ -56,7 +56,7 @@ async def status(store: PostgresStore, *, now: datetime | None = None) -> Status
             waiting_replays=[
                 WaitingReplay(**row) for row in await ask("waiting_replays", limit=models.REPLAYS_SHOWN_MAX)
             ],
-            sees_no_tenant=clock["sees_no_tenant"],
+            sees_nothing=not (await ask("may_see"))[0]["sees"],
         )
 
 
@@ -64,7 +64,7 @@ async def list_messages(store: PostgresStore, wanted: MessageFilter) -> Page[Mes
     """Messages, newest first. `next` goes on where a page, or the window of a search, ended."""
     check_limit(wanted.limit)
     source = _source(wanted.state)
-    async with snapshot(store) as ask:
+    async with message_snapshot(store) as ask:
         at = await moment_of(ask)
         if wanted.key is not None:
             return Page(await _with_key(ask, wanted), at)
@@ -83,13 +83,13 @@ async def list_messages(store: PostgresStore, wanted: MessageFilter) -> Page[Mes
 async def find_messages(store: PostgresStore, ids: Sequence[MessageId]) -> dict[MessageId, MessageView]:
     """Those of the ids that exist, by id."""
     check_limit(len(ids) or 1)
-    async with snapshot(store) as ask:
+    async with message_snapshot(store) as ask:
         return {view.id: view for view in await _views(ask, ids)}
 
 
 async def show_message(store: PostgresStore, message_id: MessageId, *, payload: bool = False) -> models.MessageDetails:
     """One message with its whole life. NotFound; NotAllowed for a payload that the login may not read."""
-    async with snapshot(store) as ask:
+    async with message_snapshot(store) as ask:
         views = await _views(ask, [message_id])
         if not views:
             raise NotFound(f"There is no message {message_id}.", next="redrive messages list")
@@ -144,7 +144,7 @@ async def list_parked(store: PostgresStore, wanted: ParkedFilter) -> Page[Parked
     """The worklist of one reason, latest parked first."""
     check_limit(wanted.limit)
     before = wanted.before or ParkedPosition(END_OF_TIME, END_OF_IDS)
-    async with snapshot(store) as ask:
+    async with message_snapshot(store) as ask:
         at = await moment_of(ask)
         rows = await ask(
             "parked",
@@ -165,7 +165,7 @@ async def list_parked(store: PostgresStore, wanted: ParkedFilter) -> Page[Parked
 
 async def show_parked(store: PostgresStore, message_id: MessageId) -> ParkedRecord | None:
     """The parked record of a message, None where it is not parked."""
-    async with snapshot(store) as ask:
+    async with message_snapshot(store) as ask:
         rows = await ask("parked_one", id=message_id)
     return _parked(rows[0]) if rows else None
 

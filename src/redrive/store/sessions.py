@@ -23,6 +23,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from redrive.errors import SettingsError
+from redrive.store import decoding
 
 CONNECT_SECONDS = 5
 # A peer that vanished is noticed within about 20 s, well inside the default lease.
@@ -66,6 +67,11 @@ class Sessions:
             except psycopg.OperationalError:
                 await self._drop_idle()
                 raise
+            except psycopg.errors.ReadOnlySqlTransaction:
+                # Another server may be the one that writes by now, or this session began read-only for good.
+                await _close(session.conn)
+                await self._drop_idle()
+                raise
             finally:
                 await self._give_back(session)
 
@@ -97,7 +103,9 @@ class Sessions:
         return conn
 
     async def _connect_with(self, **more: Any) -> AsyncConnection[Any]:
-        return await AsyncConnection.connect(self._dsn, autocommit=True, **self._options, **more)
+        conn = await AsyncConnection.connect(self._dsn, autocommit=True, **self._options, **more)
+        decoding.register(conn)
+        return conn
 
     async def _give_back(self, session: _Session) -> None:
         conn = session.conn

@@ -15,7 +15,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection, IsolationLevel
 from psycopg.rows import dict_row
 
-from redrive.errors import InvalidValue
+from redrive.errors import InvalidValue, NotAllowed
 from redrive.store import read_models as models
 from redrive.store.limited import set_locally
 from redrive.store.postgres import PostgresStore
@@ -71,6 +71,35 @@ async def snapshot(store: PostgresStore) -> AsyncIterator[Ask]:
             if not conn.closed:
                 await conn.set_isolation_level(None)
                 await conn.set_read_only(None)
+
+
+@asynccontextmanager
+async def message_snapshot(store: PostgresStore) -> AsyncIterator[Ask]:
+    """A snapshot for reading messages. NotAllowed where row-level security shows this login none of them.
+
+    Such a login would be told that nothing waits, whatever does.
+    """
+    async with snapshot(store) as ask:
+        if "redrive.tenant" not in store.local_settings:  # else a reader's role and a tenant were chosen for it
+            await _require_sight(ask)
+        yield ask
+
+
+async def _require_sight(ask: Ask) -> None:
+    (may,) = await ask("may_see")
+    if not may["sees"]:
+        raise NotAllowed(
+            "This login may not see any message: " + (NO_POLICY if may["has_tenant"] else NO_TENANT) + ".",
+            next=ROLE_ADVICE if may["has_tenant"] else TENANT_ADVICE,
+        )
+
+
+NO_TENANT: Final = "it may see one tenant at a time and has chosen none"
+TENANT_ADVICE: Final = (
+    "ALTER ROLE … SET redrive.tenant = 'NAME' (or '*'), or options='-c redrive.tenant=NAME' in the DSN"
+)
+NO_POLICY: Final = "no policy of row-level security is for it"
+ROLE_ADVICE: Final = "use a login that has the role redrive_viewer, or that of the role which ran `redrive db upgrade`"
 
 
 @cache

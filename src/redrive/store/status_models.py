@@ -93,7 +93,7 @@ class Status:
     blocked_keys: how many ordering keys do not go on, by the state of their head (in flight is not blocked).
     keys_looked_at: how many keys were looked at, where that were not all; else None.
     lanes_mended: how many lanes were ever found forgotten and healed; each was a bug of ours.
-    sees_no_tenant: the login is under row-level security and chose no tenant: it would call anything empty.
+    sees_nothing: row-level security shows this login no message: it would call anything empty.
     """
 
     at: datetime
@@ -106,7 +106,7 @@ class Status:
     lanes_mended: int = 0
     oldest_holder: Holder | None = None
     waiting_replays: Sequence[WaitingReplay] = ()
-    sees_no_tenant: bool = False
+    sees_nothing: bool = False
 
     @property
     def unhandled(self) -> Sequence[str]:

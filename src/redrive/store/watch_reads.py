@@ -19,7 +19,7 @@ from redrive.message import MessageId
 from redrive.store import read_models as models
 from redrive.store.postgres import PostgresStore
 from redrive.store.read_models import Page
-from redrive.store.snapshots import Row, check_limit, moment_of, snapshot
+from redrive.store.snapshots import Row, check_limit, message_snapshot, moment_of, snapshot
 
 TRAFFIC_WINDOW: Final = 20_000  # attempts that are looked at, the newest
 SAMPLE_BYTES_MAX: Final = 16_384  # a larger payload is no sample
@@ -89,7 +89,7 @@ async def traffic(
     store: PostgresStore, *, span: timedelta = timedelta(hours=1), slots: int = 60, destination: str | None = None
 ) -> Traffic:
     """What ended lately, of messages that were created within the span."""
-    async with snapshot(store) as ask:
+    async with message_snapshot(store) as ask:
         until = await moment_of(ask)
         since, slot_seconds = until - span, span.total_seconds() / slots
         await ask.by_index()
@@ -126,7 +126,7 @@ async def group_steps(store: PostgresStore, fingerprint: bytes) -> dict[str, Gro
 
 async def group_samples(store: PostgresStore, fingerprint: bytes, *, limit: int) -> list[Sample]:
     """Payloads of its dead letters. NotAllowed for a login that may not read payloads."""
-    async with snapshot(store) as ask:
+    async with message_snapshot(store) as ask:
         if not (await ask("may_read"))[0]["payload"]:
             raise NotAllowed(
                 "This login may not read payloads.", next="a login with SELECT on redrive.message and body"
@@ -138,7 +138,7 @@ async def group_samples(store: PostgresStore, fingerprint: bytes, *, limit: int)
 async def delivered_samples(store: PostgresStore, destination: str, kind: str, *, limit: int) -> list[Sample]:
     """Payloads that the destination took; the same privilege."""
     values = {"destination": destination, "kind": kind, "limit": limit}
-    async with snapshot(store) as ask:
+    async with message_snapshot(store) as ask:
         await ask.by_index()
         rows = await ask("delivered_samples", **values, window=DELIVERED_WINDOW, bytes_max=SAMPLE_BYTES_MAX)
     return [Sample(**row) for row in rows]

@@ -19,7 +19,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from redrive.answers import Delivered, label
-from redrive.message import Attempt, Closed, Fence, MessageId, ParkReason, WorkerId, token
+from redrive.message import Attempt, Closed, Fence, HistoryEntry, MessageId, ParkReason, WorkerId, token
 from redrive.policy import SettlementKind
 from redrive.ports import (
     Claimed,
@@ -163,14 +163,14 @@ class ModelStore(Desk):
             expired=expired,
             cancel_requested=lease.cancel_requested,
             kept_answer=lease.kept_answer,
-            earlier=tuple(self._history(lease.id)[-EARLIER_MAX:]),
+            earlier=_carried(self._history(lease.id)),
             stored_token=UUID(
                 token(lease.id, lease.version, lease.stage, tenant=lease.tenant, seed=message.asked.token_seed)
             ),
             has_evidence=self.has_evidence(lease.id),
         )
 
-    # settle, hand back, renew, reap: the fence is (id, attempt)
+    # settle, hand back, renew, reap: the fence is (id, attempt) and the worker
 
     async def settle(
         self,
@@ -194,7 +194,7 @@ class ModelStore(Desk):
     ) -> Settled:
         on_step("fence")
         await self._unlocked([outcome.attempt.id])
-        if self._held(outcome.attempt.fence) is not None:
+        if self._held(outcome.attempt.fence, by=worker) is not None:
             on_step("record")
             await self._record(record, outcome)
         on_step("settle")
@@ -224,7 +224,7 @@ class ModelStore(Desk):
         self, worker: WorkerId, outcomes: Sequence[Outcome], now: datetime, hand_over: HandOver | None = None
     ) -> Settled:
         """All moves are worked out before the first is made, so that a bad outcome changes nothing."""
-        moves = {o.attempt.fence: self._settled_move(o, now) for o in reversed(outcomes)}
+        moves = {o.attempt.fence: self._settled_move(worker, o, now) for o in reversed(outcomes)}
         refused, repeated = [], []
         released: dict[Lane, str] = {}
         for outcome in outcomes:
@@ -255,8 +255,8 @@ class ModelStore(Desk):
             if lane in free and self.hands_over(destination, now) and lanes.may_follow(free[lane], destination, now)
         ]
 
-    def _settled_move(self, outcome: Outcome, now: datetime) -> Move | None:
-        lease = self._held(outcome.attempt.fence)
+    def _settled_move(self, worker: WorkerId, outcome: Outcome, now: datetime) -> Move | None:
+        lease = self._held(outcome.attempt.fence, by=worker)
         if lease is None:
             return None
         kept = self._within_owner(lease, outcome)
@@ -397,3 +397,10 @@ def _late(worker: WorkerId, outcome: Outcome, now: datetime) -> LateAnswer:
         said["reference"],
         transitions.storable_text(outcome),
     )
+
+
+def _carried(history: Sequence[HistoryEntry]) -> tuple[HistoryEntry, ...]:
+    """What an attempt carries of its archive: the newest rows, and before them the latest end of each stage."""
+    newest, older = history[-EARLIER_MAX:], history[:-EARLIER_MAX]
+    ends = {(e.version, e.stage): e for e in history if e.settlement == "advance"}
+    return (*(e for e in older if any(e is end for end in ends.values())), *newest)

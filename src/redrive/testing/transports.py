@@ -246,7 +246,7 @@ async def _send(subject: TransportSubject, attempt: Attempt) -> Answer | None:
     return answer
 
 
-async def _look_up(subject: TransportSubject, attempt: Attempt) -> LookupAnswer:
+async def _look_up(subject: TransportSubject, attempt: Attempt) -> LookupAnswer | Answer:
     dispatcher = _dispatcher(subject)
     if getattr(subject.transport, "lookup", None) is None:
         raise SkipTest("The transport has no `lookup`.")

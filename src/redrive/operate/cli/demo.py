@@ -24,7 +24,7 @@ from redrive.operate.cli.local import demo_home
 @click.option(
     "--home",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where its data live. Default: beside the embedded server's.",
+    help="Where its data live. Default: beside the embedded server's, one place for each clone; it is printed.",
 )
 @click.option("--dsn", metavar="DSN", help="Use this database instead of an embedded server.")
 def command(once: bool, orders: int, home: Path | None, dsn: str | None) -> None:

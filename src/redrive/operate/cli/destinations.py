@@ -8,6 +8,7 @@ from typing import Final
 import click
 from rich.text import Text
 
+from redrive.errors import NotAllowed
 from redrive.operate import operations, probing
 from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import Call, example, store_command
@@ -47,6 +48,8 @@ async def list_(call: Call, store: PostgresStore) -> None:
     Limits are over all relays. Reason: why it is paused, or the answer that opened its breaker.
     """
     status = await operations.status(store)
+    if status.sees_nothing:
+        raise NotAllowed("This login may not see any message, so none can be counted.", next="redrive status")
     known = {one.name: one for one in await operations.list_destinations(store)}
     if call.json:
         items = [_item(backlog, known.get(backlog.destination)) for backlog in status.backlog]

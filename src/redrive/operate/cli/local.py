@@ -1,10 +1,16 @@
 """The databases of this machine: where `redrive up` and `redrive demo` keep theirs, and whether one runs.
 
-So that `redrive status` in a second terminal needs no DSN. Nothing is started here.
+So that `redrive status` in a second terminal needs no DSN; and how that terminal calls this very installation, which
+need not be on its PATH. Nothing is started here.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,8 +20,17 @@ from redrive.operate.settings import Settings
 
 
 def demo_home() -> Path:
-    """Where the demo keeps its data, unless another place is named."""
-    return embedded.default_data_dir().parent / "demo"
+    """Where the demo keeps its data, unless another place is named: one for every clone or installation."""
+    package = Path(__file__).resolve().parents[2]
+    return embedded.default_data_dir().parent / f"demo-{hashlib.sha256(os.fsencode(package)).hexdigest()[:8]}"
+
+
+def command_line(*words: object) -> str:
+    """A command of this installation, as a shell in another terminal and directory understands it."""
+    program = Path(sys.argv[0])
+    if program.name != "redrive" or shutil.which(str(program.absolute())) is None:
+        return shlex.join([sys.executable, "-m", "redrive", *map(str, words)])  # as with `python -m redrive`
+    return shlex.join([str(program.absolute()), *map(str, words)])
 
 
 def running_dsn(settings: Settings) -> str | None:

@@ -301,11 +301,24 @@ $body$;
 -- The last 50 archive rows of a message as JSON, oldest first: what Attempt.history() shows.
 CREATE OR REPLACE FUNCTION redrive.earlier_attempts(p_id uuid) RETURNS json LANGUAGE sql STABLE
 AS $body$
-    SELECT json_agg(row_to_json(recent) ORDER BY recent.completed_at, recent.attempt)
-      FROM (SELECT a.attempt, a.verb, a.stage, a.version, a.settlement, a.answer, a.code, a.text, a.reference, a.result,
-                   a.closed, a.worker, a.actor, a.reason, a.claimed_at, a.completed_at, a.latency_ms, a.spent, a.due_at
-              FROM redrive.attempt a WHERE a.message_id = p_id
-             ORDER BY a.completed_at DESC, a.attempt DESC LIMIT 50) recent
+    WITH recent AS (
+        SELECT a.attempt, a.verb, a.stage, a.version, a.settlement, a.answer, a.code, a.text, a.reference, a.result,
+               a.closed, a.worker, a.actor, a.reason, a.claimed_at, a.completed_at, a.latency_ms, a.spent, a.due_at
+          FROM redrive.attempt a WHERE a.message_id = p_id
+         ORDER BY a.completed_at DESC, a.attempt DESC LIMIT 50
+    ), stages AS (  -- the latest end of each: its result is needed however many attempts the next stage takes
+        SELECT DISTINCT ON (a.version, a.stage)
+               a.attempt, a.verb, a.stage, a.version, a.settlement, a.answer, a.code, a.text, a.reference, a.result,
+               a.closed, a.worker, a.actor, a.reason, a.claimed_at, a.completed_at, a.latency_ms, a.spent, a.due_at
+          FROM redrive.attempt a WHERE a.message_id = p_id AND a.settlement = 'advance'
+         ORDER BY a.version, a.stage, a.completed_at DESC, a.attempt DESC
+    ), carried AS (
+        SELECT * FROM recent
+        UNION ALL
+        SELECT * FROM stages s
+         WHERE NOT EXISTS (SELECT 1 FROM recent r WHERE (r.attempt, r.verb, r.completed_at) = (s.attempt, s.verb, s.completed_at))
+    )
+    SELECT json_agg(row_to_json(c) ORDER BY c.completed_at, c.attempt) FROM carried c
 $body$;
 
 -- Not in SQL: the body of such a function is parsed and planned anew in every statement that calls it, for 90 µs.

@@ -40,7 +40,7 @@ BEGIN
     END IF;
     -- An assignment, not a SELECT: it needs no plan.
     v_new := redrive.enqueue_internal(p_destination, p_body, p_key, p_tenant, p_kind, p_content_type, p_headers, p_due_at,
-                                      p_expires_at, p_level, p_order_by, p_now, p_token_seed);
+                                      p_expires_at, p_level, p_order_by, redrive.allowed_now(p_now), p_token_seed);
     result := v_new.result;
     id := v_new.id;
     sequence := v_new.sequence;

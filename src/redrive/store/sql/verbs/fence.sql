@@ -1,12 +1,14 @@
 -- fence: lock one claim for the rest of this transaction; false when it was lost meanwhile.
 -- The first statement of a settle that runs user code: whoever reaps now waits for nothing (SKIP LOCKED) and takes nothing.
--- Locks: the lease row.
-CREATE OR REPLACE FUNCTION redrive.fence_1(p_id uuid, p_attempt integer) RETURNS boolean
+-- p_worker: whose claim it has to be; relays of earlier versions do not say. Locks: the lease row.
+DROP FUNCTION IF EXISTS redrive.fence_1(uuid, integer);
+CREATE OR REPLACE FUNCTION redrive.fence_1(p_id uuid, p_attempt integer, p_worker uuid DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 BEGIN
-    PERFORM 1 FROM lease l WHERE l.id = p_id AND l.attempt = p_attempt FOR UPDATE;
+    PERFORM 1 FROM lease l
+      WHERE l.id = p_id AND l.attempt = p_attempt AND (p_worker IS NULL OR l.worker = p_worker) FOR UPDATE;
     RETURN FOUND;
 END
 $body$;

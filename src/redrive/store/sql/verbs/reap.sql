@@ -1,16 +1,17 @@
 -- reap: claims that ran out come back pending: same id, unspent, in doubt, each a suspect; the archive says so (G-14).
 -- A lease has run out when it is past `until` *and* the server has been ready for as long as a lease, so that an outage of
--- PostgreSQL does not turn live work into crashes; or when it ends impossibly far in the future (a clock that jumped).
+-- PostgreSQL does not turn live work into crashes (p_refused_ago: so many seconds ago it still refused to write); or when it ends impossibly far in the future (a clock that jumped).
 -- With p_worker: all claims of a worker whose process is known to be dead. Only a crash while alone counts (G-18).
 -- Locks: lease rows with SKIP LOCKED, so a settle in progress wins; then lanes with SKIP LOCKED: somebody's open transaction
 -- must not keep the claims of all others from coming back. What was left is reaped the next time.
+DROP FUNCTION IF EXISTS redrive.reap_1(integer, uuid, timestamptz);
 CREATE OR REPLACE FUNCTION redrive.reap_1(
-    p_limit integer, p_worker uuid DEFAULT NULL, p_now timestamptz DEFAULT NULL
+    p_limit integer, p_worker uuid DEFAULT NULL, p_now timestamptz DEFAULT NULL, p_refused_ago float8 DEFAULT NULL
 ) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET jit = off
 AS $body$
 DECLARE
     v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_ready  timestamptz := redrive.server_ready_at();
+    v_ready  timestamptz := greatest(redrive.server_ready_at(), v_now - make_interval(secs => p_refused_ago));
     v_over   uuid[];
     v_lanes  bigint[];
     v_count  integer;

@@ -1,4 +1,4 @@
--- settle: outcomes of claims. Each input row either finds its lease (id, attempt), which is deleted and everything
+-- settle: outcomes of claims. Each input row either finds its lease (id, attempt, worker), which is deleted and everything
 -- follows from it, or is refused: no lease row, no effect but a late answer kept (G-14).
 -- A claim that is gone because this worker has settled it before with the same answer (a commit whose reply was lost) is
 -- 'repeated'; another answer is evidence, and kept.
@@ -108,7 +108,7 @@ BEGIN
                    AS in_doubt_since
           FROM input i
          CROSS JOIN LATERAL (SELECT x.* FROM lease x
-                              WHERE x.id = i.id AND x.attempt = i.attempt FOR UPDATE) l
+                              WHERE x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker FOR UPDATE) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
         DELETE FROM lease x WHERE x.id = ANY (ARRAY(SELECT f.id FROM fenced f))
@@ -207,7 +207,8 @@ BEGIN
                            AS i(id, attempt, latency_ms, reference, policy_version, hand_over) ORDER BY i.id) i
          CROSS JOIN LATERAL (SELECT x.id, x.attempt, x.claimed_at, x.worker, x.spent, x.version, x.tenant,
                                     x.destination, x.stage, x.lane, x.level, x.token
-                               FROM lease x WHERE x.id = i.id AND x.attempt = i.attempt FOR UPDATE) l
+                               FROM lease x
+                              WHERE x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker FOR UPDATE) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
         DELETE FROM lease x WHERE x.id = ANY (ARRAY(SELECT f.id FROM fenced f))

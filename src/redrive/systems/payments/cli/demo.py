@@ -27,5 +27,5 @@ def command(once: bool, home: Path | None, dsn: str | None) -> None:
     """
     from redrive.systems.payments.demo.play import Demo, run  # what it needs is loaded only when it is used
 
-    place = (home or demo_home().parent / "payments-demo").absolute()
+    place = (home or demo_home().with_name(demo_home().name.replace("demo", "payments-demo", 1))).absolute()
     raise click.exceptions.Exit(run(Demo(home=place, once=once, dsn=dsn), output.stdout()))

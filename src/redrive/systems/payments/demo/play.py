@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from rich.text import Text
 
 from redrive.events import Events
 from redrive.operate import embedded
+from redrive.operate.cli.local import command_line
 from redrive.operate.cli.output import STATE_STYLES
 from redrive.operate.installed import upgrade_installed
 from redrive.relay.limits import RelayLimits
@@ -142,9 +144,10 @@ def _summary(console: Console, home: Path, number: int, stands: Mapping[str, Map
         table.add_row(*told, str(row["attempt"] or 0), row["reference"] or "–")
     console.print(table)
     held = next(story.instruction_id(scene, number) for scene in SCENES if scene.ends == "held")
-    console.print(
-        f"Every attempt, in {home}: redrive payments audit {held}; redrive payments reconcile; redrive held list"
-    )
+    console.print("Every attempt, in another terminal:", style="dim")
+    for words in (("payments", "audit", held), ("payments", "reconcile"), ("held", "list")):
+        line = f"cd {shlex.quote(str(home))} && {command_line(*words)}"
+        console.print(line, soft_wrap=True, markup=False, highlight=False)
 
 
 def violations(stands: Mapping[str, Mapping[str, Any]], home: Path, number: int) -> list[str]:

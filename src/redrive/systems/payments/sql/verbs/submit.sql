@@ -33,7 +33,7 @@ CREATE OR REPLACE FUNCTION redrive_payments.submit_1(
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_now   timestamptz := coalesce(redrive.allowed_now(p_now), clock_timestamp());
     v_known redrive_payments.instruction;
     v_new   record;
     -- Also the token seed: whoever submits the same again, in whichever database, gives the rail the same token (P-05).
@@ -80,7 +80,7 @@ BEGIN
       FROM redrive.enqueue_internal('payments.' || p_rail_type, p_body,
                              v_key,
                              p_tenant, 'payment', 'application/json', p_headers, NULL, NULL, 1::smallint,
-                             'payments/' || p_participant_id, v_now, v_key) e;
+                             'payments/' || p_participant_id, p_now, v_key) e;
     IF v_new.result <> 'new' THEN
         RAISE EXCEPTION 'The key of payment % was enqueued without submit, as message %.', p_instruction_id, v_new.id
             USING ERRCODE = '22023';
@@ -170,7 +170,7 @@ CREATE OR REPLACE FUNCTION redrive_payments.add_participant_1(
 AS $body$
 BEGIN
     INSERT INTO participant (tenant, participant_id, name, created_at)
-    VALUES (p_tenant, p_participant_id, p_name, coalesce(p_now, clock_timestamp()))
+    VALUES (p_tenant, p_participant_id, p_name, coalesce(redrive.allowed_now(p_now), clock_timestamp()))
     ON CONFLICT DO NOTHING;
     RETURN FOUND;
 END
