@@ -136,7 +136,7 @@ def expired(pending: Pending, now: datetime) -> Move:
 def settled(lease: Lease, outcome: Outcome, now: datetime) -> Move:
     """What the settlement says; but a cancel asked for meanwhile ends what would go on without doubt."""
     to = _settled_place(lease, outcome, now)
-    if isinstance(to, Pending) and lease.cancel_requested and to.in_doubt_since is None:
+    if isinstance(to, Pending) and lease.cancel_requested and may_just_end(to):
         to = Closed.CANCELLED
     retried = isinstance(to, Pending) and outcome.settlement.kind is SettlementKind.RETRY
     row = _ended(
@@ -187,7 +187,7 @@ def _goes_on(lease: Lease, outcome: Outcome, now: datetime) -> Pending:
         down_since=(lease.down_since or now) if settlement.down else None,
         first_failed_at=(lease.first_failed_at or now) if failed else None,
         policy_version=outcome.policy_version,
-        kept_answer=None,
+        kept_answer=None if outcome.kept_answer is None else as_json(outcome.kept_answer),
     )
 
 

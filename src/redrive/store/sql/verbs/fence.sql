@@ -1,12 +1,21 @@
 -- fence: lock one claim for the rest of this transaction; false when it was lost meanwhile.
+-- p_wait: false = a row that another transaction holds is not waited for; then NULL, and nothing is locked.
 -- The first statement of a settle that runs user code: whoever reaps now waits for nothing (SKIP LOCKED) and takes nothing.
 -- Locks: the lease row.
-CREATE OR REPLACE FUNCTION redrive.fence_1(p_id uuid, p_attempt integer) RETURNS boolean
+DROP FUNCTION IF EXISTS redrive.fence_1(uuid, integer);
+CREATE OR REPLACE FUNCTION redrive.fence_1(p_id uuid, p_attempt integer, p_wait boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 BEGIN
-    PERFORM 1 FROM lease l WHERE l.id = p_id AND l.attempt = p_attempt FOR UPDATE;
+    IF p_wait THEN
+        PERFORM 1 FROM lease l WHERE l.id = p_id AND l.attempt = p_attempt FOR UPDATE;
+        RETURN FOUND;
+    END IF;
+    PERFORM 1 FROM lease l WHERE l.id = p_id AND l.attempt = p_attempt FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND AND EXISTS (SELECT 1 FROM lease l WHERE l.id = p_id AND l.attempt = p_attempt) THEN
+        RETURN NULL;
+    END IF;
     RETURN FOUND;
 END
 $body$;
