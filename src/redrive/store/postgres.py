@@ -167,7 +167,7 @@ class PostgresStore:
             held = await cursor.fetchone()
             assert held is not None
             if held[0] is None:
-                return Settled(0, busy=[outcome.attempt.fence])
+                return Settled(0, busy=(outcome.attempt.fence,))
             if held[0]:
                 on_step("record")
                 await _run(record, conn, outcome)

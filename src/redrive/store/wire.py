@@ -269,7 +269,7 @@ def settled(total: int, rows: Sequence[Any], lease_seconds: float) -> Settled:
         else:
             lost[refusal].append(Fence(row[0], row[1]))
     not_settled = sum(map(len, lost.values()))
-    return Settled(total - not_settled, lost["refused"], lost["repeated"], tuple(handed_over), lost["busy"])
+    return Settled(total - not_settled, lost["refused"], lost["repeated"], tuple(handed_over), tuple(lost["busy"]))
 
 
 def settle_call(worker: WorkerId, verb: str, outcomes: Sequence[Outcome]) -> tuple[LiteralString, list[Any]]:

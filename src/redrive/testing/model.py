@@ -176,7 +176,7 @@ class ModelStore(Desk):
     ) -> Settled:
         if wait:
             await self._unlocked(o.attempt.id for o in outcomes)
-        busy = [o.attempt.fence for o in outcomes if self._is_busy(o.attempt.fence)]
+        busy = tuple(o.attempt.fence for o in outcomes if self._is_busy(o.attempt.fence))
         settled = self._settle(worker, [o for o in outcomes if o.attempt.fence not in busy], self.at(now), hand_over)
         return replace(settled, busy=busy)
 
@@ -195,7 +195,7 @@ class ModelStore(Desk):
         if wait:
             await self._unlocked([outcome.attempt.id])
         elif self._is_busy(outcome.attempt.fence):
-            return Settled(0, busy=[outcome.attempt.fence])
+            return Settled(0, busy=(outcome.attempt.fence,))
         if self._held(outcome.attempt.fence) is not None:
             on_step("record")
             await self._record(record, outcome)

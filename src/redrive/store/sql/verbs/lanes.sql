@@ -31,12 +31,20 @@ BEGIN
 END
 $body$;
 
--- lock_free_lanes: those of these lanes that no other transaction holds, locked.
+-- lock_free_lanes: those of these lanes that no other transaction holds, locked. A claim that looks at a lane holds it for about a
+-- millisecond, so a few milliseconds are given to that; a caller's transaction is not waited for.
 CREATE OR REPLACE FUNCTION redrive.lock_free_lanes(p_lanes bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql
 AS $body$
+DECLARE
+    v_locked bigint[];
 BEGIN
-    RETURN ARRAY(SELECT x.id FROM lane x WHERE x.id = ANY (p_lanes) ORDER BY x.id FOR UPDATE SKIP LOCKED);
+    FOR i IN 1..4 LOOP
+        v_locked := ARRAY(SELECT x.id FROM lane x WHERE x.id = ANY (p_lanes) ORDER BY x.id FOR UPDATE SKIP LOCKED);
+        EXIT WHEN cardinality(v_locked) = cardinality(p_lanes) OR i = 4;
+        PERFORM pg_sleep(0.002);
+    END LOOP;
+    RETURN v_locked;
 END
 $body$;
 
