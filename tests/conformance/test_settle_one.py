@@ -168,9 +168,8 @@ async def test_outcomes_of_others_are_settled_beside_a_record_and_its_own_is_bus
     outcome = delivered(claims[held])
     settling = asyncio.create_task(store.settle_one(ALICE, outcome, record, on_step=_nothing, now=at(1)))
     await asyncio.wait_for(record.entered.wait(), 10)
-    said = {"plain": delivered, "retry": retried}[how]
-    busy = Settled(1, [], [], busy=(Fence(held, 1),))
-    assert await store.settle(ALICE, [said(claims[held]), said(claims[other])], wait=False, now=at(2)) == busy
+    said = [delivered(one) if how == "plain" else retried(one) for one in (claims[held], claims[other])]
+    assert await store.settle(ALICE, said, wait=False, now=at(2)) == Settled(1, [], [], busy=(Fence(held, 1),))
     assert store.state_of(held) == "leased"
     assert store.state_of(other) == {"plain": "delivered", "retry": "pending"}[how]
     again = await store.settle_one(ALICE, outcome, Recorder(), on_step=_nothing, wait=False, now=at(3))

@@ -11,7 +11,7 @@ import pytest
 
 from redrive import policy
 from redrive.answers import Advance, Answer, Delivered, Retryable, Terminal, Unknown
-from redrive.message import Attempt
+from redrive.message import Attempt, ParkReason
 from redrive.policy import Opening, Policy, Rules, Settlement, SettlementKind
 from tests.support import messages as m
 from tests.support import state_tables
@@ -29,6 +29,7 @@ ATTEMPTS: Final[dict[str, dict[str, Any]]] = {
     "in doubt": DOUBT,
     "in doubt before": DOUBT,
     "answer kept": {"kept_answer": {"answer": "delivered"}},
+    "answer kept, crashes spent": {"kept_answer": {"answer": "delivered"}, "crashes": 3},
     "cancel requested": {"cancel_requested": True},
     "expired": {"expired": True},
     "crashes spent": {"crashes": 3},
@@ -145,7 +146,10 @@ def _every_attempt() -> list[Attempt]:
 
 
 def _check_opening(attempt: Attempt, rules: Rules, chosen: Opening | Settlement) -> None:
-    assert (chosen is Opening.RECORD) == (attempt.kept_answer is not None)
+    recorded = attempt.kept_answer is not None and attempt.crashes < POLICY.crashes
+    assert (chosen is Opening.RECORD) == recorded
+    if attempt.kept_answer is not None and isinstance(chosen, Settlement):
+        assert (chosen.park_reason, chosen.halts) == (ParkReason.UNRECORDED, True)
     if chosen is Opening.SEND and attempt.in_doubt:
         assert rules.in_doubt == "resend"
         assert not attempt.cancel_requested
