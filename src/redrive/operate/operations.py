@@ -72,7 +72,7 @@ class Act(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What became of an act on one message. would: a dry run found that it fits. asked: noted, and not yet in effect."""
+    """What became of an act on one message. asked: noted, not yet in effect. would: a dry run found that it fits."""
 
     DONE = "done"
     ASKED = "asked"
@@ -126,7 +126,7 @@ FITS: Final[Mapping[Act, Mapping[str, str]]] = {
 
 _CANCELLED: Final[Mapping[CancelAnswer, str]] = {
     CancelAnswer.CANCELLED: "cancelled: it is not sent any more",
-    CancelAnswer.IN_FLIGHT: "not cancelled yet, in flight: the attempt under way ends as it ends, no further one follows",
+    CancelAnswer.IN_FLIGHT: "not cancelled yet, in flight: the attempt under way ends as it ends, and no other follows",
     CancelAnswer.IN_DOUBT: "not cancelled yet, in doubt: it may have been sent; it is looked up, and not sent again",
 }
 _STAYS_OPEN: Final = frozenset({_CANCELLED[CancelAnswer.IN_FLIGHT], _CANCELLED[CancelAnswer.IN_DOUBT]})
