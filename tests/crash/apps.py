@@ -89,6 +89,8 @@ async def fail_as_told(conn: Any, attempt: Attempt, settlement: Settlement) -> N
         "INSERT INTO redrive_prove.recorded (message_id, attempt, kind) VALUES (%s, %s, %s)",
         [attempt.id, attempt.number, settlement.kind.value],
     )
+    if is_open("exits"):
+        os._exit(3)
     if not is_open("mended"):
         await fail(conn, how)
 
