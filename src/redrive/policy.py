@@ -222,7 +222,7 @@ class Opening(StrEnum):
 def opening(attempt: Attempt, rules: Rules, *, now: datetime) -> Opening | Settlement:
     """Before anything goes out: send, ask first, only record again, or settle without touching the destination."""
     if attempt.kept_answer is not None:
-        return Opening.RECORD
+        return Opening.RECORD if attempt.crashes < rules.policy.crashes else _park_unrecorded(attempt)
     if attempt.has_evidence:  # something says that it was delivered: it is confirmed by a person, never sent (P-11)
         return _park(attempt, rules, LATE_SUCCESS, held=True)
     if attempt.crashes >= rules.policy.crashes:
@@ -390,6 +390,20 @@ def _retry(
         delay_seconds=delay_seconds,
         in_doubt=in_doubt,
         down=down,
+    )
+
+
+def _park_unrecorded(attempt: Attempt) -> Settlement:
+    """Its `record` took the process down as often as it may; the answer stays kept."""
+    return Settlement(
+        kind=SettlementKind.PARK,
+        park_reason=ParkReason.UNRECORDED,
+        error_class="CRASHED",
+        spent=attempt.spent,
+        lookups=attempt.lookups,
+        in_doubt=attempt.in_doubt,
+        exhausted=True,
+        halts=True,
     )
 
 

@@ -28,6 +28,10 @@ class RecordFailed(Exception):
     """`record` failed for a reason of its own; its transaction was rolled back. The cause is in `__cause__`."""
 
 
+class RecordWaits(Exception):
+    """`record` waited too long for a lock that another transaction holds. It was rolled back and is to be run again."""
+
+
 class NotBegun(Exception):
     """A handler was cut off before its first line ran: nothing can have happened, so the claim is handed back."""
 
@@ -159,13 +163,14 @@ class Settled:
     """refused: claims that were lost meanwhile; their answers are kept as evidence (`late_answer`).
 
     settled: how many were written now. repeated: claims that an earlier, seemingly lost, commit had settled already.
-    handed_over: claims of ours from now on.
+    handed_over: claims of ours from now on. busy: claims that another transaction holds just now; nothing was written.
     """
 
     settled: int
     refused: Sequence[Fence] = ()
     repeated: Sequence[Fence] = ()
     handed_over: Sequence[Attempt] = ()
+    busy: Sequence[Fence] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,9 +341,13 @@ class Store(Protocol):
         outcomes: Sequence[Outcome],
         *,
         hand_over: HandOver | None = None,
+        wait: bool = True,
         now: datetime | None = None,
     ) -> Settled:
-        """Outcomes of claims, each fenced. Only what was delivered without a result hands over its lane."""
+        """Outcomes of claims, each fenced. Only what was delivered without a result hands over its lane.
+
+        wait: false = what another transaction holds (a caller's open cancel) is left out, and named in `busy`.
+        """
         ...
 
     async def settle_one(
@@ -348,15 +357,24 @@ class Store(Protocol):
         record: Record,
         *,
         on_step: Callable[[str], None],
+        wait: bool = True,
+        lock_seconds: float | None = None,
         now: datetime | None = None,
     ) -> Settled:
-        """Fence, record, settle in one transaction. `on_step` hears fence, record and commit before each begins."""
+        """Fence, record, settle in one transaction. `on_step` hears fence, record and commit before each begins.
+
+        wait: as of `settle`; what is busy is not recorded. lock_seconds: how long `record` may wait for a lock before
+        RecordWaits is raised.
+        """
         ...
 
     async def hand_back(
-        self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
+        self, worker: WorkerId, fences: Sequence[Fence], *, wait: bool = True, now: datetime | None = None
     ) -> Sequence[Fence]:
-        """Give back claims that were not begun; they spend nothing. Returns those that were still ours."""
+        """Give back claims that were not begun; they spend nothing. Returns those that were handed back.
+
+        wait: false = what another transaction holds is left out, and not returned.
+        """
         ...
 
     async def renew(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,17 @@ import pytest
 from redrive.message import Attempt, CancelAnswer, Fence, MessageId
 from redrive.policy import Settlement
 from redrive.ports import RecordFailed, Settled, TransientFailure
-from tests.conformance.steps import ALICE, BOB, LEASE_SECONDS, at, claim_one, delivered, enqueue
+from tests.conformance.steps import (
+    ALICE,
+    BOB,
+    LEASE_SECONDS,
+    at,
+    claim,
+    claim_one,
+    delivered,
+    enqueue,
+    retried,
+)
 from tests.conformance.subjects import Subject
 
 pytestmark = pytest.mark.req("G-27")
@@ -145,6 +156,45 @@ async def test_a_second_settle_waits_for_the_record_and_then_finds_the_claim_gon
     record.go_on.set()
     assert (await first).settled == 1
     assert await second == Settled(0, [Fence(id, 1)], [])
+
+
+@pytest.mark.req("G-31")
+@pytest.mark.parametrize("how", ["plain", "retry"])
+async def test_outcomes_of_others_are_settled_beside_a_record_and_its_own_is_busy(store: Subject, how: str) -> None:
+    held, other = enqueue(store), enqueue(store)
+    claims = {attempt.id: attempt for attempt in await claim(store, now=at(0))}
+    record = Recorder()
+    record.go_on.clear()
+    outcome = delivered(claims[held])
+    settling = asyncio.create_task(store.settle_one(ALICE, outcome, record, on_step=_nothing, now=at(1)))
+    await asyncio.wait_for(record.entered.wait(), 10)
+    said = [delivered(one) if how == "plain" else retried(one) for one in (claims[held], claims[other])]
+    assert await store.settle(ALICE, said, wait=False, now=at(2)) == Settled(1, [], [], busy=(Fence(held, 1),))
+    assert store.state_of(held) == "leased"
+    assert store.state_of(other) == {"plain": "delivered", "retry": "pending"}[how]
+    again = await store.settle_one(ALICE, outcome, Recorder(), on_step=_nothing, wait=False, now=at(3))
+    assert again == Settled(0, busy=(Fence(held, 1),))
+    assert await store.hand_back(ALICE, [Fence(held, 1)], wait=False, now=at(4)) == []
+    assert store.late_answers == []
+    record.go_on.set()
+    assert (await settling).settled == 1
+    assert (await store.settle(ALICE, [outcome], wait=False, now=at(5))).repeated == [Fence(held, 1)]
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_what_goes_back_with_its_answer_is_claimed_with_it_even_if_it_was_cancelled(
+    store: Subject, cancelled: bool
+) -> None:
+    id = enqueue(store)
+    attempt = await claim_one(store)
+    if cancelled:
+        assert await store.cancel(id, now=at(1)) is CancelAnswer.IN_FLIGHT
+    answer = {"answer": "delivered", "reference": "m-1"}
+    back = replace(retried(attempt, delay_seconds=0), kept_answer=answer)
+    assert await store.settle(ALICE, [back], now=at(1)) == Settled(1, [], [])
+    assert store.state_of(id) == "pending"
+    again = await claim_one(store, now=at(2))
+    assert (again.kept_answer, again.cancel_requested) == (answer, cancelled)
 
 
 def _nothing(_: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 
+import redrive
 from redrive.answers import Advance, Answer, Delivered, Retryable
 from redrive.app import App
 from redrive.message import Attempt
@@ -74,6 +75,7 @@ async def wait_and_send(message: Attempt) -> Answer:
 
 
 gated.destination("gated", in_doubt="resend", policy=QUICK, concurrency=50, timeout_seconds=60)(wait_and_send)
+gated.destination("neighbour", in_doubt="resend", policy=QUICK, timeout_seconds=5)(client.send)
 
 
 # Money that can neither be asked about nor told apart by a token.
@@ -100,6 +102,8 @@ async def fail_as_told(conn: Any, attempt: Attempt, settlement: Settlement) -> N
         "INSERT INTO redrive_prove.recorded (message_id, attempt, kind) VALUES (%s, %s, %s)",
         [attempt.id, attempt.number, settlement.kind.value],
     )
+    if is_open("exits"):
+        os._exit(3)
     if not is_open("mended"):
         await fail(conn, how)
 
@@ -122,12 +126,19 @@ async def fail(conn: Any, how: str) -> None:
         case "deferred":
             await conn.execute("INSERT INTO redrive_prove.deferred VALUES (1)")
         case "deadlock":
+            await conn.execute("SET LOCAL lock_timeout = 0")  # or it would give up before the deadlock is noticed
             await conn.execute("SELECT pg_advisory_xact_lock(1)")
             await conn.execute("SELECT pg_advisory_xact_lock(2)")
         case "transient":
             raise psycopg.errors.DeadlockDetected(how)
 
 
+async def follow_up(conn: Any, attempt: Attempt, settlement: Settlement) -> None:
+    """Enqueues for the ordering key that the payload names."""
+    await redrive.aenqueue(conn, "book", {"record": "well"}, order_by=attempt.payload["key"])
+
+
+recording.destination("follow", record=follow_up, in_doubt="resend", policy=QUICK, timeout_seconds=5)(client.send)
 recording.destination("book", record=fail_as_told, in_doubt="resend", policy=QUICK, timeout_seconds=5)(client.send)
 
 

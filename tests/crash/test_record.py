@@ -136,3 +136,29 @@ def test_a_commit_whose_reply_is_lost_is_recognised_and_not_recorded_twice(datab
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
             loop.close()
+
+
+@pytest.mark.req("G-18")
+@pytest.mark.req("G-27")
+def test_a_record_that_takes_its_process_down_is_parked_after_as_many_crashes_as_any_other(stage: Stage) -> None:
+    stage.observe()
+    enqueue(stage, "exit", "book", record="raise")
+    first = stage.relay(app=APP, limits=LIMITS, environment=gate(stage))
+    wait_count(stage, "parked", 1)
+    assert stop(first) == 0, said(stage)
+    (id,) = key_ids(stage).values()
+    open_gate(stage, "exits")
+    assert stage.value("SELECT redrive.repair_1(%s, 'operator', 'try it')", id) == "done"
+    assert stage.wait(lambda: _restarted(stage), seconds=60)
+
+    assert rows(stage, "SELECT reason, error_class, crashes, kept_answer->>'answer' FROM redrive.parked") == [
+        ("unrecorded", "CRASHED", 3, "delivered")
+    ]
+    assert list(sends(stage).values()) == [1]
+
+
+def _restarted(stage: Stage) -> bool:
+    """As a supervisor would; true when the message is parked again."""
+    relay = stage.relay(app=APP, limits=LIMITS, environment=gate(stage))
+    assert stage.wait(lambda: relay.code is not None or stage.is_quiet(), seconds=60)
+    return relay.code is None and stop(relay) == 0

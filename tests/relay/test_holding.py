@@ -343,10 +343,10 @@ async def test_a_stop_waits_for_what_is_being_handed_back(
     under_way, goes_on = asyncio.Event(), asyncio.Event()
     hand_back = store.hand_back
 
-    async def slow(*values: Any) -> Any:
+    async def slow(*values: Any, **options: Any) -> Any:
         under_way.set()
         await goes_on.wait()
-        return await hand_back(*values)
+        return await hand_back(*values, **options)
 
     monkeypatch.setattr(store, "hand_back", slow)
     Switch(app, breaker=LONG, concurrency=6)

@@ -13,8 +13,10 @@ import pytest
 
 from redrive.answers import Advance, Answer, Delivered, Retryable, from_json
 from redrive.message import Attempt, Fence, MessageId, ParkReason, WorkerId
-from redrive.policy import Settlement
-from redrive.ports import HandOver, Outcome, Record, RecordFailed, Settled, TransientFailure
+from redrive.policy import Settlement, SettlementKind
+from redrive.ports import HandOver, Outcome, Record, RecordFailed, RecordWaits, Settled, TransientFailure
+from redrive.relay import settle
+from redrive.relay.busy import WAITERS_MAX, Needs
 from redrive.relay.settle import RECORD_TRIES_MAX, REFUSED_IN_A_ROW, Settler
 from redrive.testing import ModelStore
 from tests.relay.harness import Seen
@@ -22,7 +24,10 @@ from tests.support import messages as m
 
 
 class At(ModelStore):
-    """A store that asks before each settle what shall happen to it. written: every batch that went through."""
+    """A store that asks before each settle what shall happen to it. written: every batch that went through.
+
+    locked: another transaction holds these, until `unlocked`. waiting: how many settles wait for that.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,6 +36,9 @@ class At(ModelStore):
         self.before: Callable[[Sequence[Outcome]], None] = lambda _: None
         self.open = asyncio.Event()
         self.open.set()
+        self.locked: set[MessageId] = set()
+        self.unlocked = asyncio.Event()
+        self.waiting = 0
 
     async def settle(
         self,
@@ -38,13 +46,24 @@ class At(ModelStore):
         outcomes: Sequence[Outcome],
         *,
         hand_over: HandOver | None = None,
+        wait: bool = True,
         now: datetime | None = None,
     ) -> Settled:
         self.tries += 1
         await self.open.wait()
         self.before(outcomes)
-        self.written.append(list(outcomes))
-        return Settled(len(outcomes))
+        busy = [o.attempt.fence for o in outcomes if o.attempt.id in self.locked]
+        if busy and wait:
+            self.waiting += 1
+            try:
+                await self.unlocked.wait()
+            finally:
+                self.waiting -= 1
+            busy = []
+        written = [o for o in outcomes if o.attempt.fence not in busy]
+        if written:
+            self.written.append(written)
+        return Settled(len(written), busy=busy)
 
     async def settle_one(
         self,
@@ -53,10 +72,16 @@ class At(ModelStore):
         record: Record,
         *,
         on_step: Callable[[str], None],
+        wait: bool = True,
+        lock_seconds: float | None = None,
         now: datetime | None = None,
     ) -> Settled:
         self.tries += 1
         on_step("fence")
+        if outcome.attempt.id in self.locked:
+            if not wait:
+                return Settled(0, busy=[outcome.attempt.fence])
+            await self.unlocked.wait()
         on_step("record")
         await record(None, outcome.attempt, outcome.settlement)
         self.written.append([outcome])
@@ -258,35 +283,105 @@ async def test_everything_is_written_before_it_says_so() -> None:
         assert len(rig.over) == 2
 
 
-async def test_what_may_have_to_wait_for_its_own_handler_waits_apart_and_not_in_crowds() -> None:
-    """Each of them may hold a connection for as long as its handler likes; the others need some too."""
-    release = asyncio.Event()
+@pytest.mark.req("G-31")
+@pytest.mark.parametrize("apart", [False, True])
+async def test_what_another_transaction_holds_is_waited_for_beside_the_others_and_not_in_crowds(apart: bool) -> None:
+    """Each waiter has a connection of its own for as long as that transaction likes; the others need some too."""
+    async with settling() as rig:
+        rig.store.locked = {attempt(number).id for number in range(20)}
+        tasks = [rig.settler.add(outcome(number), None, apart=apart) for number in range(20)]
+        for number in range(100, 120):
+            rig.settler.add(outcome(number), None)
+        await rig.seen.until("message.delivered", count=20)
+        await rig.seen.that(lambda: rig.store.waiting == WAITERS_MAX[Needs.CLAIM], what="the waiters to wait")
+        assert len(rig.over) == 20
+        assert (rig.settler.behind, rig.settler.busy) == (0, 20)
+        assert all(task is not None and not task.done() for task in tasks) is apart  # counted as in hand
+        rig.store.locked.clear()
+        rig.store.unlocked.set()
+        await rig.flushed()
+        written = [o.attempt.id for batch in rig.store.written for o in batch]
+        assert len(written) == len(set(written)) == len(rig.over) == 40
+        assert rig.settler.busy == 0
 
-    class Locked(At):
-        async def settle(
-            self,
-            worker: WorkerId,
-            outcomes: Sequence[Outcome],
-            *,
-            hand_over: HandOver | None = None,
-            now: datetime | None = None,
-        ) -> Settled:
-            if outcomes[0].text == "locked":
-                self.tries += 1
-                await release.wait()
-            return await super().settle(worker, outcomes, hand_over=hand_over, now=now)
+
+@pytest.mark.req("G-31")
+async def test_what_is_waited_for_in_vain_makes_room_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a few transactions that never end would keep all waiters, and what others hold would never have one."""
+    monkeypatch.setattr(settle, "WAIT_SECONDS", 0.01)
+    waited: set[MessageId] = set()
+
+    class Endless(At):
+        async def settle(self, *arguments: Any, **options: Any) -> Settled:
+            if options["wait"]:
+                waited.update(o.attempt.id for o in arguments[1])
+            return await super().settle(*arguments, **options)
 
     async with settling() as rig:
-        rig.settler._store = rig.store = Locked()
-        for number in range(20):
-            rig.settler.add(outcome(number, text="locked"), None, apart=True)
-        await rig.seen.until("settle.start", count=2)
-        rig.settler.add(outcome(100), None)
-        await rig.seen.until("message.delivered", id=attempt(100).id)
-        assert len(rig.seen.of("settle.start")) == 3
-        release.set()
+        rig.settler._store = rig.store = Endless()
+        rig.store.locked = {attempt(number).id for number in range(10)}
+        for number in range(10):
+            rig.settler.add(outcome(number), None)
+        await rig.seen.that(lambda: len(waited) == 10, what="each to have been waited for")
+
+
+@pytest.mark.req("G-27")
+@pytest.mark.req("G-31")
+async def test_a_record_whose_claim_another_transaction_holds_keeps_no_other_record_waiting() -> None:
+    async with settling() as rig:
+        rig.store.locked = {attempt(number).id for number in range(10)}
+        for number in range(10):
+            rig.settler.add(outcome(number), nothing)
+        for number in range(100, 110):
+            rig.settler.add(outcome(number), nothing)
+        await rig.seen.until("message.delivered", count=10)
+        assert len(rig.over) == 10
+        rig.store.locked.clear()
+        rig.store.unlocked.set()
         await rig.flushed()
-        assert len(rig.over) == 21
+        assert len(rig.over) == 20
+        assert len(rig.seen.of("message.delivered")) == 20
+
+
+@pytest.mark.req("G-27")
+@pytest.mark.req("G-31")
+async def test_a_record_that_waits_for_a_lock_is_run_again_until_it_has_it_and_is_not_parked() -> None:
+    held = True
+    runs: list[MessageId] = []
+
+    async def record(conn: Any, attempt: Attempt, settlement: Settlement) -> None:
+        runs.append(attempt.id)
+        if held:
+            raise RecordWaits
+
+    async with settling() as rig:
+        for number in range(3):
+            rig.settler.add(outcome(number), record)
+        await rig.seen.that(lambda: len(runs) > 5 * RECORD_TRIES_MAX, what="it to be run again and again")
+        assert rig.store.written == []
+        assert rig.settler.busy == 3
+        held = False
+        await rig.flushed()
+        assert len(rig.seen.of("message.delivered")) == 3
+
+
+@pytest.mark.req("G-09")
+@pytest.mark.req("G-31")
+async def test_a_settler_that_leaves_gives_back_what_cannot_be_recorded_with_its_answer() -> None:
+    async def record(conn: Any, attempt: Attempt, settlement: Settlement) -> None:
+        raise RecordWaits
+
+    async with settling() as rig:
+        rig.settler.add(outcome(1, Delivered("r-1", {"a": 1})), record)
+        await rig.seen.that(lambda: rig.settler.busy == 1, what="it to wait")
+        async with asyncio.timeout(5):
+            await rig.settler.leave()
+        ((back,),) = rig.store.written
+    assert back.settlement.kind is SettlementKind.RETRY
+    assert (back.settlement.spent, back.settlement.in_doubt) == (0, False)
+    assert back.kept_answer is not None
+    assert from_json(back.kept_answer) == Delivered("r-1", {"a": 1})
+    assert rig.over == [attempt(1).fence]
 
 
 async def test_a_settlement_without_an_answer_is_not_recorded() -> None:

@@ -12,7 +12,7 @@ from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy, Settlement
 from redrive.relay import loop
-from redrive.relay.settle import APART_AT_ONCE, RECORDS_AT_ONCE
+from redrive.relay.settle import RECORDS_AT_ONCE
 from redrive.store.postgres import PostgresStore
 from tests.relay.harness import enqueue, relaying, states
 
@@ -78,7 +78,7 @@ async def test_a_claim_that_its_own_handler_keeps_locked_counts_as_in_hand(
         await enqueue(store, 40, destination="stuck")
         async with relaying(store, app, lease_seconds=60, horizon_seconds=0) as relay:
             await relay.seen.until("dispatch.exception", count=IN_HAND)
-            await relay.seen.until("settle.start", count=APART_AT_ONCE)
+            await relay.seen.until("settle.stop", busy=1, count=IN_HAND)
             await enqueue(store, 100, destination="quick")
             await relay.seen.until("message.delivered", count=100)
             assert (len(locked), await leased(store, "stuck")) == (IN_HAND, IN_HAND)

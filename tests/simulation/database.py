@@ -148,11 +148,11 @@ class Server:
             self._loop.in_world(trip.back, _succeed, reply, result)
 
     async def settle_one(
-        self, worker: WorkerId, outcome: Outcome, record: Record, *, on_step: Callable[[str], None]
+        self, worker: WorkerId, outcome: Outcome, record: Record, *, on_step: Callable[[str], None], **options: Any
     ) -> Settled:
         """The record is code of the process, in a transaction that it holds open."""
         trip, process = self._trip("settle_one"), self._loop.process
-        call = Call("settle_one", (worker, outcome, record), {"on_step": on_step}, process)
+        call = Call("settle_one", (worker, outcome, record), {"on_step": on_step, **options}, process)
         await self._loop.travel(trip.there)
         if self._fails_before(trip):
             self._tell(call, "settle_one fails before its commit")

@@ -140,7 +140,7 @@ class Watch:
                 for fence in result:
                     self._grant(fence, call.process)
             case "settle" | "settle_one":
-                written = result.settled + len(result.refused) + len(result.repeated)
+                written = result.settled + len(result.refused) + len(result.repeated) + len(result.busy)
                 self._must(written == len(call.outcomes), "outcomes were neither written nor refused", call.fences)
                 self._look_at_refused(call, result.refused)
             case "cancel" if result in (CancelAnswer.CANCELLED, CancelAnswer.IN_FLIGHT, CancelAnswer.IN_DOUBT):

@@ -45,6 +45,7 @@ CODES: Final = {
     "LOOKUP_TIMEOUT": "The lookup took longer than `timeout_seconds`: asked again.",
     "PAYLOAD_INVALID": "The payload does not fit the destination's `schema`; the text names the field and the rule.",
     "RECORD_FAILED": "The destination answered and `record` raised: unrecorded, the answer is kept.",
+    "RECORD_WAITS": "`record` waited for a lock when its relay stopped: another relay records it, and nothing is sent.",
     "RECORD_TIMEOUT": "The destination answered and `record` took longer than `record_timeout_seconds`: unrecorded.",
     "TIMEOUT": "The send took longer than `timeout_seconds`: cut off, nobody can tell.",
     "TOKEN_FORGOTTEN": "It is in doubt, and 80 % of `token_ttl_seconds` have passed since the token was first used: too"

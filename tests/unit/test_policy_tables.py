@@ -30,6 +30,7 @@ ATTEMPTS: Final[dict[str, dict[str, Any]]] = {
     "in doubt before": DOUBT,
     "answer kept": {"kept_answer": {"answer": "delivered"}},
     "evidence": {"has_evidence": True},
+    "answer kept, crashes spent": {"kept_answer": {"answer": "delivered"}, "crashes": 3},
     "cancel requested": {"cancel_requested": True},
     "expired": {"expired": True},
     "crashes spent": {"crashes": 3},
@@ -159,7 +160,10 @@ def _every_attempt() -> list[Attempt]:
 
 
 def _check_opening(attempt: Attempt, rules: Rules, chosen: Opening | Settlement) -> None:
-    assert (chosen is Opening.RECORD) == (attempt.kept_answer is not None)
+    recorded = attempt.kept_answer is not None and attempt.crashes < POLICY.crashes
+    assert (chosen is Opening.RECORD) == recorded
+    if attempt.kept_answer is not None and isinstance(chosen, Settlement):
+        assert (chosen.park_reason, chosen.halts) == (ParkReason.UNRECORDED, True)
     if attempt.has_evidence and attempt.kept_answer is None:
         assert isinstance(chosen, Settlement)
         assert (chosen.park_reason, chosen.error_class, chosen.in_doubt) == (ParkReason.HELD, "LATE_SUCCESS", True)

@@ -73,9 +73,10 @@ class Act(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What became of an act on one message. would: a dry run found that it fits."""
+    """What became of an act on one message. asked: noted, not yet in effect. would: a dry run found that it fits."""
 
     DONE = "done"
+    ASKED = "asked"
     WOULD = "would"
     REFUSED = "refused"
     NOT_FOUND = "not_found"
@@ -131,9 +132,10 @@ FITS: Final[Mapping[Act, Mapping[str, str]]] = {
 REFUSED_BY_EVIDENCE: Final = frozenset({Act.REQUEUE, Act.CANCEL, Act.DENY, Act.DISCARD})
 _CANCELLED: Final[Mapping[CancelAnswer, str]] = {
     CancelAnswer.CANCELLED: "cancelled: it is not sent any more",
-    CancelAnswer.IN_FLIGHT: "in flight: the attempt under way ends as it ends, no further one follows",
-    CancelAnswer.IN_DOUBT: "in doubt: it may have been sent; it is looked up, and not sent again",
+    CancelAnswer.IN_FLIGHT: "not cancelled yet, in flight: the attempt under way ends as it ends, and no other follows",
+    CancelAnswer.IN_DOUBT: "not cancelled yet, in doubt: it may have been sent; it is looked up, and not sent again",
 }
+_STAYS_OPEN: Final = frozenset({_CANCELLED[CancelAnswer.IN_FLIGHT], _CANCELLED[CancelAnswer.IN_DOUBT]})
 _NOT_CANCELLED: Final[Mapping[CancelAnswer, tuple[str, str]]] = {
     CancelAnswer.PARKED: ("parked: it waits for a person", "redrive dead|held|unrecorded discard"),
     CancelAnswer.ALREADY_CLOSED: ("closed already", ""),
@@ -286,7 +288,8 @@ async def _perform_one(store: PostgresStore, request: Request, judged: ActResult
         return replace(judged, outcome=Outcome.REFUSED, detail=detail, next=refused.next, needs_approver=lacking)
     except NotFound:
         return replace(judged, outcome=Outcome.NOT_FOUND, detail="there is no such message")
-    return replace(judged, outcome=Outcome.DONE, detail=detail)
+    asked = detail in _STAYS_OPEN
+    return replace(judged, outcome=Outcome.ASKED if asked else Outcome.DONE, detail=detail)
 
 
 async def _call(store: PostgresStore, request: Request, judged: ActResult) -> str:

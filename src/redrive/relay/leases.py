@@ -8,8 +8,8 @@ think so. Nothing is sent on one that may run out meanwhile (I18). Called by the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from redrive.events import Events
 from redrive.message import Attempt, Fence, MessageId, WorkerId
@@ -17,6 +17,11 @@ from redrive.ports import Clock, Store, TransientFailure
 from redrive.relay.hand import Claim
 from redrive.relay.limits import RENEWALS_PER_LEASE, RelayLimits
 from redrive.relay.patience import Patience
+from redrive.relay.tasks import Tasks
+
+WAITERS_MAX = 2  # for claims to hand back that another transaction holds, each on a connection of its own
+WAIT_SECONDS = 5.0  # then another one is waited for
+AGAIN_SECONDS = 0.02  # most rows are held for a moment only, by a renewal for instance
 
 
 class Leases:
@@ -30,6 +35,7 @@ class Leases:
         limits: RelayLimits,
         clock: Clock,
         events: Events,
+        tasks: Tasks,
         on_let_go: Callable[[], None],
         on_lost: Callable[[Claim], None],
     ) -> None:
@@ -41,6 +47,8 @@ class Leases:
         self._clock = clock
         self._events = events
         self._patience = Patience(clock, events)
+        self._tasks = tasks
+        self._waiters = asyncio.Semaphore(WAITERS_MAX)
         self._handing_back = 0
         self._all_back = asyncio.Event()
         self._all_back.set()
@@ -80,7 +88,7 @@ class Leases:
         return claim.lost or claim.lease_until - self._clock.monotonic() < enough
 
     async def hand_back(self, claims: Sequence[Claim]) -> None:
-        """Claims that were not begun; nothing is spent."""
+        """Claims that were not begun; nothing is spent. One that another transaction holds goes back when that ends."""
         if claims:
             await self._hand_back([claim.fence for claim in claims])
 
@@ -91,16 +99,38 @@ class Leases:
             await self._hand_back(fences)
 
     async def _hand_back(self, fences: Sequence[Fence]) -> None:
+        with self._handing():
+            back = await self._back(fences, wait=False)
+            self.let_go(back)
+            for fence in set(fences).difference(back):
+                _ = self._tasks.start(self._hand_back_later(fence))
+
+    async def _hand_back_later(self, fence: Fence) -> None:
+        """One that was lost, or that another transaction holds: an open cancel, or our own renewal for a moment."""
+        with self._handing():
+            await self._clock.sleep(AGAIN_SECONDS)
+            while not await self._back([fence], wait=False):
+                async with self._waiters:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(WAIT_SECONDS):
+                            await self._back([fence], wait=True)
+                            break
+            self.let_go([fence])
+
+    async def _back(self, fences: Sequence[Fence], *, wait: bool) -> Sequence[Fence]:
+        with self._events.step("hand_back", count=len(fences)):
+            return await self._patience.until_reached(lambda: self._store.hand_back(self._worker, fences, wait=wait))
+
+    @contextmanager
+    def _handing(self) -> Iterator[None]:
         self._handing_back += 1
         self._all_back.clear()
         try:
-            with self._events.step("hand_back", count=len(fences)):
-                await self._patience.until_reached(lambda: self._store.hand_back(self._worker, fences))
+            yield
         finally:
             self._handing_back -= 1
             if not self._handing_back:
                 self._all_back.set()
-        self.let_go(fences)
 
     async def all_back(self) -> None:
         """What somebody is handing back is in nobody's hand any more, and must not be left behind by a stop."""

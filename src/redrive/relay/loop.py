@@ -84,12 +84,14 @@ class Relay:
         for hand in self._money:
             hand.unwitnessed = witness is not None
         self._changed = asyncio.Event()
+        self._tasks = Tasks()
         self._leases = Leases(
             store,
             self._worker,
             limits=limits,
             clock=clock,
             events=events,
+            tasks=self._tasks,
             on_let_go=self._let_go,
             on_lost=self._lost,
         )
@@ -128,7 +130,6 @@ class Relay:
         self._unknown_look_at = 0.0
         self._capped = [hand for hand in self._hands.values() if hand.destination.global_concurrency is not None]
         self._short: dict[Hand, None] = {}  # what waits while all slots of the process are in use, in turn
-        self._tasks = Tasks()
         self._holding = Holding(
             store,
             self._hands,
@@ -270,7 +271,8 @@ class Relay:
     def _ask(self) -> list[Room]:
         self._changed.clear()
         self._distrust_new_connections()
-        if self._settler.behind > UNSETTLED_MAX or (self._info.suspects_only and self._leases.held):
+        unsettled = max(self._settler.behind, self._settler.busy)
+        if unsettled > UNSETTLED_MAX or (self._info.suspects_only and self._leases.held):
             return []
         now = self._clock.monotonic()
         demands = [hand.measure() for hand in self._hands.values() if not hand.held and hand.wake.is_due(now)]
@@ -643,6 +645,7 @@ class Relay:
         await self._within(deadline, self._hand_back_waiting())
         await self._wait_for_slots(deadline)
         await self._within(deadline, self._settler.flushed())
+        await self._within(deadline, self._settler.leave())
         await self._within(deadline, self._hand_back_waiting())  # what a settle that was under way has handed over
         await self._within(deadline, self._hand_back_unknown(at_once=True))
         await self._within(deadline, self._leases.all_back())

@@ -35,6 +35,7 @@ from redrive.relay.listening import OpenLine
 from redrive.relay.loop import Relay, new_worker
 from redrive.relay.patience import UNREACHABLE_SECONDS
 from redrive.relay.requests import Requests
+from redrive.relay.settle import WAIT_SECONDS
 from redrive.relay.suspects import Suspects
 from redrive.relay.tasks import end
 from redrive.relay.telling import HEARD_SECONDS, hear
@@ -47,8 +48,9 @@ from redrive.store.reach import require_schema
 if TYPE_CHECKING:
     from redrive.relay.suspects import RunAlone
 
-# Claim, settle, hand back, renew and heartbeat at once, and four records beside them.
-CONNECTIONS = 14
+# Claim, settle, hand back, renew and heartbeat at once, and four records beside them; and at most eight that wait for a
+# transaction of somebody else.
+CONNECTIONS = 20
 CHILD_END_SECONDS = 5.0  # on top of its graceful stop
 CHILD_NOT_STARTED = 127  # as a shell says it
 STORE_SECONDS = 30.0  # for one verb; a `record` may take its own time inside one
@@ -227,7 +229,7 @@ def in_this_process(
 
 
 def _store(process: RelayProcess, name: str) -> PostgresStore:
-    seconds = max(STORE_SECONDS, process.limits.record_timeout_seconds + 5)
+    seconds = max(STORE_SECONDS, WAIT_SECONDS + process.limits.record_timeout_seconds + 5)
     return PostgresStore(process.dsn, connections=CONNECTIONS, name=name, timeout_seconds=seconds)
 
 

@@ -31,6 +31,8 @@ _DJANGO: Final = {"django.utils.connection.ConnectionProxy", "django.db.backends
 class StoreOnConnection(PostgresStore):
     """conn: a psycopg connection, or what has one below: Django's, or SQLAlchemy's over psycopg."""
 
+    bounds_locks = False
+
     def __init__(self, conn: Any) -> None:
         session = OneSession(psycopg_below(conn))
         self._sessions = session  # type: ignore[assignment]

@@ -34,6 +34,7 @@ from redrive.ports import (
     Reaped,
     Record,
     RecordFailed,
+    RecordWaits,
     RelayInfo,
     RestoredDestination,
     Room,
@@ -67,6 +68,9 @@ class PostgresStore:
     def __init__(self, dsn: str, *, connections: int = 8, name: str = "redrive", timeout_seconds: float = 30.0) -> None:
         self._sessions = Sessions(dsn, limit=connections, application_name=name)
         self._timeout_seconds = timeout_seconds
+
+    # Whether `lock_seconds` applies: not where the transaction is that of the caller, who would inherit the setting.
+    bounds_locks: bool = True
 
     # What each transaction of people's reads and acts begins with; see `limited.py`.
     local_settings: Mapping[str, str] = {}
@@ -157,11 +161,12 @@ class PostgresStore:
         outcomes: Sequence[Outcome],
         *,
         hand_over: HandOver | None = None,
+        wait: bool = True,
         now: datetime | None = None,
     ) -> Settled:
         rows: list[Any] = []
         for batch in wire.one_per_message(outcomes):
-            for query, values in wire.settle_calls(worker, batch, hand_over, now):
+            for query, values in wire.settle_calls(worker, batch, hand_over, now, wait=wait):
                 rows += await self.rows(query, values)
         return wire.settled(len(outcomes), rows, hand_over.lease_seconds if hand_over else 0.0)
 
@@ -172,14 +177,20 @@ class PostgresStore:
         record: Record,
         *,
         on_step: Callable[[str], None],
+        wait: bool = True,
+        lock_seconds: float | None = None,
         now: datetime | None = None,
     ) -> Settled:
         rows: list[Any] = []
         async with self.connection("settle_one") as conn, conn.transaction(), conn.cursor(binary=True) as cursor:
             on_step("fence")
-            await cursor.execute("SELECT redrive.fence_1(%s, %s, %s)", [*outcome.attempt.fence, worker])
+            lock_timeout = _lock_timeout(lock_seconds) if self.bounds_locks else None
+            await cursor.execute(_FENCE, [*outcome.attempt.fence, worker, wait, lock_timeout])
             held = await cursor.fetchone()
-            if held and held[0]:
+            assert held is not None
+            if held[0] is None:
+                return Settled(0, busy=(outcome.attempt.fence,))
+            if held[0]:
                 on_step("record")
                 await _run(record, conn, outcome)
             on_step("settle")
@@ -190,12 +201,12 @@ class PostgresStore:
         return wire.settled(1, rows, 0.0)
 
     async def hand_back(
-        self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
+        self, worker: WorkerId, fences: Sequence[Fence], *, wait: bool = True, now: datetime | None = None
     ) -> Sequence[Fence]:
         ids, attempts = wire.columns(dict.fromkeys(fences), 2)
         rows = await self.rows(
-            "SELECT * FROM redrive.hand_back_1(%s, %s::uuid[], %s::integer[], %s)",
-            [worker, ids, attempts, now],
+            "SELECT * FROM redrive.hand_back_1(%s, %s::uuid[], %s::integer[], %s, %s)",
+            [worker, ids, attempts, now, wait],
         )
         return [Fence(*row) for row in rows]
 
@@ -532,6 +543,11 @@ class PostgresStore:
         return [HistoryEntry(*row) for row in rows]
 
 
+# The setting comes second: the fence waits as long as it takes, what `record` does waits as long as it may.
+_FENCE: LiteralString = (
+    "SELECT redrive.fence_1(%s, %s, %s, %s),"
+    " set_config('lock_timeout', coalesce(%s, current_setting('lock_timeout')), true)"
+)
 _HEARD = tuple(field.name for field in fields(DestinationState))  # the columns of heartbeat
 _HISTORY: LiteralString = (
     "SELECT attempt, verb, stage, version, settlement, answer, code, text, reference, result, closed, worker, actor,"
@@ -567,6 +583,8 @@ async def _run(record: Record, conn: AsyncConnection[Any], outcome: Outcome) -> 
     except BaseException as error:  # a record may raise SystemExit too; it must not take the relay along
         if _is_ours_to_retry(error, conn):
             raise
+        if _waited_for_a_lock(error):
+            raise RecordWaits(redact.error_type(error)) from error
         raise RecordFailed(redact.error_type(error)) from error
 
 
@@ -575,6 +593,19 @@ def _is_ours_to_retry(error: BaseException, conn: AsyncConnection[Any]) -> bool:
         task = asyncio.current_task()
         return task is not None and task.cancelling() > 0
     return conn.closed or isinstance(error, psycopg.errors.SerializationFailure | psycopg.errors.DeadlockDetected)
+
+
+def _waited_for_a_lock(error: BaseException | None) -> bool:
+    """Whether this, or what it was raised from (an ORM wraps errors of the driver), is a lock that did not come."""
+    while error is not None:
+        if isinstance(error, psycopg.errors.LockNotAvailable):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _lock_timeout(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{max(1, int(1000 * seconds))}ms"
 
 
 def require_actor_and_reason(actor: str, reason: str) -> None:

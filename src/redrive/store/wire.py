@@ -23,13 +23,13 @@ REFERENCE_MAX = 500
 
 SETTLE_DELIVERED: LiteralString = (
     "SELECT * FROM redrive.settle_delivered_1(%s, %s::uuid[], %s::integer[], %s::integer[], %s::text[], %s::text[],"
-    " %s::boolean[], %s, %s)"
+    " %s::boolean[], %s, %s, %s)"
 )
 SETTLE: LiteralString = (
     "SELECT * FROM redrive.settle_1(%s, %s, %s::uuid[], %s::integer[], %s::text[], %s::text[], %s::text[], %s::text[],"
     " %s::text[], %s::text[], %s::text[], %s::integer[], %s::integer[], %s::integer[], %s::float8[], %s::text[],"
     " %s::boolean[], %s::text[], %s::text[], %s::text[], %s::boolean[], %s::boolean[], %s::text[], %s::text[],"
-    " %s::text[], %s::text[], %s)"
+    " %s::text[], %s::text[], %s, %s)"
 )
 
 
@@ -181,7 +181,12 @@ def is_plain_delivery(outcome: Outcome) -> bool:
 
 
 def delivered_values(
-    worker: WorkerId, outcomes: Sequence[Outcome], hand_over: HandOver | None, now: datetime | None
+    worker: WorkerId,
+    outcomes: Sequence[Outcome],
+    hand_over: HandOver | None,
+    now: datetime | None,
+    *,
+    wait: bool = True,
 ) -> list[Any]:
     return [
         worker,
@@ -193,6 +198,7 @@ def delivered_values(
         hand_over and array(o.attempt.id in hand_over.ids for o in outcomes),
         hand_over and hand_over.lease_seconds,
         now,
+        wait,
     ]
 
 
@@ -202,7 +208,12 @@ def _or_one(values: list[Any]) -> list[Any]:
 
 
 def settle_calls(
-    worker: WorkerId, outcomes: Sequence[Outcome], hand_over: HandOver | None, now: datetime | None
+    worker: WorkerId,
+    outcomes: Sequence[Outcome],
+    hand_over: HandOver | None,
+    now: datetime | None,
+    *,
+    wait: bool = True,
 ) -> Iterator[tuple[LiteralString, list[Any]]]:
     """The statements that settle these: one for plain deliveries, one for the rest."""
     plain: list[Outcome] = []
@@ -210,15 +221,17 @@ def settle_calls(
     for outcome in outcomes:
         (plain if is_plain_delivery(outcome) else others).append(outcome)
     if plain:
-        yield SETTLE_DELIVERED, delivered_values(worker, plain, hand_over, now)
+        yield SETTLE_DELIVERED, delivered_values(worker, plain, hand_over, now, wait=wait)
     if others:
-        yield SETTLE, settle_values(worker, "settle", others, now)
+        yield SETTLE, settle_values(worker, "settle", others, now, wait=wait)
 
 
-def settle_values(worker: WorkerId, verb: str, outcomes: Sequence[Outcome], now: datetime | None) -> list[Any]:
+def settle_values(
+    worker: WorkerId, verb: str, outcomes: Sequence[Outcome], now: datetime | None, *, wait: bool = True
+) -> list[Any]:
     """The arrays of settle_1, in its order of parameters."""
     rows = [_settle_row(o) for o in outcomes]
-    return [worker, verb, *columns(rows, 24), now]
+    return [worker, verb, *columns(rows, 24), now, wait]
 
 
 def _settle_row(outcome: Outcome) -> tuple[Any, ...]:
@@ -269,7 +282,7 @@ def _json(value: Any) -> str | None:
 
 def settled(total: int, rows: Sequence[Any], lease_seconds: float) -> Settled:
     """From the rows of settle (id, attempt, result) and of settle_delivered (as of claim, with a refusal)."""
-    lost: dict[str, list[Fence]] = {"refused": [], "repeated": []}
+    lost: dict[str, list[Fence]] = {"refused": [], "repeated": [], "busy": []}
     handed_over: list[Attempt] = []
     for row in rows:
         refusal = row[2] if len(row) == 3 else row[_REFUSAL]
@@ -280,7 +293,7 @@ def settled(total: int, rows: Sequence[Any], lease_seconds: float) -> Settled:
         else:
             lost[refusal].append(Fence(row[0], row[1]))
     not_settled = sum(map(len, lost.values()))
-    return Settled(total - not_settled, lost["refused"], lost["repeated"], tuple(handed_over))
+    return Settled(total - not_settled, lost["refused"], lost["repeated"], tuple(handed_over), tuple(lost["busy"]))
 
 
 def settle_call(worker: WorkerId, verb: str, outcomes: Sequence[Outcome]) -> tuple[LiteralString, list[Any]]:

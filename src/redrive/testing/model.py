@@ -30,6 +30,7 @@ from redrive.ports import (
     Reaped,
     Record,
     RecordFailed,
+    RecordWaits,
     Room,
     Settled,
     TransientFailure,
@@ -178,10 +179,14 @@ class ModelStore(Desk):
         outcomes: Sequence[Outcome],
         *,
         hand_over: HandOver | None = None,
+        wait: bool = True,
         now: datetime | None = None,
     ) -> Settled:
-        await self._unlocked(o.attempt.id for o in outcomes)
-        return self._settle(worker, outcomes, self.at(now), hand_over)
+        if wait:
+            await self._unlocked(o.attempt.id for o in outcomes)
+        busy = tuple(o.attempt.fence for o in outcomes if self._is_busy(o.attempt.fence))
+        settled = self._settle(worker, [o for o in outcomes if o.attempt.fence not in busy], self.at(now), hand_over)
+        return replace(settled, busy=busy)
 
     async def settle_one(
         self,
@@ -190,10 +195,15 @@ class ModelStore(Desk):
         record: Record,
         *,
         on_step: Callable[[str], None],
+        wait: bool = True,
+        lock_seconds: float | None = None,  # noqa: ARG002 - a record that has to wait says so itself
         now: datetime | None = None,
     ) -> Settled:
         on_step("fence")
-        await self._unlocked([outcome.attempt.id])
+        if wait:
+            await self._unlocked([outcome.attempt.id])
+        elif self._is_busy(outcome.attempt.fence):
+            return Settled(0, busy=(outcome.attempt.fence,))
         if self._held(outcome.attempt.fence, by=worker) is not None:
             on_step("record")
             await self._record(record, outcome)
@@ -207,7 +217,7 @@ class ModelStore(Desk):
         self._fenced[outcome.attempt.id] = asyncio.Event()
         try:
             await record(self.connection, outcome.attempt, outcome.settlement)
-        except TransientFailure:
+        except (TransientFailure, RecordWaits):
             raise
         except Exception as error:
             raise RecordFailed(type(error).__qualname__) from error
@@ -219,6 +229,10 @@ class ModelStore(Desk):
         for id in sorted(set(ids)):
             while id in self._fenced:
                 await self._fenced[id].wait()
+
+    def _is_busy(self, fence: Fence) -> bool:
+        """Held, and locked by a record that runs."""
+        return fence.id in self._fenced and self._held(fence) is not None
 
     def _settle(
         self, worker: WorkerId, outcomes: Sequence[Outcome], now: datetime, hand_over: HandOver | None = None
@@ -298,11 +312,12 @@ class ModelStore(Desk):
         return any((r.attempt, r.worker, r.verb, r.answer) == said for r in self._archive.get(outcome.attempt.id, ()))
 
     async def hand_back(
-        self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
+        self, worker: WorkerId, fences: Sequence[Fence], *, wait: bool = True, now: datetime | None = None
     ) -> Sequence[Fence]:
-        await self._unlocked(fence.id for fence in fences)
+        if wait:
+            await self._unlocked(fence.id for fence in fences)
         moment = self.at(now)
-        ours = self._ours(worker, fences)
+        ours = self._ours(worker, [fence for fence in fences if not self._is_busy(fence)])
         for lease in ours:
             self._move(lease.id, transitions.handed_back(lease, moment, proven=self.has_evidence(lease.id)))
         return [Fence(lease.id, lease.attempt) for lease in ours]

@@ -148,7 +148,7 @@ def settled(lease: Lease, outcome: Outcome, now: datetime, *, proven: bool = Fal
     if proven:
         outcome = _held_instead(outcome)
     to = _settled_place(lease, outcome, now)
-    if isinstance(to, Pending) and lease.cancel_requested and to.in_doubt_since is None:
+    if isinstance(to, Pending) and lease.cancel_requested and may_just_end(to):
         to = Closed.CANCELLED
     retried = isinstance(to, Pending) and outcome.settlement.kind is SettlementKind.RETRY
     row = _ended(
@@ -240,7 +240,7 @@ def _goes_on(lease: Lease, outcome: Outcome, now: datetime) -> Pending:
         down_since=(lease.down_since or now) if settlement.down else None,
         first_failed_at=(lease.first_failed_at or now) if failed else None,
         policy_version=outcome.policy_version,
-        kept_answer=None,
+        kept_answer=None if outcome.kept_answer is None else as_json(outcome.kept_answer),
     )
 
 

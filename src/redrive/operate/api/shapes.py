@@ -84,6 +84,7 @@ class Acted(BaseModel):
     """What became of each message. items: of many those first that were not done, and a hundred at most."""
 
     done: int
+    asked: int
     would: int
     refused: int
     not_found: int

@@ -158,7 +158,7 @@ def _print(call: Call, head: Mapping[str, object], results: Sequence[ActResult],
     if call.json:
         counted = {one.value: n for one, n in operations.count(results).items()}
         output.document("acts", {**head, **counted, "items": results})
-    elif len(results) > 1 or results[0].outcome in {Outcome.DONE, Outcome.WOULD}:
+    elif len(results) > 1 or results[0].outcome in {Outcome.DONE, Outcome.ASKED, Outcome.WOULD}:
         output.show(output.table(_COLUMNS, [_row(result) for result in results[:shown]]))
         if len(results) > shown:
             done = operations.count(results)[Outcome.DONE]

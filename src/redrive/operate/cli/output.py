@@ -42,6 +42,7 @@ STATE_STYLES: Final = {
     "unrecorded": "magenta",
     "delivered": "green",
     "done": "green",
+    "asked": "yellow",
     "would": "cyan",
     "refused": "red",
     "not_found": "red",

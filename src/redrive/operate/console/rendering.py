@@ -24,7 +24,7 @@ from redrive.operate.web import csrf_field, csrf_token, url
 LOOKS: Final = {
     "delivered": "good", "done": "good", "verified": "good", "resolved": "good", "validated": "good", "live": "good",
     "flows": "good", "ok": "good", "closed": "good", "ready": "good", "on time": "good", "intact": "good",
-    "pending": "wait", "waiting": "wait", "would": "wait", "not_due": "wait", "new": "wait",
+    "pending": "wait", "waiting": "wait", "would": "wait", "asked": "wait", "not_due": "wait", "new": "wait",
     "leased": "work", "running": "work", "requeued": "work", "in_flight": "work", "triaged": "work",
     "remediated": "work",
     "retrying": "warn", "paused": "warn", "half_open": "warn", "ramping": "warn", "warn": "warn", "suspect": "warn",

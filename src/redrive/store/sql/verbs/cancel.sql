@@ -79,6 +79,7 @@ BEGIN
         v_answer := redrive.cancel_pending(v_pending, p_actor, p_reason, p_now);
         IF v_lane IS NOT NULL THEN
             PERFORM redrive.wake_lanes(ARRAY[v_lane], p_now);
+            PERFORM redrive.wake_leased_lanes(ARRAY[v_lane], p_now);  -- its settle does not wait for us
             -- In the caller's own transaction that look may be as old as its first statement: then a token in any case.
             INSERT INTO lane_wake (destination, level, due_at, lane)
             SELECT v_pending.destination, v_pending.level, p_now, v_lane

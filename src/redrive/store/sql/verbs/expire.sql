@@ -35,6 +35,7 @@ BEGIN
     SELECT count(*) INTO v_count FROM ended;
     IF v_lanes <> '{}' THEN
         PERFORM redrive.wake_lanes(v_lanes, v_now);
+        PERFORM redrive.wake_leased_lanes(v_lanes, v_now);
     END IF;
     RETURN v_count;
 END

@@ -1,26 +1,35 @@
--- hand_back: claims that were not begun go back as they were; nothing is spent (G-09). Returns those that were ours.
+-- hand_back: claims that were not begun go back as they were; nothing is spent (G-09). Returns those that were handed back.
 -- A cancel that was asked for meanwhile ends the message here, unless it is in doubt, its answer is kept, or there is evidence that it was
 -- delivered.
--- Locks: lease rows in id order, then lanes in id order.
+-- p_wait: false = a lease row that another transaction holds is left as it is, and not returned.
+-- Locks: lease rows in id order, then lanes in id order with SKIP LOCKED.
+DROP FUNCTION IF EXISTS redrive.hand_back_1(uuid, uuid[], integer[], timestamptz);
 CREATE OR REPLACE FUNCTION redrive.hand_back_1(
-    p_worker uuid, p_ids uuid[], p_attempts integer[], p_now timestamptz DEFAULT NULL
+    p_worker uuid, p_ids uuid[], p_attempts integer[], p_now timestamptz DEFAULT NULL, p_wait boolean DEFAULT true
 ) RETURNS TABLE (id uuid, attempt integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_now      timestamptz := coalesce(p_now, clock_timestamp());
-    v_ids      uuid[];
-    v_attempts integer[];
-    v_lanes    bigint[];
+    v_now          timestamptz := coalesce(p_now, clock_timestamp());
+    v_ids          uuid[];
+    v_attempts     integer[];
+    v_lanes        bigint[];
+    v_destinations text[];
+    v_levels       smallint[];
 BEGIN
     WITH fenced AS MATERIALIZED (
         SELECT l.*, l.cancel_requested AND l.in_doubt_since IS NULL AND l.kept_answer IS NULL
                     AND NOT redrive.has_evidence(l.id) AS cancelled
           FROM (SELECT * FROM unnest(p_ids, p_attempts) AS i(id, attempt) ORDER BY i.id) i
-         CROSS JOIN LATERAL (SELECT x.* FROM lease x
-                              WHERE x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker FOR UPDATE) l
+         CROSS JOIN LATERAL (SELECT * FROM (SELECT x.* FROM lease x
+                                             WHERE p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
+                                               FOR UPDATE) waited
+                             UNION ALL
+                             SELECT * FROM (SELECT x.* FROM lease x
+                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
+                                               FOR UPDATE SKIP LOCKED) free) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
         DELETE FROM lease x WHERE x.id = ANY (ARRAY(SELECT f.id FROM fenced f))
@@ -40,10 +49,11 @@ BEGIN
                f.first_failed_at, f.policy_version, f.kept_answer, f.token
           FROM fenced f WHERE NOT f.cancelled
     )
-    SELECT array_agg(f.id), array_agg(f.attempt), array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL)
-      INTO v_ids, v_attempts, v_lanes FROM fenced f;
+    SELECT array_agg(f.id), array_agg(f.attempt), array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL),
+           array_agg(f.destination) FILTER (WHERE f.lane IS NOT NULL), array_agg(f.level) FILTER (WHERE f.lane IS NOT NULL)
+      INTO v_ids, v_attempts, v_lanes, v_destinations, v_levels FROM fenced f;
     IF v_lanes IS NOT NULL THEN
-        PERFORM redrive.release_lanes(v_lanes, v_now);
+        PERFORM redrive.release_free_lanes(v_lanes, v_destinations, v_levels, v_now);
     END IF;
     IF v_ids IS NOT NULL THEN
         PERFORM redrive.ring(NULL, v_now);  -- a relay that stops leaves them to the others

@@ -1,7 +1,8 @@
 -- The lanes of ordered messages: who may go, and who is looked at next. ../LANES.md has the reasoning; read it first.
 -- Everything here is called by verbs; nothing is called from outside.
 
--- release_lanes: the last step of every verb that took away, put back or re-dated the head of a lane.
+-- release_lanes: the last step of every verb that took away, put back or re-dated the head of a lane, but for those that end a
+-- claim in the relay's own time (release_free_lanes).
 -- Locks: the lanes, in id order; it may wait for them. The look is a statement of its own, after the lock.
 -- With settings of its own, because reap has not all of them.
 CREATE OR REPLACE FUNCTION redrive.release_lanes(p_lanes bigint[], p_now timestamptz) RETURNS void
@@ -11,6 +12,74 @@ AS $body$
 BEGIN
     PERFORM redrive.lock_lanes(p_lanes);
     PERFORM redrive.wake_lanes(p_lanes, p_now);
+    PERFORM redrive.wake_leased_lanes(p_lanes, p_now);
+END
+$body$;
+
+-- release_free_lanes: the same for the verbs that end a claim (settle, hand back): a lane that another transaction holds is not
+-- waited for, but gets tokens that need no look. p_destinations, p_levels: of the claim that ended in each lane.
+-- Locks: the lanes that no other transaction holds, in id order.
+CREATE OR REPLACE FUNCTION redrive.release_free_lanes(
+    p_lanes bigint[], p_destinations text[], p_levels smallint[], p_now timestamptz
+) RETURNS void LANGUAGE plpgsql
+AS $body$
+DECLARE
+    v_locked bigint[] := redrive.lock_free_lanes(p_lanes);
+BEGIN
+    PERFORM redrive.wake_lanes(v_locked, p_now);
+    PERFORM redrive.wake_unlocked_lanes(p_lanes, p_destinations, p_levels, v_locked, p_now);
+END
+$body$;
+
+-- lock_free_lanes: those of these lanes that no other transaction holds, locked. A claim that looks at a lane holds it for about a
+-- millisecond, so a few milliseconds are given to that; a caller's transaction is not waited for.
+CREATE OR REPLACE FUNCTION redrive.lock_free_lanes(p_lanes bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql
+AS $body$
+DECLARE
+    v_locked bigint[];
+BEGIN
+    FOR i IN 1..4 LOOP
+        v_locked := ARRAY(SELECT x.id FROM lane x WHERE x.id = ANY (p_lanes) ORDER BY x.id FOR UPDATE SKIP LOCKED);
+        EXIT WHEN cardinality(v_locked) = cardinality(p_lanes) OR i = 4;
+        PERFORM pg_sleep(0.002);
+    END LOOP;
+    RETURN v_locked;
+END
+$body$;
+
+-- wake_unlocked_lanes: tokens for those of these lanes that could not be locked, whatever their head is: one for the destination and
+-- level of the claim that ended, one for those of the lowest message that waits. Claim judges them under the lane's lock.
+CREATE OR REPLACE FUNCTION redrive.wake_unlocked_lanes(
+    p_lanes bigint[], p_destinations text[], p_levels smallint[], p_locked bigint[], p_now timestamptz
+) RETURNS void LANGUAGE plpgsql
+AS $body$
+BEGIN
+    IF cardinality(p_locked) < cardinality(p_lanes) THEN
+        INSERT INTO lane_wake (destination, level, due_at, lane)
+        SELECT t.destination, t.level, p_now, e.lane
+          FROM unnest(p_lanes, p_destinations, p_levels) AS e(lane, destination, level)
+         CROSS JOIN LATERAL (SELECT e.destination, e.level
+                             UNION
+                             (SELECT p.destination, p.level FROM pending p WHERE p.lane = e.lane ORDER BY p.sequence LIMIT 1)) t
+         WHERE e.lane <> ALL (p_locked);
+    END IF;
+END
+$body$;
+
+-- wake_leased_lanes: a verb that changed what waits in a lane while one of its messages is in flight leaves a token for the lowest
+-- message that waits now, where that is of another destination or level than the one in flight: whoever settles that one may not
+-- have seen the change (see wake_unlocked_lanes). The caller has locked the lanes.
+CREATE OR REPLACE FUNCTION redrive.wake_leased_lanes(p_lanes bigint[], p_now timestamptz) RETURNS void
+LANGUAGE plpgsql
+AS $body$
+BEGIN
+    INSERT INTO lane_wake (destination, level, due_at, lane)
+    SELECT h.destination, h.level, p_now, l.id
+      FROM (SELECT DISTINCT u.id FROM unnest(p_lanes) AS u(id)) l
+     CROSS JOIN LATERAL (SELECT x.destination, x.level FROM lease x WHERE x.lane = l.id LIMIT 1) flying
+     CROSS JOIN LATERAL (SELECT p.destination, p.level FROM pending p WHERE p.lane = l.id ORDER BY p.sequence LIMIT 1) h
+     WHERE (h.destination, h.level) <> (flying.destination, flying.level);
 END
 $body$;
 

@@ -2,15 +2,22 @@
 -- follows from it, or is refused: no lease row, no effect but a late answer kept (G-14).
 -- A claim that is gone because this worker has settled it before with the same answer (a commit whose reply was lost) is
 -- 'repeated'; another answer is evidence, and kept.
--- Returns the rows that were not settled: (id, attempt, 'refused' | 'repeated').
--- Locks: lease rows in id order, then lanes in id order. Relies on: lease's primary key, one probe per input row (never a join of two sets).
+-- Returns the rows that were not settled: (id, attempt, 'refused' | 'repeated' | 'busy').
+-- p_wait: false = a lease row that another transaction holds (a caller's open cancel, a handler's complete) is not waited for;
+-- its outcome is 'busy', nothing is written for it, and it is to be settled again. Lanes are never waited for (LANES.md).
+-- Locks: lease rows in id order, then lanes in id order with SKIP LOCKED. Relies on: lease's primary key, one probe per input row (never
+-- a join of two sets).
 --
 -- p_doubts: 'none', 'keep' (since the moment already known) or 'now'. p_delays: seconds until the next attempt.
--- A cancel that was asked for meanwhile turns a retry or an advance without doubt into the end of the message.
+-- A cancel that was asked for meanwhile turns a retry or an advance without doubt into the end of the message, but not one that
+-- keeps its answer: that was answered, and goes back only to be recorded.
 -- An advance into a destination of another system is parked instead (park_owned).
 -- A message with evidence that it was delivered (evidence.sql) is held, whatever the outcome says, unless that is a delivery, or a failed
 -- record with its answer kept.
 -- What is parked is told apart by its failure group and appended to the tally: no row that others would wait for.
+DROP FUNCTION IF EXISTS redrive.settle_1(
+    uuid, text, uuid[], integer[], text[], text[], text[], text[], text[], text[], text[], integer[], integer[], integer[], float8[],
+    text[], boolean[], text[], text[], text[], boolean[], boolean[], text[], text[], text[], text[], timestamptz);
 CREATE OR REPLACE FUNCTION redrive.settle_1(
     p_worker          uuid,
     p_verb            text,
@@ -38,7 +45,8 @@ CREATE OR REPLACE FUNCTION redrive.settle_1(
     p_contexts        text[],
     p_kept_answers    text[],
     p_policy_versions text[],
-    p_now             timestamptz DEFAULT NULL
+    p_now             timestamptz DEFAULT NULL,
+    p_wait            boolean     DEFAULT true
 ) RETURNS TABLE (id uuid, attempt integer, result text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -47,7 +55,10 @@ AS $body$
 DECLARE
     v_now          timestamptz := coalesce(p_now, clock_timestamp());
     v_held         uuid[];
+    v_busy         uuid[];
     v_lanes        bigint[];
+    v_destinations text[];
+    v_levels       smallint[];
     v_due          text[];
     v_kinds        text[];
     v_settlements  text[]    := p_settlements;  -- as decided; changed where there is evidence
@@ -107,13 +118,19 @@ BEGIN
                CASE i.doubt WHEN 'none' THEN NULL WHEN 'keep' THEN coalesce(l.in_doubt_since, v_now) ELSE v_now END
                    AS in_doubt_since
           FROM input i
-         CROSS JOIN LATERAL (SELECT x.* FROM lease x
-                              WHERE x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker FOR UPDATE) l
+         CROSS JOIN LATERAL (SELECT * FROM (SELECT x.* FROM lease x
+                                             WHERE p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
+                                                FOR UPDATE) waited
+                             UNION ALL
+                             SELECT * FROM (SELECT x.* FROM lease x
+                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt
+                                               FOR UPDATE SKIP LOCKED) free) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
         DELETE FROM lease x WHERE x.id = ANY (ARRAY(SELECT f.id FROM fenced f))
     ), judged AS MATERIALIZED (
-        SELECT f.*, f.cancel_requested AND f.settlement IN ('retry', 'advance') AND f.in_doubt_since IS NULL AS cancelled
+        SELECT f.*, f.cancel_requested AND f.settlement IN ('retry', 'advance') AND f.in_doubt_since IS NULL
+                    AND f.kept_answer IS NULL AS cancelled
           FROM fenced f
     ), archived AS (
         INSERT INTO attempt (message_id, claimed_at, completed_at, due_at, worker, attempt, spent, version, latency_ms,
@@ -128,12 +145,13 @@ BEGIN
     ), back AS (
         INSERT INTO pending (id, due_at, lane, sequence, attempt, spent, lookups, crashes, version, level, suspect,
                              cancel_requested, tenant, destination, stage, expires_at, in_doubt_since, down_since,
-                             first_failed_at, policy_version, token)
+                             first_failed_at, policy_version, kept_answer, token)
         SELECT j.id, v_now + make_interval(secs => j.delay_seconds), j.lane, j.sequence, j.fence, j.spent, j.lookups,
                j.crashes, j.version, j.level, j.crashes > 0, j.cancel_requested, j.tenant,
                coalesce(j.next_destination, j.destination), coalesce(j.next_stage, j.stage), j.expires_at,
                j.in_doubt_since, CASE WHEN j.down THEN coalesce(j.down_since, v_now) END,
                CASE WHEN j.settlement = 'retry' THEN coalesce(j.first_failed_at, v_now) END, j.policy_version,
+               j.kept_answer::json,
                CASE WHEN j.next_stage <> j.stage THEN redrive.token_for(j.id, j.version, j.next_stage) ELSE j.token END
           FROM judged j WHERE j.settlement IN ('retry', 'advance') AND NOT j.cancelled
     ), parked AS (
@@ -159,16 +177,22 @@ BEGIN
          WHERE f.lane IS NOT NULL AND current_setting('transaction_isolation') <> 'read committed'
     )
     SELECT array_agg(j.id), array_agg(j.lane) FILTER (WHERE j.lane IS NOT NULL),
+           array_agg(j.destination) FILTER (WHERE j.lane IS NOT NULL), array_agg(j.level) FILTER (WHERE j.lane IS NOT NULL),
            array_agg(DISTINCT coalesce(j.next_destination, j.destination))
                FILTER (WHERE j.settlement IN ('retry', 'advance') AND NOT j.cancelled AND j.delay_seconds <= 0)
-      INTO v_held, v_lanes, v_due FROM judged j;
+      INTO v_held, v_lanes, v_destinations, v_levels, v_due FROM judged j;
     IF v_lanes IS NOT NULL THEN
-        PERFORM redrive.release_lanes(v_lanes, v_now);
+        PERFORM redrive.release_free_lanes(v_lanes, v_destinations, v_levels, v_now);
     END IF;
     IF v_due IS NOT NULL THEN
         PERFORM redrive.ring(v_due, v_now);
     END IF;
 
+    IF NOT p_wait AND coalesce(cardinality(v_held), 0) < cardinality(p_ids) THEN
+        v_busy := redrive.still_leased(p_worker, p_ids, p_attempts, v_held);
+        RETURN QUERY SELECT i.id, i.attempt, 'busy' FROM unnest(p_ids, p_attempts) AS i(id, attempt) WHERE i.id = ANY (v_busy);
+        v_held := v_held || v_busy;
+    END IF;
     IF coalesce(cardinality(v_held), 0) < cardinality(p_ids) THEN
         RETURN QUERY SELECT * FROM redrive.refuse(p_worker, p_ids, p_attempts, v_held, p_settlements, p_answers, p_codes,
                                                   p_references, p_texts, v_now);
@@ -180,6 +204,8 @@ $body$;
 -- is shorter than the ids: no reference, the first policy version for all, no hand-over.
 -- p_hand_over: the next message of this one's lane may be claimed at once, by the same worker, for p_lease_seconds.
 -- Returns what was not settled, with `refusal`, and what was handed over, as claim does.
+DROP FUNCTION IF EXISTS redrive.settle_delivered_1(
+    uuid, uuid[], integer[], integer[], text[], text[], boolean[], float8, timestamptz);
 CREATE OR REPLACE FUNCTION redrive.settle_delivered_1(
     p_worker          uuid,
     p_ids             uuid[],
@@ -189,7 +215,8 @@ CREATE OR REPLACE FUNCTION redrive.settle_delivered_1(
     p_policy_versions text[],
     p_hand_over       boolean[]   DEFAULT NULL,
     p_lease_seconds   float8      DEFAULT NULL,
-    p_now             timestamptz DEFAULT NULL
+    p_now             timestamptz DEFAULT NULL,
+    p_wait            boolean     DEFAULT true
 ) RETURNS SETOF redrive.claimed
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -197,18 +224,29 @@ AS $body$
 DECLARE
     v_now          timestamptz := coalesce(p_now, clock_timestamp());
     v_held         uuid[];
+    v_busy         uuid[];
     v_lanes        bigint[];
-    v_next         bigint[];
     v_destinations text[];
+    v_levels       smallint[];
+    v_next         bigint[];
+    v_next_to      text[];
+    v_locked       bigint[];
 BEGIN
     WITH fenced AS MATERIALIZED (
         SELECT i.latency_ms, i.reference, i.policy_version, i.hand_over, l.*
           FROM (SELECT * FROM unnest(p_ids, p_attempts, p_latencies, p_references, p_policy_versions, p_hand_over)
                            AS i(id, attempt, latency_ms, reference, policy_version, hand_over) ORDER BY i.id) i
-         CROSS JOIN LATERAL (SELECT x.id, x.attempt, x.claimed_at, x.worker, x.spent, x.version, x.tenant,
-                                    x.destination, x.stage, x.lane, x.level, x.token
-                               FROM lease x
-                              WHERE x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker FOR UPDATE) l
+         CROSS JOIN LATERAL (SELECT * FROM (SELECT x.id, x.attempt, x.claimed_at, x.worker, x.spent, x.version, x.tenant,
+                                                   x.destination, x.stage, x.lane, x.level, x.token
+                                              FROM lease x
+                                             WHERE p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
+                                                FOR UPDATE) waited
+                             UNION ALL
+                             SELECT * FROM (SELECT x.id, x.attempt, x.claimed_at, x.worker, x.spent, x.version, x.tenant,
+                                                   x.destination, x.stage, x.lane, x.level, x.token
+                                              FROM lease x
+                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt
+                                               FOR UPDATE SKIP LOCKED) free) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
         DELETE FROM lease x WHERE x.id = ANY (ARRAY(SELECT f.id FROM fenced f))
@@ -222,17 +260,30 @@ BEGIN
           FROM fenced f
     )
     SELECT array_agg(f.id), array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL),
+           array_agg(f.destination) FILTER (WHERE f.lane IS NOT NULL), array_agg(f.level) FILTER (WHERE f.lane IS NOT NULL),
            array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL AND f.hand_over),
            array_agg(f.destination) FILTER (WHERE f.lane IS NOT NULL AND f.hand_over)
-      INTO v_held, v_lanes, v_next, v_destinations FROM fenced f;
+      INTO v_held, v_lanes, v_destinations, v_levels, v_next, v_next_to FROM fenced f;
 
     IF v_lanes IS NOT NULL THEN
-        PERFORM redrive.lock_lanes(v_lanes);
+        v_locked := redrive.lock_free_lanes(v_lanes);
+        IF v_next IS NOT NULL THEN  -- of a lane that another transaction holds nothing is handed over
+            SELECT array_agg(n.lane), array_agg(n.destination) INTO v_next, v_next_to
+              FROM unnest(v_next, v_next_to) AS n(lane, destination) WHERE n.lane = ANY (v_locked);
+        END IF;
         IF v_next IS NOT NULL THEN
-            RETURN QUERY SELECT * FROM redrive.take(redrive.next_heads(v_next, v_destinations, v_now), p_worker, false,
+            RETURN QUERY SELECT * FROM redrive.take(redrive.next_heads(v_next, v_next_to, v_now), p_worker, false,
                                                     p_lease_seconds, v_now);
         END IF;
-        PERFORM redrive.wake_lanes(v_lanes, v_now);
+        PERFORM redrive.wake_lanes(v_locked, v_now);
+        PERFORM redrive.wake_unlocked_lanes(v_lanes, v_destinations, v_levels, v_locked, v_now);
+    END IF;
+    IF NOT p_wait AND coalesce(cardinality(v_held), 0) < cardinality(p_ids) THEN
+        v_busy := redrive.still_leased(p_worker, p_ids, p_attempts, v_held);
+        RETURN QUERY SELECT (jsonb_populate_record(NULL::redrive.claimed, jsonb_build_object(
+                                'id', i.id, 'attempt', i.attempt, 'refusal', 'busy'))).*
+                       FROM unnest(p_ids, p_attempts) AS i(id, attempt) WHERE i.id = ANY (v_busy);
+        v_held := v_held || v_busy;
     END IF;
     IF coalesce(cardinality(v_held), 0) < cardinality(p_ids) THEN
         RETURN QUERY SELECT (jsonb_populate_record(NULL::redrive.claimed, jsonb_build_object(
@@ -241,6 +292,18 @@ BEGIN
             p_worker, p_ids, p_attempts, v_held, array_fill('close'::text, ARRAY[cardinality(p_ids)]),
             array_fill('delivered'::text, ARRAY[cardinality(p_ids)]), NULL, p_references, NULL, v_now) r;
     END IF;
+END
+$body$;
+
+-- still_leased: of these claims those that are still held, though settle did not get them: another transaction has locked their
+-- rows. A new statement: a claim that ended meanwhile is not among them, and is refused.
+CREATE OR REPLACE FUNCTION redrive.still_leased(p_worker uuid, p_ids uuid[], p_attempts integer[], p_but uuid[]) RETURNS uuid[]
+LANGUAGE plpgsql
+AS $body$
+BEGIN
+    RETURN ARRAY(SELECT i.id FROM unnest(p_ids, p_attempts) AS i(id, attempt)
+                  CROSS JOIN LATERAL (SELECT 1 FROM redrive.lease x WHERE x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker LIMIT 1) l
+                  WHERE p_but IS NULL OR i.id <> ALL (p_but));
 END
 $body$;
 

@@ -1,0 +1,156 @@
+"""Outcomes that cannot be written yet, because another transaction holds what they need.
+
+An application's open transaction that has cancelled a message in flight holds the claim of that message until it ends,
+and a producer's open transaction holds the ordering key for which a `record` enqueues. Neither may keep other outcomes
+from being written, so these are kept here, each with its claim, which is renewed as usual.
+
+All of them are tried again every now and then, without waiting. Beside that a few are waited for, each on a connection
+of its own: such a waiter is first in line when the other transaction ends, and so before a reaper even where the claim
+has run out meanwhile. Waiters take turns, so that one transaction that never ends cannot keep all of them. Used by
+`settle.Settler`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from redrive.message import Fence
+from redrive.ports import Clock, Outcome, Record
+from redrive.relay.tasks import end
+
+AGAIN_SECONDS: Final = (0.02, 0.1, 0.25, 0.5)
+WAITED_FOR_AFTER: Final = 2  # tries: most rows are held for a moment only, by a renewal for instance
+
+
+class Needs(Enum):
+    """What another transaction holds: the claim itself, or a lock that the `record` asks for."""
+
+    CLAIM = "claim"
+    LOCK = "lock"
+
+
+WAITERS_MAX: Final = {Needs.CLAIM: 4, Needs.LOCK: 2}
+
+
+@dataclass(eq=False)
+class Busy:
+    """One outcome. taken: it is being tried or waited for. over: it has been written, or refused."""
+
+    outcome: Outcome
+    record: Record | None
+    needs: Needs
+    tries: int = 0
+    taken: bool = False
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class BusyOutcomes:
+    """try_again writes what it can of these without waiting; wait_for waits for one. Both report by `add` or `end`."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        try_again: Callable[[Sequence[Busy]], Awaitable[None]],
+        wait_for: Callable[[Busy], Awaitable[None]],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._clock = clock
+        self._try_again = try_again
+        self._wait_for = wait_for
+        self._on_failure = on_failure
+        self._kept: dict[Fence, Busy] = {}
+        self._some = asyncio.Event()
+        self._waiters: dict[asyncio.Task[None], Needs] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, outcome: Outcome, record: Record | None, needs: Needs) -> None:
+        """Keep it; one that is kept already may need something else by now."""
+        kept = self._kept.setdefault(outcome.attempt.fence, Busy(outcome, record, needs))
+        kept.needs = needs
+        self._some.set()
+
+    def end(self, fences: Iterable[Fence]) -> None:
+        """These need not be kept any more."""
+        for fence in fences if self._kept else ():
+            kept = self._kept.pop(fence, None)
+            if kept is not None:
+                kept.over.set()
+        if not self._kept:
+            self._some.clear()
+
+    async def until_written(self, fence: Fence) -> None:
+        """At once, if it is not kept."""
+        kept = self._kept.get(fence)
+        if kept is not None:
+            await kept.over.wait()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                await self._some.wait()
+                await self._clock.sleep(self._pause_seconds())
+                await self._round()
+                self._start_waiters()
+        finally:
+            await self.stop_waiting()
+
+    async def stop_waiting(self) -> None:
+        await end(list(self._waiters))
+
+    def left(self, needs: Needs) -> list[Busy]:
+        return [kept for kept in self._kept.values() if kept.needs is needs]
+
+    def _pause_seconds(self) -> float:
+        tries = min((kept.tries for kept in self._kept.values()), default=0)
+        return AGAIN_SECONDS[min(tries, len(AGAIN_SECONDS) - 1)]
+
+    async def _round(self) -> None:
+        """What needs a lock of its record is left to the waiters: trying it costs as much as the lock is waited for."""
+        free = [kept for kept in self._kept.values() if not kept.taken]
+        for kept in free:
+            kept.tries += 1
+        claims = [kept for kept in free if kept.needs is Needs.CLAIM]
+        for kept in claims:
+            kept.taken = True
+        try:
+            await self._try_again(claims)
+        finally:
+            for kept in claims:
+                kept.taken = False
+
+    def _start_waiters(self) -> None:
+        for needs, most in WAITERS_MAX.items():
+            free = most - list(self._waiters.values()).count(needs)
+            waiting = [kept for kept in self.left(needs) if not kept.taken and kept.tries >= WAITED_FOR_AFTER]
+            for kept in waiting[:free]:
+                kept.taken = True
+                waiter = asyncio.create_task(self._waiting(kept))
+                self._waiters[waiter] = needs
+                waiter.add_done_callback(self._waited)
+
+    async def _waiting(self, kept: Busy) -> None:
+        try:
+            await self._wait_for(kept)
+        finally:
+            kept.taken = False
+            fence = kept.outcome.attempt.fence
+            if self._kept.get(fence) is kept:  # in vain: behind all others
+                self._kept[fence] = self._kept.pop(fence)
+
+    def _waited(self, waiter: asyncio.Task[None]) -> None:
+        del self._waiters[waiter]
+        if waiter.cancelled():
+            return
+        failure = waiter.exception()
+        if failure is not None:
+            self._on_failure(failure)
+        else:
+            self._start_waiters()
