@@ -71,9 +71,7 @@ async def hang(attempt: Attempt) -> None:
 class Stage:
     """One dispatcher with its clock and its events."""
 
-    def __init__(
-        self, transport: Any, *, timeout_seconds: float = 30.0, staged: bool = False, **rules: Any
-    ) -> None:
+    def __init__(self, transport: Any, *, timeout_seconds: float = 30.0, staged: bool = False, **rules: Any) -> None:
         self.transport = transport
         self.clock = ManualClock()
         self.events: list[str] = []
