@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import enum
-from datetime import UTC, date, datetime, timedelta
+import json
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta, timezone
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
+import psycopg
 import pytest
 
 from redrive.errors import InvalidPayload, InvalidValue, UsageError
@@ -86,6 +89,8 @@ PAIRS: list[tuple[str, Any, Any, str]] = [
     ("due_at", datetime.max.replace(tzinfo=UTC), "infinity", "due_at is of type str; it must be an aware datetime"),
     ("due_at", datetime(1, 1, 1, tzinfo=UTC), 0, "due_at is of type int"),
     ("due_at", None, date(2090, 1, 1), "due_at is of type date"),
+    ("due_at", AT, datetime.max.replace(tzinfo=timezone(-timedelta(hours=1))), "of the years 1 to 9999"),
+    ("due_at", AT, datetime.min.replace(tzinfo=timezone(timedelta(hours=1))), "of the years 1 to 9999"),
     ("due_at", AT, timedelta(seconds=5), "due_at is of type timedelta"),
     ("due_at", AT, float("inf"), "due_at is of type float"),
     ("expires_at", AT, NAIVE, "expires_at is 2090-01-01 00:00:00, without a time zone"),
@@ -193,3 +198,98 @@ async def test_the_verb_refuses_the_same_for_every_other_language(producer: Prod
         assert getattr(refused.value, "sqlstate", None) == "22023"
         await producer.rollback()
     assert await producer.rows("SELECT count(*) FROM redrive.message") == [(0,)]
+
+
+# The same table against the verb, for every language that has no `redrive.produce`: what can be said in SQL at all.
+_IN_SQL: Final = {"destination", "tenant", "kind", "key", "order_by", "content_type", "headers", "due_at", "expires_at"}
+
+
+def _as_sql(what: str, value: Any) -> Any:
+    if what != "headers":
+        return value
+    is_said = isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+    return json.dumps(dict(value), ensure_ascii=False, separators=(",", ":")) if is_said else None
+
+
+def _said_in_sql(what: str, value: Any) -> bool:
+    """Values of another type cannot be handed over, and NUL and lone surrogates are no text for any driver."""
+    if what in ("due_at", "expires_at"):
+        return isinstance(value, datetime) and value.tzinfo is UTC
+    text = _as_sql(what, value)
+    return isinstance(text, str) and "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+SQL_CASES: Final = [
+    *(
+        (what, value, fits)
+        for what, accepted, refused, _ in PAIRS
+        for value, fits in ((accepted, True), (refused, False))
+        if what in _IN_SQL and _said_in_sql(what, value)
+        if not (isinstance(value, str) and value.startswith("\u00a0"))  # white space beyond ASCII: our own call only
+    ),
+    ("headers", '{"a":' + "9" * 8000 + "}", False),
+    ("headers", '{"a":' + "[" * 4000 + "]" * 4000 + "}", False),
+    ("headers", '{"a":{"b":"c"}}', False),
+    ("headers", '{"a":null}', False),
+    ("headers", '{"a":true}', False),
+    ("headers", '["a"]', False),
+    ("headers", '"a"', False),
+    ("headers", "null", False),
+    ("headers", '{"a":"b\\nc"}', False),
+    ("headers", '{"a":"b\\u0000c"}', False),
+    ("headers", '{"a":"\\ud800"}', False),
+    ("headers", '{"a":"b\\\\nc"}', True),
+    ("headers", '{"a":"\\u00fc"}', True),
+    ("headers", "{}", True),
+    ("due_at", "4000-01-01 BC", False),
+    ("due_at", "10000-01-01 00:00:00+00", False),
+    ("due_at", "infinity", False),
+    ("due_at", "9999-12-31 23:59:59.999999+00", True),
+    ("expires_at", "10000-01-01 00:00:00+00", False),
+    ("expires_at", "infinity", False),
+    ("expires_at", "9999-12-31 23:59:59.999999+00", True),
+]
+
+
+@pytest.mark.req("G-19")
+@pytest.mark.parametrize("verb", ["enqueue_1", "enqueue_many_1"])
+def test_the_verbs_have_the_bounds_of_the_python_call(database: str, verb: str) -> None:
+    wrong = []
+    for what, value, fits in SQL_CASES:
+        given = {"destination": "mail", "body": b"1", what: value if isinstance(value, str) else _as_sql(what, value)}
+        with psycopg.connect(database, autocommit=True) as conn:
+            try:
+                conn.execute(*_call(verb, given))
+                accepted = True
+            except psycopg.DataError:
+                accepted = False
+        if accepted is not fits:
+            wrong.append((what, value if len(str(value)) < 60 else str(value)[:60], fits))
+    assert wrong == []
+
+
+def _call(verb: str, given: dict[str, Any]) -> tuple[bytes, list[Any]]:
+    if verb == "enqueue_1":
+        casts = {"headers": "json", "due_at": "timestamptz", "expires_at": "timestamptz", "body": "bytea"}
+        names = [f"p_{name} => %s::{casts.get(name, 'text')}" for name in given]
+        return f"SELECT redrive.enqueue_1({', '.join(names)})".encode(), list(given.values())
+    usual: dict[str, Any] = {
+        "destination": "mail", "body": b"1", "key": None, "tenant": "default", "kind": "", "content_type": "text/plain",
+        "headers": None, "due_at": None, "expires_at": None, "level": 1, "order_by": None,
+    }  # fmt: skip
+    types = ["text", "bytea", "text", "text", "text", "text", "text", "timestamptz", "timestamptz", "smallint", "text"]
+    values = [[value] for value in {**usual, **given}.values()]
+    return f"SELECT redrive.enqueue_many_1({', '.join(f'%s::{kind}[]' for kind in types)})".encode(), values
+
+
+@pytest.mark.req("G-19")
+def test_an_application_may_not_say_what_time_it_is(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("SELECT redrive.enqueue_1('mail', '1', p_now => '2020-01-01Z')")
+        conn.execute("SET ROLE redrive_producer")
+        conn.execute("SELECT redrive.enqueue_1('mail', '1')")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="p_now is the clock of tests"):
+            conn.execute("SELECT redrive.enqueue_1('mail', '1', p_now => '4000-01-01 BC')")
+        conn.execute("RESET ROLE")
+        with pytest.raises(psycopg.DataError, match="years 1 to 9999"):
+            conn.execute("SELECT redrive.enqueue_1('mail', '1', p_now => '4000-01-01 BC')")

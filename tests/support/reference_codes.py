@@ -44,6 +44,8 @@ CODES: Final = {
     "TIMEOUT": "The send took longer than `timeout_seconds`: cut off, nobody can tell.",
     "TOKEN_FORGOTTEN": "It is in doubt, and 80 % of `token_ttl_seconds` have passed: too late to send again, held.",
     "UNCLASSIFIED": "An exception that nobody classified, or a return value that is no answer: a bug. Parked.",
+    "UNDECODABLE": "The row of the message has values that Python cannot read, such as a number of 8,000 digits in its"
+    " headers. It was not sent.",
     "VALIDATE_TIMEOUT": "`validate` took longer than `timeout_seconds`: tried again, nothing was sent.",
     "WORKER_DIED": "It took down the child process that ran it alone. Pending again, in doubt, counted as a crash.",
 }

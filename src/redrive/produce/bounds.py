@@ -8,7 +8,7 @@ the database's clock can judge (ruling 6).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final, get_args
 
@@ -103,6 +103,10 @@ def moment(what: str, value: object) -> datetime | None:
         raise InvalidValue(f"{what} is of type {type(value).__name__}; it must be an aware datetime, or None.")
     if value.utcoffset() is None:
         raise InvalidValue(f"{what} is {value}, without a time zone; say which, such as tzinfo=datetime.UTC.")
+    try:
+        value.astimezone(UTC)
+    except OverflowError:
+        raise InvalidValue(f"{what} is {value}; in UTC it must be of the years 1 to 9999.") from None
     return value
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, LiteralString, Self
@@ -108,7 +108,7 @@ class PostgresStore:
             " true)",
             [worker, destinations, levels, amounts, lease_seconds, since, now],
         )
-        return wire.claimed(rows, lease_seconds, alone=False)
+        return wire.claimed(await self._readable(worker, rows, lease_seconds), lease_seconds, alone=False)
 
     async def low_water(
         self, places: Sequence[tuple[Place, datetime | None]], *, now: datetime | None = None
@@ -132,7 +132,16 @@ class PostgresStore:
             "SELECT * FROM redrive.claim_suspect_1(%s, %s::text[], %s, %s, true)",
             [worker, wire.array(destinations), lease_seconds, now],
         )
-        return wire.claimed(rows, lease_seconds, alone=True)
+        return wire.claimed(await self._readable(worker, rows, lease_seconds), lease_seconds, alone=True)
+
+    async def _readable(self, worker: WorkerId, rows: list[Any], lease_seconds: float) -> list[Any]:
+        """The claimed rows less those that cannot be read, which are parked: no relay could ever send them."""
+        unreadable = [row for row in rows if not wire.is_decodable(row)]
+        if not unreadable:
+            return rows
+        with suppress(TransientFailure):  # then their leases run out, and the next claim does it
+            await self.settle(worker, [wire.undecodable(row, lease_seconds) for row in unreadable])
+        return [row for row in rows if wire.is_decodable(row)]
 
     async def settle(
         self,

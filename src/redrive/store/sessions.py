@@ -23,6 +23,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from redrive.errors import SettingsError
+from redrive.store import decoding
 
 CONNECT_SECONDS = 5
 # A peer that vanished is noticed within about 20 s, well inside the default lease.
@@ -100,7 +101,9 @@ class Sessions:
         return conn
 
     async def _connect_with(self, **more: Any) -> AsyncConnection[Any]:
-        return await AsyncConnection.connect(self._dsn, autocommit=True, **self._options, **more)
+        conn = await AsyncConnection.connect(self._dsn, autocommit=True, **self._options, **more)
+        decoding.register(conn)
+        return conn
 
     async def _give_back(self, session: _Session) -> None:
         conn = session.conn

@@ -14,9 +14,10 @@ from typing import Any, Final, LiteralString
 from uuid import UUID
 
 from redrive import answers, redact
-from redrive.message import Attempt, Closed, Completion, Fence, HistoryEntry, MessageId, WorkerId
-from redrive.policy import SettlementKind
+from redrive.message import Attempt, Closed, Completion, Fence, HistoryEntry, MessageId, ParkReason, WorkerId
+from redrive.policy import Settlement, SettlementKind
 from redrive.ports import Claimed, HandOver, Outcome, RelayInfo, Settled
+from redrive.store.decoding import Undecodable
 
 REFERENCE_MAX = 500
 
@@ -108,6 +109,27 @@ def attempt(row: Sequence[Any], lease_seconds: float, *, alone: bool) -> Attempt
     values["completion"] = Completion()
     del values["refusal"]
     return made
+
+
+def is_decodable(row: Sequence[Any]) -> bool:
+    """Whether all of a claimed row could be read: headers, a kept answer, the archive."""
+    return not any(isinstance(value, Undecodable) for value in (row[15], row[23], row[24]))
+
+
+def undecodable(row: Sequence[Any], lease_seconds: float) -> Outcome:
+    """What becomes of a claimed row that cannot be read: it waits for a person, with the doubt that it had."""
+    empty = [{} if isinstance(value, Undecodable) else value for value in row]
+    made = attempt(empty, lease_seconds, alone=False)
+    parked = Settlement(
+        kind=SettlementKind.PARK,
+        park_reason=ParkReason.HELD if made.in_doubt else ParkReason.DEAD,
+        error_class="UNDECODABLE",
+        spent=made.spent,
+        lookups=made.lookups,
+        in_doubt=made.in_doubt,
+        halts=True,
+    )
+    return Outcome(attempt=made, settlement=parked, text="Headers, a kept answer or the archive cannot be read.")
 
 
 def _earlier(entry: dict[str, Any]) -> HistoryEntry:
@@ -251,6 +273,8 @@ def settled(total: int, rows: Sequence[Any], lease_seconds: float) -> Settled:
     handed_over: list[Attempt] = []
     for row in rows:
         refusal = row[2] if len(row) == 3 else row[_REFUSAL]
+        if refusal is None and not is_decodable(row):
+            continue  # its lease runs out; the claim that follows parks it
         if refusal is None:
             handed_over.append(attempt(row, lease_seconds, alone=False))
         else:

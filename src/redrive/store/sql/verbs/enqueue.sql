@@ -32,7 +32,7 @@ CREATE OR REPLACE FUNCTION redrive.enqueue_1(
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_now         timestamptz := coalesce(p_now, clock_timestamp());
+    v_now         timestamptz := coalesce(redrive.allowed_now(p_now), clock_timestamp());
     v_hash        bytea;
     v_fingerprint bytea;
     v_holder      record;

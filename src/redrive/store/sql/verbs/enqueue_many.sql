@@ -29,7 +29,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
 AS $body$
 #variable_conflict use_column
 DECLARE
-    v_now        timestamptz := coalesce(p_now, clock_timestamp());
+    v_now        timestamptz := coalesce(redrive.allowed_now(p_now), clock_timestamp());
     v_keyed      bigint := coalesce(cardinality(p_keys) - cardinality(array_positions(p_keys, NULL)), 0);
     v_registered bigint := 0;
     v_ids        uuid[];

@@ -1,0 +1,65 @@
+"""Reading rows that Python cannot represent, so that one of them never takes the others along.
+
+`enqueue` refuses such values, and a row may have them all the same: from an earlier version, or written by the owner of
+the tables. A time outside Python's years becomes the nearest that it has; JSON that cannot be read (a number of 8,000
+digits, nesting without end) becomes an empty `Undecodable`. Lists show such a row; a claim of it is parked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from psycopg import AsyncConnection, DataError
+from psycopg.abc import Buffer
+from psycopg.types.datetime import TimestamptzBinaryLoader, TimestamptzLoader
+from psycopg.types.json import JsonBinaryLoader, JsonLoader
+
+EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
+LATEST: Final = datetime.max.replace(tzinfo=UTC)
+
+
+class Undecodable(dict[str, Any]):
+    """Stands for JSON that Python cannot read."""
+
+
+class _Json(JsonLoader):
+    def load(self, data: Buffer) -> Any:
+        return _read(super().load, data)
+
+
+class _JsonBinary(JsonBinaryLoader):
+    def load(self, data: Buffer) -> Any:
+        return _read(super().load, data)
+
+
+def _read(load: Callable[[Buffer], Any], data: Buffer) -> Any:
+    try:
+        return load(data)
+    except (ValueError, RecursionError):
+        return Undecodable()
+
+
+class _Moment(TimestamptzLoader):
+    def load(self, data: Buffer) -> datetime:
+        try:
+            return super().load(data)
+        except DataError:
+            text = bytes(data)
+            return EARLIEST if text.endswith(b"BC") or text.startswith(b"-") else LATEST
+
+
+class _MomentBinary(TimestamptzBinaryLoader):
+    def load(self, data: Buffer) -> datetime:
+        try:
+            return super().load(data)
+        except DataError:
+            return EARLIEST if int.from_bytes(bytes(data), "big", signed=True) < 0 else LATEST
+
+
+def register(conn: AsyncConnection[Any]) -> None:
+    for loader in (_Json, _JsonBinary):
+        conn.adapters.register_loader("json", loader)
+    for moments in (_Moment, _MomentBinary):
+        conn.adapters.register_loader("timestamptz", moments)

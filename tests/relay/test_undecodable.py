@@ -1,0 +1,76 @@
+"""A row that Python cannot read parks itself and nothing else; lists show it (G-18)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from redrive.app import App
+from redrive.message import Attempt, MessageId, ParkReason
+from redrive.store.postgres import PostgresStore
+from redrive.store.read_models import MessageFilter, ParkedFilter
+from redrive.store.reads import list_messages, list_parked, show_message, status
+from tests.relay.harness import enqueue, relaying, states
+
+pytestmark = pytest.mark.req("G-18")
+
+# What the table can hold and `enqueue` refuses: written by the owner, or by an earlier version.
+HEADERS = {
+    "digits": '{"a":' + "9" * 8000 + "}",
+    "nesting": '{"a":' + "[" * 5000 + "]" * 5000 + "}",
+}
+TIMES = {"after 9999": "10000-01-01 00:00:00+00", "before 1": "4000-01-01 00:00:00 BC"}
+
+
+def spoil(dsn: str, id: MessageId, assignment: str, value: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("ALTER TABLE redrive.message DISABLE TRIGGER USER")
+        conn.execute(f"UPDATE redrive.message SET {assignment} WHERE id = %s".encode(), [value, id])
+        conn.execute("ALTER TABLE redrive.message ENABLE TRIGGER USER")
+
+
+async def delivered_beside(store: PostgresStore, app: App) -> list[Any]:
+    sent: list[Any] = []
+
+    @app.destination("shop")
+    async def handle(attempt: Attempt) -> None:
+        sent.append(attempt.id)
+
+    async with relaying(store, app) as relay:
+        await relay.seen.until("message.delivered", count=5)
+    return sent
+
+
+@pytest.mark.parametrize("which", HEADERS)
+async def test_headers_that_cannot_be_read_park_their_message_and_its_neighbours_are_delivered(
+    database: str, store: PostgresStore, app: App, which: str
+) -> None:
+    bad, *good = await enqueue(store, 6)
+    spoil(database, bad, "headers = %s::json", HEADERS[which])
+    assert sorted(await delivered_beside(store, app)) == sorted(good)
+    assert await states(store) == {"delivered": 5, "parked·dead": 1}
+    ((code, text, in_doubt),) = await store.rows(
+        "SELECT error_class, last_text, in_doubt_since IS NOT NULL FROM redrive.parked", []
+    )
+    assert (code, in_doubt) == ("UNDECODABLE", False)
+    assert "cannot be read" in text
+    await every_list_can_be_read(store, bad)
+
+
+@pytest.mark.parametrize("which", TIMES)
+async def test_times_that_python_does_not_have_stop_nothing(
+    database: str, store: PostgresStore, app: App, which: str
+) -> None:
+    bad, *_ = await enqueue(store, 5)
+    spoil(database, bad, "created_at = %s::timestamptz", TIMES[which])
+    await every_list_can_be_read(store, bad)
+    assert bad in await delivered_beside(store, app)
+
+
+async def every_list_can_be_read(store: PostgresStore, id: MessageId) -> None:
+    assert id in {view.id for view in (await list_messages(store, MessageFilter(limit=50))).rows}
+    assert (await show_message(store, id, payload=True)).view.id == id
+    _ = await list_parked(store, ParkedFilter(reason=ParkReason.DEAD, limit=50))
+    _ = await status(store)
