@@ -18,6 +18,7 @@ from tests.conformance.steps import (
     claim_alone,
     claim_one,
     deliver,
+    delivered,
     enqueue,
     enqueue_lane,
     order,
@@ -207,3 +208,33 @@ async def test_a_suspect_that_dies_alone_stays_the_head_and_halts_its_key_when_p
     await store.reap(limit=10, worker=ALICE, now=at(1))
     await settle(store, parked(await claim_alone(store, now=at(2))), now=at(3), worker=BOB)
     assert (store.state_of(id), await claim(store, now=at(3))) == ("parked", [])
+
+
+@pytest.mark.parametrize("ended", ["cancelled", "expired"])
+async def test_a_halted_head_can_be_requeued_in_order_after_a_later_one_merely_ended(
+    store: Subject, ended: str
+) -> None:
+    """None of its key was sent past it, so nothing would be overtaken."""
+    first = enqueue(store, order_by="k")
+    second = enqueue(store, order_by="k", expires_at=at(5) if ended == "expired" else None)
+    third = enqueue(store, order_by="k")
+    await settle(store, parked(await claim_one(store)), now=at(1))
+    if ended == "cancelled":
+        await store.cancel(second, now=at(2))
+    else:
+        await store.expire(limit=10, now=at(6))
+    assert store.state_of(second) == ended
+    await store.requeue(first, **ACT, now=at(7))
+    assert [attempt.id for attempt in await claim(store, now=at(8))] == [first]
+    assert store.state_of(third) == "pending"
+
+
+async def test_a_head_that_was_requeued_out_of_order_and_halts_has_still_been_overtaken(store: Subject) -> None:
+    first, second = enqueue(store, order_by="k"), enqueue(store, order_by="k")
+    await settle(store, parked(await claim_one(store), halts=False), now=at(1))
+    await settle(store, delivered(await claim_one(store, now=at(2))), now=at(3))
+    await store.requeue(first, **ACT, out_of_order=True, now=at(4))
+    await settle(store, parked(await claim_one(store, now=at(5))), now=at(6))
+    with pytest.raises(ActRefused, match="later messages"):
+        await store.requeue(first, **ACT, now=at(7))
+    assert store.state_of(second) == "delivered"

@@ -98,6 +98,10 @@ def enqueue_many(conn: Any, messages: Iterable[NewMessage]) -> list[Receipt]:
     The first of several messages with one key wins; those with one `order_by` keep their order. Two such calls cannot
     deadlock with each other, whatever the order of their messages. Where one is refused (`KeyReused` names the
     positions), nothing of the call stays.
+
+    More than 10,000 messages, or 16 MiB of payloads, are several statements. Two calls of that size whose messages have
+    both a key and an `order_by` may deadlock (SQLSTATE 40P01; run the transaction again), and of one key the message
+    without an `order_by` wins.
     """
     return drivers.run(conn, many(prepare_many(list(messages))))
 

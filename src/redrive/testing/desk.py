@@ -8,6 +8,7 @@ verbs/parked.sql, and skip in verbs/lanes.sql.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Final
 
 from redrive.errors import ActRefused, ApproverNeeded, NotFound
 from redrive.message import CancelAnswer, Closed, MessageId, ParkReason
@@ -178,6 +179,8 @@ class Desk(Upkeep):
         """Whether any later message of its lane was claimed or has ended."""
         if parked.lane is None or parked.sequence is None:
             return False
+        if parked.halts and all(row.verb in _RELAYS_VERBS for row in self._archive.get(parked.id, ())):
+            return False  # it has halted its lane since its first attempt
         untouched = (
             p for p in self._pending.values() if p.lane == parked.lane and not p.attempt and _is_later(p, parked)
         )
@@ -192,6 +195,9 @@ class Desk(Upkeep):
             return Act(verb, actor, reason), place
         word = place.reason if isinstance(place, Parked) else self.state_of(id)
         raise ActRefused(f"Message {id} is {word}; {verb} does not apply.")
+
+
+_RELAYS_VERBS: Final = frozenset({"settle", "complete", "hand_back", "reap"})
 
 
 def _is_later(one: Pending, other: Parked) -> bool:

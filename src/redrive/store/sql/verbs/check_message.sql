@@ -24,7 +24,8 @@ AS $body$
     SELECT p_at >= '0001-01-01 00:00:00+00'::timestamptz AND p_at < '10000-01-01 00:00:00+00'::timestamptz
 $body$;
 
--- allowed_now: the time that a caller gave, for tests and for our own verbs; an application may not say what time it is.
+-- allowed_now: the time that a caller gave, for tests and for our own verbs; an application may not say what time it is, beyond
+-- what the clock said in this very statement (redrive.produce looks there whether a message has expired).
 -- Judged by the role that called, which inside a verb is not the current one.
 CREATE OR REPLACE FUNCTION redrive.allowed_now(p_now timestamptz) RETURNS timestamptz LANGUAGE plpgsql STABLE
 AS $body$
@@ -34,7 +35,8 @@ BEGIN
     IF p_now IS NULL THEN
         RETURN NULL;
     END IF;
-    IF NOT (pg_has_role(v_caller, current_user, 'USAGE') OR pg_has_role(v_caller, 'redrive_relay', 'USAGE')
+    IF NOT (p_now BETWEEN statement_timestamp() - interval '1 second' AND clock_timestamp() + interval '1 second'
+            OR pg_has_role(v_caller, current_user, 'USAGE') OR pg_has_role(v_caller, 'redrive_relay', 'USAGE')
             OR pg_has_role(v_caller, 'redrive_operator', 'USAGE')) THEN
         RAISE EXCEPTION 'p_now is the clock of tests and of the engine; % may not set it.', v_caller USING ERRCODE = '42501';
     END IF;
