@@ -1,8 +1,10 @@
 """A plain function as a transport: what `@app.destination` makes of a handler.
 
 `async def` runs on the relay's event loop; `def` runs in a bounded thread pool, and one that times out may still be
-running. Returned or raised answers are taken as they are, `None` is `Delivered()`, exceptions go through the user's
-`classify` table and then through `network_errors`; what neither knows is left to the dispatcher as a bug (G-10).
+running: its thread is replaced, up to a bound, so that a message that never returns costs its neighbours nothing while
+its own budget of attempts is spent. Returned or raised answers are taken as they are, `None` is `Delivered()`,
+exceptions go through the user's `classify` table and then through `network_errors`; what neither knows is left to the
+dispatcher as a bug (G-10).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ Classify = Mapping[type[BaseException], Classification]
 
 
 THREADS: Final = "redrive handler"  # how the threads of `def` handlers are named
+ABANDONED_MAX = 32  # threads beyond those of the destination's concurrency, for handlers that timed out and still run
 
 
 class FunctionTransport:
@@ -39,8 +42,9 @@ class FunctionTransport:
         classify: Classify | None = None,
         threads: int,
     ) -> None:
+        # How many calls run at a time is for the relay to say; it does not count those that it has given up.
         self._threads = ThreadPoolExecutor(
-            max_workers=threads, thread_name_prefix=f"{THREADS} {getattr(handler, '__name__', '')}"
+            max_workers=threads + ABANDONED_MAX, thread_name_prefix=f"{THREADS} {getattr(handler, '__name__', '')}"
         )
         self._classify = dict(classify or {})
         # Around every call in a thread: for frameworks that keep connections by thread.
