@@ -14,10 +14,12 @@ from redrive.message import Attempt
 from redrive.policy import Backoff, Policy
 from redrive.relay import loop
 from redrive.store.postgres import PostgresStore
+from redrive.transports import functions
 from tests.relay.harness import SECONDS_MAX, enqueue, history, relaying, states
 
 pytestmark = [pytest.mark.req("G-09"), pytest.mark.req("G-13")]
 
+AT_ONCE = Backoff(initial_seconds=0)
 LATER = Policy(backoff=Backoff(initial_seconds=3600, max_seconds=3600, jitter="none"))
 SOON_THEN_LATER = Policy(backoff=Backoff(initial_seconds=0.1, multiplier=100, max_seconds=3600, jitter="none"))
 
@@ -137,10 +139,32 @@ async def ignoring_cancellation(release: asyncio.Event) -> None:
             await release.wait()
 
 
-async def test_a_thread_that_runs_on_costs_its_own_destination_a_thread_and_nobody_an_attempt(
+@pytest.mark.req("G-31")
+async def test_a_message_that_never_returns_spends_its_budget_and_no_thread_of_its_neighbours(
     store: PostgresStore, app: App
 ) -> None:
+    release = threading.Event()
+    attempts = 6
+
+    @app.destination("slow", concurrency=3, timeout_seconds=0.1, policy=Policy(attempts=attempts, backoff=AT_ONCE))
+    def handle(attempt: Attempt) -> None:
+        if attempt.payload["hangs"]:
+            release.wait(SECONDS_MAX)
+
+    (stuck,) = await enqueue(store, destination="slow", body=b'{"hangs": true}')
+    async with relaying(store, app) as relay:
+        await relay.seen.until("message.parked", id=stuck)  # as many threads as attempts are gone for good
+        await enqueue(store, 20, destination="slow", body=b'{"hangs": false}')
+        await relay.seen.until("message.delivered", count=20, destination="slow")
+        release.set()
+    assert len(await history(store, stuck)) == attempts
+
+
+async def test_a_thread_that_runs_on_costs_its_own_destination_a_thread_and_nobody_an_attempt(
+    store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The pool is full with what timed out: what has not begun is handed back unspent, other destinations go on."""
+    monkeypatch.setattr(functions, "ABANDONED_MAX", 0)
     release = threading.Event()
     begun: list[object] = []
 

@@ -13,6 +13,7 @@ import pytest
 from redrive.answers import Answer, Delivered, Found, Retryable, Terminal, Unknown
 from redrive.message import Attempt
 from redrive.ports import NotBegun
+from redrive.transports import functions
 from redrive.transports.functions import THREADS, Classify, FunctionTransport, Handler
 from tests.support.messages import attempt
 
@@ -123,7 +124,13 @@ async def test_stop_iteration_out_of_a_thread_does_not_wait_for_ever(make: Made)
             await make(handler).send(ATTEMPT)
 
 
+@pytest.fixture
+def no_spare_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(functions, "ABANDONED_MAX", 0)
+
+
 @pytest.mark.req("G-09")
+@pytest.mark.usefixtures("no_spare_threads")
 async def test_threads_are_bounded(make: Made) -> None:
     running: list[int] = []
     most = threading.Semaphore(3)
@@ -144,6 +151,7 @@ async def test_threads_are_bounded(make: Made) -> None:
 
 
 @pytest.mark.req("G-09")
+@pytest.mark.usefixtures("no_spare_threads")
 async def test_a_send_that_is_cut_off_before_its_first_line_has_not_begun(make: Made) -> None:
     """The pool is full, so nothing of it ran: the claim can go back as it was."""
     begun: list[Attempt] = []

@@ -1,8 +1,10 @@
 """A plain function as a transport: what `@app.destination` makes of a handler.
 
 `async def` runs on the relay's event loop; `def` runs in a bounded thread pool, and one that times out may still be
-running. Returned or raised answers are taken as they are, `None` is `Delivered()`, exceptions go through the user's
-`classify` table and then through `network_errors`; what neither knows is left to the dispatcher as a bug (G-10).
+running: its thread is replaced, up to a bound, so that a message that never returns costs its neighbours nothing while
+its own budget of attempts is spent. Returned or raised answers are taken as they are, `None` is `Delivered()`,
+exceptions go through the user's `classify` table and then through `network_errors`; what neither knows is left to the
+dispatcher as a bug (G-10).
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ Classify = Mapping[type[BaseException], Classification]
 
 THREADS: Final = "redrive handler"  # how the threads of `def` handlers are named
 GIVEN_UP_MAX: Final = 10_000  # of so many is remembered when their threads ended
+ABANDONED_MAX = 32  # threads beyond those of the destination's concurrency, for handlers that timed out and still run
 
 
 class FunctionTransport:
@@ -40,8 +43,9 @@ class FunctionTransport:
         classify: Classify | None = None,
         threads: int,
     ) -> None:
+        # How many calls run at a time is for the relay to say; it does not count those that it has given up.
         self._threads = ThreadPoolExecutor(
-            max_workers=threads, thread_name_prefix=f"{THREADS} {getattr(handler, '__name__', '')}"
+            max_workers=threads + ABANDONED_MAX, thread_name_prefix=f"{THREADS} {getattr(handler, '__name__', '')}"
         )
         self._classify = dict(classify or {})
         self._given_up: dict[MessageId, Future[Any]] = {}  # the latest of each message whose thread ran on
