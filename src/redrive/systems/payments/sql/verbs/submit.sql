@@ -80,7 +80,7 @@ BEGIN
       FROM redrive.enqueue_internal('payments.' || p_rail_type, p_body,
                              v_key,
                              p_tenant, 'payment', 'application/json', p_headers, NULL, NULL, 1::smallint,
-                             'payments/' || p_participant_id, p_now, v_key) e;
+                             'payments/' || p_participant_id, v_now, v_key) e;
     IF v_new.result <> 'new' THEN
         RAISE EXCEPTION 'The key of payment % was enqueued without submit, as message %.', p_instruction_id, v_new.id
             USING ERRCODE = '22023';
