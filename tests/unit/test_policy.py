@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from redrive import policy
 from redrive.answers import Advance, Answer, Delivered, Retryable, Terminal, Unknown, clean_code
 from redrive.message import Attempt, Closed, ParkReason
-from redrive.policy import Backoff, Policy, Rules, Settlement, SettlementKind
+from redrive.policy import Backoff, Opening, Policy, Rules, Settlement, SettlementKind
 from tests.support import messages as m
 
 NOW = m.at(100_000)
@@ -246,3 +247,15 @@ def test_delivery_closes_and_spends_one() -> None:
         m.attempt(spent=4, in_doubt_since=m.START), Delivered("r"), Rules(), now=NOW, random=Random(1)
     )
     assert (chosen.closed, chosen.spent, chosen.in_doubt) == (Closed.DELIVERED, 5, False)
+
+
+@pytest.mark.req("G-18")
+@pytest.mark.req("G-27")
+def test_an_answer_that_is_kept_is_recorded_until_its_crashes_are_spent() -> None:
+    rules = Rules(policy=Policy(crashes=3))
+    kept = m.attempt(kept_answer={"answer": "delivered"}, in_doubt_since=m.START)
+    assert policy.opening(replace(kept, crashes=2), rules, now=m.START) is Opening.RECORD
+    parked = policy.opening(replace(kept, crashes=3), rules, now=m.START)
+    assert isinstance(parked, Settlement)
+    assert (parked.park_reason, parked.error_class) == (ParkReason.UNRECORDED, "CRASHED")
+    assert (parked.exhausted, parked.halts, parked.in_doubt) == (True, True, True)
