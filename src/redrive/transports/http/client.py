@@ -105,8 +105,7 @@ class Client:
             keepalive_timeout=KEEPALIVE_SECONDS,
             socket_factory=self._socket,
         )
-        bounded: partial[ResponseHandler] = partial(_Bounded, loop=asyncio.get_running_loop())
-        connector._factory = bounded
+        connector._factory = partial(_Bounded, loop=asyncio.get_running_loop())  # type: ignore[assignment]
         return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
