@@ -19,6 +19,8 @@ SETTINGS: Final = frozenset({"enable_seqscan=off", "jit=off", "plan_cache_mode=f
 FEW_ROWS = "its tables have a row for each relay, destination, duty or range: a handful"
 # Function: the settings that it may do without, and why.
 WITHOUT: Final = {
+    "allowed_now": (SETTINGS, "reads no table"),
+    "are_headers": (SETTINGS, "reads no table"),
     "audit": (SETTINGS, "the newest row, by the primary key; also called by pause and resume"),
     "begin_duty_1": (SETTINGS, FEW_ROWS),
     "close_breaker_1": (SETTINGS, FEW_ROWS),

@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="c9c63a158fc84222"),
+        Upgrade(version="0.1.0", fingerprint="4db5cc0403a68ca1"),
         migrations.CreateModel(
             name="Destination",
             fields=[
