@@ -20,6 +20,8 @@ FEW_ROWS = "its tables have a row for each relay, destination, duty or range: a 
 # Function: the settings that it may do without, and why.
 WITHOUT: Final = {
     "add_evidence": (SETTINGS, "inserts a row and reads none; what follows is in hold_proven, which has them"),
+    "allowed_now": (SETTINGS, "reads no table"),
+    "are_headers": (SETTINGS, "reads no table"),
     "audit": (SETTINGS, "the newest row, by the primary key; also called by pause and resume"),
     "begin_duty_1": (SETTINGS, FEW_ROWS),
     "begin_epoch": (SETTINGS, "once an epoch; what it walks is in put_in_doubt, which has them"),

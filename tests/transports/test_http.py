@@ -98,7 +98,7 @@ async def test_the_reference_is_what_the_destination_calls_it(destination: Desti
     [
         (lambda attempt: attempt.payload["nowhere"], {}),
         (lambda _: None, {}),
-        (lambda _: "https://example.com/", {"headers": {"X-A": "a\r\nX-B: b"}}),  # SQL does not look at headers
+        (lambda _: "https://example.com/", {"headers": {"X-A": "a\r\nX-B: b"}}),
     ],
 )
 async def test_a_request_that_cannot_be_made_is_our_bug_and_never_a_doubt(url: Any, changes: dict[str, Any]) -> None:
@@ -306,3 +306,27 @@ def test_without_a_url_to_ask_there_is_no_lookup() -> None:
 def test_what_cannot_work_is_refused_when_it_is_declared(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue):
         HttpTransport("https://example.com/", **options)
+
+
+@pytest.mark.req("G-11")
+@pytest.mark.parametrize("said", [b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
+async def test_a_peer_that_never_comes_to_its_answer_is_cut_off_by_its_bytes(said: bytes) -> None:
+    """Reading it costs the whole relay; the deadline of the dispatch would come too late for its neighbours."""
+    hung_up = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        try:
+            while True:
+                writer.write(said * 100)
+                await writer.drain()
+        except ConnectionError:
+            hung_up.set()
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        answer = await sent(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        assert isinstance(answer, Unknown)
+        await hung_up.wait()

@@ -123,7 +123,7 @@ def undecodable(row: Sequence[Any], lease_seconds: float) -> Outcome:
     parked = Settlement(
         kind=SettlementKind.PARK,
         park_reason=ParkReason.HELD if made.in_doubt else ParkReason.DEAD,
-        error_class="UNDECODABLE",
+        error_class=answers.UNDECODABLE,
         spent=made.spent,
         lookups=made.lookups,
         in_doubt=made.in_doubt,

@@ -10,17 +10,21 @@ import asyncio
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
 from redrive.transports.http.egress import Egress, EgressRefused, resolve
 
 REPLY_BYTES_MAX: Final = 64 * 1024
 REPLY_SECONDS_MAX: Final = 5.0
+# Of one reply, all in all: headers, however often a peer says 103, and body. What comes after it is not even parsed.
+RECEIVED_BYTES_MAX: Final = 256 * 1024
 KEEPALIVE_SECONDS: Final = (
     3.0  # shorter than most servers': a connection that they close at our request would be a doubt
 )
@@ -101,6 +105,7 @@ class Client:
             keepalive_timeout=KEEPALIVE_SECONDS,
             socket_factory=self._socket,
         )
+        connector._factory = partial(_Bounded, loop=asyncio.get_running_loop())  # type: ignore[assignment]
         return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -115,6 +120,27 @@ class Client:
         family, kind, protocol, _, sockaddr = address
         self._egress.check_address(sockaddr[0])
         return socket.socket(family, kind, protocol)
+
+
+class _Bounded(ResponseHandler):
+    """A connection that is closed when a reply takes more bytes than any could need.
+
+    The bytes that are over the bound are noticed with the next ones, so that a status which has come is heard.
+    """
+
+    _left = RECEIVED_BYTES_MAX
+
+    def set_response_params(self, **options: Any) -> None:
+        self._left = RECEIVED_BYTES_MAX
+        super().set_response_params(**options)
+
+    def data_received(self, data: bytes) -> None:
+        if self._left < 0:
+            self.set_exception(aiohttp.ClientPayloadError("The reply has too many bytes."))
+            self.close()
+            return
+        self._left -= len(data)
+        super().data_received(data)
 
 
 class _Resolver(AbstractResolver):

@@ -36,8 +36,8 @@ BEGIN
         RETURN NULL;
     END IF;
     IF NOT (p_now BETWEEN statement_timestamp() - interval '1 second' AND clock_timestamp() + interval '1 second'
-            OR pg_has_role(v_caller, current_user, 'USAGE') OR pg_has_role(v_caller, 'redrive_relay', 'USAGE')
-            OR pg_has_role(v_caller, 'redrive_operator', 'USAGE')) THEN
+            OR pg_has_role(v_caller, current_user, 'usage') OR pg_has_role(v_caller, 'redrive_relay', 'usage')
+            OR pg_has_role(v_caller, 'redrive_operator', 'usage')) THEN
         RAISE EXCEPTION 'p_now is the clock of tests and of the engine; % may not set it.', v_caller USING ERRCODE = '42501';
     END IF;
     IF NOT redrive.is_moment(p_now) THEN
