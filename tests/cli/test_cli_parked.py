@@ -124,7 +124,7 @@ def test_an_act_leads_where_it_should_and_is_kept_with_who_and_why(
 def test_the_document_of_an_act_keeps_its_keys(redrive: Redrive, shop: Shop) -> None:
     document = redrive.json("held", "confirm", shop["held"], "--reason", "in the ledger", "--reference", "TX-1")
     assert list(document) == [
-        "schema", "act", "dry_run", "actor", "reason", "done", "would", "refused", "not_found", "items",
+        "schema", "act", "dry_run", "actor", "reason", "done", "asked", "would", "refused", "not_found", "items",
     ]  # fmt: skip
     assert document["schema"] == "redrive.acts/v1"
     assert list(document["items"][0]) == ["id", "outcome", "detail", "next", "destination", "kind"]

@@ -165,11 +165,28 @@ class ModelStore(Desk):
             cancel_requested=lease.cancel_requested,
             kept_answer=lease.kept_answer,
             earlier=_carried(self._history(lease.id)),
-            stored_token=UUID(
-                token(lease.id, lease.version, lease.stage, tenant=lease.tenant, seed=message.asked.token_seed)
-            ),
+            stored_token=self._token(lease, message.asked.token_seed),
+            token_used_since=self._token_used_since(lease),
             has_evidence=self.has_evidence(lease.id),
         )
+
+    def _token(self, lease: Lease, seed: str | None) -> UUID | None:
+        """As `verbs/token.sql` makes it: None for the first of a message without a seed, which is its id."""
+        made = UUID(token(lease.id, lease.version, lease.stage, tenant=lease.tenant, seed=seed))
+        return None if made == lease.id else made
+
+    def _token_used_since(self, lease: Lease) -> datetime | None:
+        """When a claim of this version and stage first used the token, where in doubt."""
+        if lease.in_doubt_since is None:
+            return None
+        used = [
+            row.claimed_at
+            for row in self._history(lease.id)
+            if row.verb in {"settle", "complete", "reap"}
+            and (row.version, row.stage) == (lease.version, lease.stage)
+            and row.claimed_at is not None
+        ]
+        return min(used, default=None)
 
     # settle, hand back, renew, reap: the fence is (id, attempt) and the worker
 
