@@ -260,7 +260,7 @@ def after_absent(attempt: Attempt, rules: Rules, *, now: datetime) -> Answer | S
     believable = _last_doubt(attempt) + timedelta(seconds=rules.lookup_after_seconds)
     if now < believable:
         return Unknown("ABSENT_TOO_EARLY", from_lookup=True, wait_seconds=(believable - now).total_seconds())
-    never_sent = _last_doubt(attempt) < attempt.created_at
+    never_sent = attempt.spent == 0 and _last_doubt(attempt) < attempt.created_at
     is_proof = rules.absent_is_final or never_sent or not rules.money
     without_doubt = replace(attempt, in_doubt_since=None)
     ended = _ended_meanwhile(without_doubt if is_proof else attempt, rules)

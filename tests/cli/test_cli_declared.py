@@ -98,7 +98,7 @@ def test_a_url_that_is_a_secret_itself_is_named_like_one(monkeypatch: pytest.Mon
     ("lines", "said", "advice"),
     [
         ("timeout_second = 5", "There is no key 'timeout_second'", "did you mean timeout_seconds?"),
-        ("xyzzy = 5", "There is no key 'xyzzy'", "known are: breaker, "),
+        ("xyzzy = 5", "There is no key 'xyzzy'", "known are: absent_is_final, address, breaker, "),
         (f'signing_secret = "{SECRET}"', "There is no key 'signing_secret'", "did you mean signing_secrets_"),
         ("policy = { attempt = 3 }", "There is no key 'attempt' in policy; did you mean attempts?", ""),
         ('timeout_seconds = "5"', "timeout_seconds is '5'; it must be a number.", ""),

@@ -127,7 +127,9 @@ def test_the_document_of_an_act_keeps_its_keys(redrive: Redrive, shop: Shop) -> 
         "schema", "act", "dry_run", "actor", "reason", "done", "asked", "would", "refused", "not_found", "items",
     ]  # fmt: skip
     assert document["schema"] == "redrive.acts/v1"
-    assert list(document["items"][0]) == ["id", "outcome", "detail", "next", "destination", "kind"]
+    assert list(document["items"][0]) == [
+        "id", "outcome", "detail", "next", "destination", "kind", "needs_approver",
+    ]  # fmt: skip
     timeline = redrive.json("messages", "show", shop["held"])["message"]["timeline"]
     assert timeline[-1]["reference"] == "TX-1"
 

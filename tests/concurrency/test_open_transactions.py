@@ -101,11 +101,11 @@ def test_claims_are_handed_back_beside_one_whose_cancel_is_open(relay: Connectio
     held, other = leased(relay, 2)
     assert value(application, CANCEL, held) == "in_flight"
     assert column(relay, HAND_BACK, RELAY, [held, other]) == [other]
-    assert value(relay, "SELECT redrive.fence_1(%s, 1, false)", held) is None
+    assert value(relay, "SELECT redrive.fence_1(%s, 1, p_wait => false)", held) is None
     application.commit()
-    assert value(relay, "SELECT redrive.fence_1(%s, 1, false)", held) is True
+    assert value(relay, "SELECT redrive.fence_1(%s, 1, p_wait => false)", held) is True
     assert column(relay, HAND_BACK, RELAY, [held, other]) == [held]
-    assert value(relay, "SELECT redrive.fence_1(%s, 1, false)", held) is False
+    assert value(relay, "SELECT redrive.fence_1(%s, 1, p_wait => false)", held) is False
     assert value(relay, STATE, held) == "cancelled"
 
 

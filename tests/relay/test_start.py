@@ -9,7 +9,7 @@ import pytest
 from psycopg import sql
 
 from redrive.app import App
-from redrive.errors import NotFound, SchemaError, SettingsError
+from redrive.errors import ActRefused, NotFound, SchemaError, SettingsError
 from redrive.message import Attempt, ParkReason
 from redrive.ports import Room
 from redrive.relay.limits import RelayLimits
@@ -164,7 +164,9 @@ async def test_another_address_is_refused_while_money_is_in_doubt_there(database
             await start(database, money(App(), NEW))
         async with processing(database, money(App(), OLD)) as seen:
             await seen.until("relay.started")
-        await store.confirm(id, actor="ada", reason="seen on the statement")
+        with pytest.raises(ActRefused, match="second person"):
+            await store.confirm(id, actor="ada", reason="seen on the statement")
+        await store.confirm(id, actor="ben", reason="seen on the statement")
         async with processing(database, money(App(), NEW)) as seen:
             await seen.until("relay.started")
 

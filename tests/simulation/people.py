@@ -19,6 +19,9 @@ from tests.simulation.watch import Watch
 
 ORDERED_SHARE = 0.5
 WHO = {"actor": "ada", "reason": "because"}
+SECOND = {"actor": "ben", "reason": "because"}
+# Refusals that are right: money takes two people, and evidence of success leaves only `confirm`.
+SECOND_PERSON, EVIDENCE = "a second person has to ask too", "delivered"
 
 
 class Producers:
@@ -132,7 +135,13 @@ class Desk:
             await self._server.act("resume", name, **WHO)
 
     async def _act(self, verb: str, id: MessageId, **options: Any) -> None:
-        try:
-            await self._server.act(verb, id, **WHO, **options)
-        except ActRefused as error:
-            self._watch.violated(f"an act that fits was refused: {error}")
+        """By one person and, where money moves, by a second one."""
+        for who in (WHO, SECOND):
+            try:
+                await self._server.act(verb, id, **who, **options)
+            except ActRefused as error:
+                if SECOND_PERSON in str(error) and who is WHO:
+                    continue
+                if EVIDENCE not in str(error):
+                    self._watch.violated(f"an act that fits was refused: {error}")
+            return

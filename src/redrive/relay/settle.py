@@ -225,8 +225,8 @@ class Settler:
                 return
             settled = await self._write_bare(batch[0])
             if settled is None:
+                self._busy.end([batch[0].attempt.fence])
                 self._on_given_up(batch[0].attempt.fence)
-                self._end([batch[0].attempt.fence])
                 return
         if settled.busy:
             busy = set(settled.busy)

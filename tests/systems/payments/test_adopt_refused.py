@@ -84,6 +84,6 @@ def test_two_rows_with_one_key_leave_everything_as_it_was(run: Run, paying: str)
     legacy(paying, "PENDING", first=2, instruction_id="acme/1", idempotency_key="key-1")
     refused = run("adopt")
     assert refused.exit_code == 5
-    assert "exists" in refused.stderr
+    assert "already_submitted" in refused.stderr
     assert is_there(paying)
     assert states(paying) == []

@@ -50,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "agree_1": {"redrive_payments"},
     "confirm_late_1": {"redrive_payments"},
     "link_strangers_1": {"redrive_payments"},
-    "acknowledge_finding_1": {"redrive_operator"},
+    "acknowledge_finding_1": {"redrive_operator", "redrive_console"},
     "compared_1": {"redrive_payments"},
     "count_findings_1": {"redrive_payments", "redrive_relay", "redrive_operator", "redrive_console"},
     "state_of_attempt": READERS | {"redrive_relay"},

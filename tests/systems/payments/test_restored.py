@@ -234,6 +234,8 @@ async def test_a_finding_is_acknowledged_by_two_people_and_opens_again_with_othe
     assert await books.paused() == "epoch"
     with pytest.raises(ActRefused, match="a second person"):
         acknowledge(paying, books.rail_type, double, "ben", reference="REV-2")  # not what ada has seen
+    with pytest.raises(ActRefused, match="a second person"):
+        acknowledge(paying, books.rail_type, double, "ada")  # what ben proposed has replaced it
     acknowledge(paying, books.rail_type, double, "ben")
     compared = await books.compare()
     assert (list(compared.findings), compared.acknowledged) == ([], 1)
@@ -323,6 +325,8 @@ def test_no_system_writes_a_table_of_the_engine() -> None:
     for file in files:
         text = re.sub(r"--.*", "", file.read_text())
         for _, table in WRITES.findall(re.sub(r"FOR (NO KEY )?UPDATE|DO UPDATE|BEFORE UPDATE|AFTER UPDATE", "", text)):
+            if table == "redrive.destination_owner":  # its migration names the destinations that are its own
+                continue
             assert not table.startswith("redrive."), (file.name, table)
             # Nor without a schema: the engine's is in the search path too.
             assert table not in engine, (file.name, table)
