@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pytest
 
-from redrive.errors import InvalidValue, SettingsError
+from redrive.errors import ActRefused, InvalidValue, SettingsError
 from redrive.message import ParkReason, WorkerId
 from redrive.ports import DestinationState, RelayInfo, duty_hold_seconds
 from tests.conformance.steps import (
@@ -198,7 +198,9 @@ async def test_the_address_of_money_changes_only_when_nothing_is_open_there(stor
     assert await refused(store, BOB, None, now=at(61)) == "in doubt"
     assert await refused(store, BOB, "old", now=at(61)) is None
     await store.deregister(BOB)
-    await store.confirm(id, **ACT, now=at(62))
+    with pytest.raises(ActRefused):
+        await store.confirm(id, **ACT, now=at(62))  # money takes two people
+    await store.confirm(id, **{**ACT, "actor": "ben"}, now=at(62))
     assert await refused(store, BOB, "new", now=at(62)) is None
     assert await refused(store, ALICE, "old", now=at(63)) == "another relay"
 

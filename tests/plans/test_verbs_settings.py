@@ -56,10 +56,6 @@ WITHOUT: Final = {
     "oldest_snapshot_age": (SETTINGS - {"jit=off"}, "reads the server's own lists, not our tables"),
     "open_breaker_1": (SETTINGS, FEW_ROWS),
     "owner_of": (SETTINGS, FEW_ROWS),
-    "park_owned": (
-        SETTINGS,
-        "probes the lease by its key; called by settle_1, which has them",
-    ),
     "pause_1": (SETTINGS, FEW_ROWS),
     "pause_until_1": (SETTINGS, FEW_ROWS),
     "present_epoch": (SETTINGS, "asks the server about itself, and reads no table"),

@@ -97,6 +97,8 @@ async def _rest_at_first(message: Attempt) -> Answer:
 
 for name in (terms.LOOKUP, *terms.struck("lookup")):
     app.destination(name, validate=_validate, **_ASKED)(client.send)
+for name in terms.struck("money"):
+    app.destination(name, money=True, token_ttl_seconds=3600.0, **_ASKED)(client.send)
 for name in (terms.RECORD, *terms.struck("record")):
     app.destination(name, record=_record, **_ASKED)(client.send)
 for name in (terms.COMPLETE, *terms.struck("complete")):

@@ -64,6 +64,7 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "record": _RECORD,
     "commit": _RECORD,
     "settle_one": _RECORD,
+    "witness": Recipe(kind="money"),  # only relays that send money are asked what they remember
     "is_leased": Recipe(kind="complete"),
     "doze": Recipe(kind="complete", messages=1),  # where others have left little to do
     "claim_suspect": _SUSPECTS,

@@ -60,7 +60,7 @@ class Terms:
 
     lookups: tuple[str, ...] = (
         *(LOOKUP, RECORD, COMPLETE),
-        *(name for kind in ("lookup", "record", "complete") for name in struck(kind)),
+        *(name for kind in ("lookup", "money", "record", "complete") for name in struck(kind)),
     )
     holds: tuple[str, ...] = (HOLD,)
     records: tuple[str, ...] = (RECORD, *struck("record"))
