@@ -25,6 +25,19 @@ PROFILES: Final[Mapping[Ability, Profile]] = {
     "to": Profile.TOKEN,
     "no": Profile.NEITHER,
 }
+ABILITY_NAMES: Final[Mapping[Ability, str]] = {
+    "tl": "token and lookup",
+    "lo": "lookup only",
+    "to": "token only",
+    "no": "neither",
+}
+VERBS: Final = frozenset(
+    {
+        *("submit", "again", "second_key", "app_cancel", "pause", "resume", "reconcile", "acknowledge"),
+        *("requeue", "deny", "confirm", "edit", "replay", "copy", "discard", "cancel", "skip"),
+        *("ready", "wait", "quiet", "relay", "kill", "freeze", "thaw", "cut", "stop_server", "backup", "restore"),
+    }
+)
 RAIL_TYPE: Final = "sepa"
 CURRENCY: Final = "EUR"
 IBAN: Final = "DE75512108001245126199"
@@ -66,8 +79,8 @@ class Command:
 class History:
     """statement: the rail lists what it did. own_server: PostgreSQL is stopped, backed up and promoted in it.
 
-    mute: at first the rail cannot tell what became of a payment. timeout_seconds: of a request; where it is long, an
-    answer can come after the lease of its claim.
+    mute: at first the rail cannot tell what became of a payment. compares: relays compare the statement all the while.
+    timeout_seconds: of a request; where it is long, an answer can come after the lease of its claim.
     """
 
     seed: int
@@ -75,21 +88,27 @@ class History:
     statement: bool
     own_server: bool
     mute: bool
+    compares: bool
     timeout_seconds: float
     relays: int
     commands: tuple[Command, ...]
 
     def lines(self) -> Iterator[str]:
-        """For people: everything that is needed to tell it again."""
-        rail = {"tl": "token and lookup", "lo": "lookup only", "to": "token only", "no": "neither"}[self.ability]
+        """For people: everything that is needed to tell it again. `history_script` reads it."""
         yield (
-            f"history {self.seed}: rail with {rail}, {'a' if self.statement else 'no'} statement,"
-            f" {self.relays} relays, timeout {self.timeout_seconds:g} s{', at first it cannot tell' * self.mute}"
+            f"history {self.seed}: {self.rail}, {self.relays} relays, timeout {self.timeout_seconds:g} s"
+            f"{', at first it cannot tell' * self.mute}{', relays compare' * self.compares}"
+            f"{', a server of its own' * self.own_server}"
         )
         yield from (f"  {number:>2} {command}" for number, command in enumerate(self.commands, 1))
 
     def without(self, start: int, count: int) -> History:
         return replace(self, commands=(*self.commands[:start], *self.commands[start + count :]))
+
+    @property
+    def rail(self) -> str:
+        """For people."""
+        return f"rail with {ABILITY_NAMES[self.ability]}, {'a' if self.statement else 'no'} statement"
 
     @property
     def submits(self) -> Sequence[Command]:
@@ -119,6 +138,7 @@ class _Writer:
         self._is_mute = self._chance.random() < 0.4
 
     def written(self) -> History:
+        self._sometimes(0.85, lambda: self._add("ready"))
         for _ in range(self._chance.choice([1, 2, 2, 3])):
             self._submit()
         theme = self._chance.choice(
@@ -131,6 +151,7 @@ class _Writer:
             statement=self._statement,
             own_server=self._own_server,
             mute=self._is_mute,
+            compares=self._statement and self._chance.random() < 0.5,
             timeout_seconds=self._chance.choice([0.3, 0.3, 2.5]),
             relays=self._relays,
             commands=tuple(self._commands),

@@ -38,7 +38,7 @@ from redrive.systems.payments.prove.histories import (
     Command,
     History,
 )
-from redrive.systems.payments.prove.history_world import Ground, Place, role_of
+from redrive.systems.payments.prove.history_world import READY_SECONDS, Ground, Place, role_of
 from redrive.systems.payments.prove.judge import Reported
 from redrive.systems.payments.prove.nursery import rail_of
 from redrive.systems.payments.rail.ledger import read_effects
@@ -250,7 +250,7 @@ class _Teller:
             name=f"relay-{self._started}",
             limits=dict(LIMITS),
             rail=self._rail,
-            reconcile_every_seconds=0.7 if self.history.seed % 2 else 3600.0,
+            reconcile_every_seconds=0.7 if self.history.compares else 3600.0,
             lag_seconds=STATEMENT_SECONDS,
             state=str(self.place.directory / "state"),
         )
@@ -380,7 +380,7 @@ class _Teller:
             version, body = rows[0]
             payload = json.loads(body)
             if command.values["field"] == "iban":
-                payload["destination"] = {**payload["destination"], "iban": OTHER_IBAN}
+                payload["destination"] = {**payload["destination"], "iban": command.values.get("iban", OTHER_IBAN)}
                 path = "/destination/iban"
             else:
                 copied = [one for one in self.history.commands if one.verb == "copy" and one.payment == command.payment]
@@ -474,6 +474,16 @@ class _Teller:
                 role=role_of(who),
             )
         return answer
+
+    async def _ready(self, _: Command) -> str:
+        """Until a relay has registered the rail: only then it can be paused."""
+        known = "SELECT true FROM redrive.destination WHERE name = %s AND money"
+        until = time.monotonic() + READY_SECONDS
+        while not await self.place.rows(known, DESTINATION):
+            if time.monotonic() > until:
+                return "not ready"
+            await asyncio.sleep(LOOK_SECONDS)
+        return "done"
 
     async def _wait(self, command: Command) -> None:
         await asyncio.sleep(command.values["seconds"])
