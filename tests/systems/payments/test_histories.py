@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import get_args
 import pytest
 
 from redrive.errors import InvalidValue
-from redrive.systems.payments.prove.histories import Ability, Command, History, history
+from redrive.systems.payments.prove import steering
+from redrive.systems.payments.prove.histories import VERBS, Ability, Command, History, history
 from redrive.systems.payments.prove.history_campaign import Histories, histories_of, run_histories
 from redrive.systems.payments.prove.history_script import answers_of, read_script
 from redrive.systems.payments.prove.judge import Reported, judged
@@ -91,7 +93,7 @@ def test_histories_have_all_abilities_acts_faults_and_restores() -> None:
     assert {one.ability for one in histories} == set(get_args(Ability))
     verbs = {command.verb for one in histories for command in one.commands}
     assert verbs >= {"submit", "again", "second_key", "app_cancel", "reconcile", "pause", "resume", "backup"}
-    assert verbs >= {"requeue", "deny", "confirm", "edit", "replay", "copy", "discard", "cancel", "skip", "acknowledge"}
+    assert verbs >= {"act", "acknowledge", "ready", "quiet", "wait"}
     assert verbs >= {"kill", "freeze", "thaw", "cut", "stop_server"}
     kinds = {command.values["kind"] for one in histories for command in one.commands if command.verb == "restore"}
     assert kinds == {"dump", "snapshot", "promotion"}
@@ -116,6 +118,34 @@ def test_a_line_that_is_no_command_is_refused() -> None:
 
 def run(histories: Sequence[History]) -> Histories:
     return run_histories(histories, progress=lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("seen", "situation", "often"),
+    [
+        (report("held", in_doubt=True), "held", {"deny", "confirm", "discard", "skip"}),
+        (report("held", in_doubt=True, has_evidence=True), "evidence", {"deny", "requeue", "discard", "cancel"}),
+        (report("dead"), "dead", {"requeue", "edit", "replay"}),
+        (report("dead", in_doubt=True), "dead in doubt", {"edit", "requeue"}),
+        (report("pending", in_doubt=True), "pending in doubt", {"cancel", "skip", "app_cancel"}),
+        (report("leased"), "pending", {"cancel", "skip", "app_cancel"}),
+        (report("delivered"), "over", {"second_key", "again", "copy"}),
+    ],
+)
+def test_acts_are_drawn_by_where_the_payment_is(seen: Reported, situation: str, often: set[str]) -> None:
+    drawn = [steering.acts(number, [seen], ["pay-1"]) for number in range(400)]
+    assert steering.situation_of(seen) == situation
+    first = Counter(commands[0].verb for commands in drawn)
+    assert sum(first[verb] for verb in often) > 200
+    assert set(first) >= {"requeue", "deny", "confirm", "edit", "replay", "copy", "discard", "cancel", "skip"}
+    assert all(command.payment in ("pay-1", "") and command.verb in VERBS for commands in drawn for command in commands)
+    assert drawn == [steering.acts(number, [seen], ["pay-1"]) for number in range(400)]
+
+
+def test_acts_are_drawn_on_what_is_open_more_often_than_on_what_is_over() -> None:
+    seen = [report("delivered"), report("held", payment="pay-2", in_doubt=True)]
+    drawn = Counter(steering.acts(number, seen, ["pay-1", "pay-2", "pay-3"])[0].payment for number in range(400))
+    assert drawn["pay-2"] > drawn["pay-1"] + drawn["pay-3"] > 0
 
 
 def shown(found: Histories) -> str:

@@ -175,6 +175,7 @@ def _counted(told: Histories) -> dict[str, int]:
         return {}
     counts = {"histories": told.count, "commands": told.commands, **told.abilities}
     counts |= {f"fault: {name}": count for name, count in told.faults.items()}
+    counts |= {f"guard: {name}": count for name, count in told.guards.items()}
     counts |= {f"answer: {name}": count for name, count in told.answers.items()}
     return {f"{IN_HISTORIES}{name}": count for name, count in counts.items()}
 

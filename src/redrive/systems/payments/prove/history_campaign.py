@@ -16,6 +16,7 @@ from redrive.systems import payments
 from redrive.systems.payments.prove.histories import History, history
 from redrive.systems.payments.prove.history_run import Tell, Told, jobs, tell
 from redrive.systems.payments.prove.history_world import Ground
+from redrive.systems.payments.prove.steering import GUARDS
 
 HISTORIES: Final = 200  # at scale 1
 SEEDS_OF_A_RUN: Final = 100_000
@@ -42,7 +43,7 @@ class Violated:
 
 @dataclass(frozen=True, kw_only=True)
 class Histories:
-    """What came of them. abilities, answers, faults: how often each. told: each of them, as they ended."""
+    """What came of them. abilities, answers, guards, faults: how often each. told: each of them, as they ended."""
 
     count: int = 0
     commands: int = 0
@@ -50,6 +51,7 @@ class Histories:
     server: str = ""
     abilities: Mapping[str, int] = field(default_factory=dict)
     answers: Mapping[str, int] = field(default_factory=dict)
+    guards: Mapping[str, int] = field(default_factory=dict)
     faults: Mapping[str, int] = field(default_factory=dict)
     violated: Sequence[Violated] = field(default_factory=list)
     told: Sequence[Told] = field(default_factory=list, repr=False)
@@ -104,6 +106,7 @@ async def _run(
         server=f"PostgreSQL {ground.major}, embedded",
         abilities=Counter(one.history.rail for one in told),
         answers=_sum(one.answers for one in told),
+        guards={guard: sum(one.guards[guard] for one in told) for guard in GUARDS},
         faults=_sum(one.faults for one in told),
         violated=violated,
         told=told,
