@@ -133,13 +133,13 @@ def run(histories: Sequence[History]) -> Histories:
     ],
 )
 def test_acts_are_drawn_by_where_the_payment_is(seen: Reported, situation: str, often: set[str]) -> None:
-    drawn = [steering.acts(number, [seen], ["pay-1"]) for number in range(400)]
+    drawn = [steering.acts(number, [seen], ["pay-1"]) for number in range(1000)]
     assert steering.situation_of(seen) == situation
     first = Counter(commands[0].verb for commands in drawn)
-    assert sum(first[verb] for verb in often) > 200
+    assert sum(first[verb] for verb in often) > 500
     assert set(first) >= {"requeue", "deny", "confirm", "edit", "replay", "copy", "discard", "cancel", "skip"}
     assert all(command.payment in ("pay-1", "") and command.verb in VERBS for commands in drawn for command in commands)
-    assert drawn == [steering.acts(number, [seen], ["pay-1"]) for number in range(400)]
+    assert drawn == [steering.acts(number, [seen], ["pay-1"]) for number in range(1000)]
 
 
 def test_acts_are_drawn_on_what_is_open_more_often_than_on_what_is_over() -> None:
