@@ -298,10 +298,12 @@ class Relay:
             self._events.emit("relay.unreachable", during="claim", tries=0)
             self._reply_lost()
             return None
+        self._distrust_new_connections()  # the claim itself may have made one: then nothing of it is sent
         self._take_in_hand(claimed, asked, sent_at)
         for hand in self._hands.values():
-            if hand.waiting:  # paused, or its breaker opened, while the claim was on its way
-                await self._leases.hand_back(hand.take_waiting() if hand.paused else hand.take_stale())
+            if hand.waiting:  # paused, distrusted, or its breaker opened, while the claim was on its way
+                is_closed = hand.paused or hand.unwitnessed
+                await self._leases.hand_back(hand.take_waiting() if is_closed else hand.take_stale())
         return claimed
 
     async def _claim_from_store(self, asked: Sequence[Room]) -> Claimed:
