@@ -87,6 +87,16 @@ async def test_a_claim_after_the_restore_is_not_the_attempt_that_is_remembered(
     assert await paused(store) == "epoch"
 
 
+async def test_a_relay_knows_which_claims_it_has_sent(store: PostgresStore) -> None:
+    """A claim that is back with a restored database and was sent is not handed back as one that was never begun."""
+    witness = Witness(store, m.WORKER, directory=None)
+    attempt = await claimed(store)
+    assert not witness.has_sent(attempt.fence)
+    witness.note(attempt)
+    assert witness.has_sent(attempt.fence)
+    assert not witness.has_sent(attempt.fence._replace(attempt=attempt.number + 1))
+
+
 async def test_wal_that_is_behind_what_was_seen_pauses_money(store: PostgresStore) -> None:
     await store.register(RELAY)
     seen = (await store.witness(m.WORKER, kept="memory", remembers=True, sent=[], wal=None)).wal

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final, Protocol
 from uuid import UUID
 
-from redrive.message import Attempt, WorkerId
+from redrive.message import Attempt, Fence, WorkerId
 from redrive.ports import Sent, Wal, Witnessed
 
 REMEMBERED: Final = 400  # attempts; the last ones suffice: a database is restored to a moment
@@ -81,6 +81,10 @@ class Witness:
         sent = Sent(attempt.id, attempt.number, attempt.claimed_at)
         self._sent.append(sent)
         self._write(_line(sent))
+
+    def has_sent(self, fence: Fence) -> bool:
+        """Whether this attempt is remembered as begun."""
+        return any((one.id, one.attempt) == (fence.id, fence.attempt) for one in self._sent)
 
     async def ask(self) -> Witnessed:
         """Whether the database knows what this relay remembers."""

@@ -326,8 +326,8 @@ class _Writer:
         values: dict[str, Any] = {"kind": kind, "relays": self._chance.choice(["kept", "killed"])}
         if kind == "promotion":
             values["overlap_seconds"] = round(self._chance.uniform(0.0, 0.4), 2)
-        elif not self._statement or self._chance.random() < 0.3:
-            values["declared"] = True  # as the runbook of a restore says
+        elif self._chance.random() < (0.3 if self._statement else 0.5):
+            values["declared"] = True  # as the runbook of a restore says; else a statement or the relays' memory tells
         self._add("restore", **values)
 
 
