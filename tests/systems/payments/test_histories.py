@@ -124,9 +124,13 @@ def run(histories: Sequence[History]) -> Histories:
     ("seen", "situation", "often"),
     [
         (report("held", in_doubt=True), "held", {"deny", "confirm", "discard", "skip"}),
-        (report("held", in_doubt=True, has_evidence=True), "evidence", {"deny", "requeue", "discard", "cancel"}),
+        (
+            report("held", in_doubt=True, has_evidence=True),
+            "evidence",
+            {"deny", "requeue", "discard", "cancel", "edit", "skip"},
+        ),
         (report("dead"), "dead", {"requeue", "edit", "replay"}),
-        (report("dead", in_doubt=True), "dead in doubt", {"edit", "requeue"}),
+        (report("dead", in_doubt=True), "dead in doubt", {"edit", "requeue", "replay"}),
         (report("pending", in_doubt=True), "pending in doubt", {"cancel", "skip", "app_cancel"}),
         (report("leased"), "pending", {"cancel", "skip", "app_cancel"}),
         (report("delivered"), "over", {"second_key", "again", "copy"}),

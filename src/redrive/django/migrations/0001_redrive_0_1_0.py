@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="9a0d01778f941eee"),
+        Upgrade(version="0.1.0", fingerprint="1d174cb3a1045ab3"),
         migrations.CreateModel(
             name="Destination",
             fields=[
