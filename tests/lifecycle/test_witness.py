@@ -72,6 +72,31 @@ async def test_an_attempt_that_the_database_does_not_know_pauses_money_once(stor
     assert await causes(store) == ["server", "witness"]
 
 
+@pytest.mark.parametrize("handed_back", [False, True])
+async def test_a_claim_after_the_restore_is_not_the_attempt_that_is_remembered(
+    store: PostgresStore, handed_back: bool
+) -> None:
+    """It has the same number, because the message waits in the restored database as it did before it was sent."""
+    await store.register(RELAY)
+    witness = Witness(store, m.WORKER, directory=None)
+    attempt = await claimed(store)
+    witness.note(replace(attempt, claimed_at=attempt.claimed_at - timedelta(seconds=5)))
+    if handed_back:
+        assert await store.hand_back(m.WORKER, [attempt.fence])
+    assert (await witness.ask()).unknown == 1
+    assert await paused(store) == "epoch"
+
+
+async def test_a_relay_knows_which_claims_it_has_sent(store: PostgresStore) -> None:
+    """A claim that is back with a restored database and was sent is not handed back as one that was never begun."""
+    witness = Witness(store, m.WORKER, directory=None)
+    attempt = await claimed(store)
+    assert not witness.has_sent(attempt.fence)
+    witness.note(attempt)
+    assert witness.has_sent(attempt.fence)
+    assert not witness.has_sent(attempt.fence._replace(attempt=attempt.number + 1))
+
+
 async def test_wal_that_is_behind_what_was_seen_pauses_money(store: PostgresStore) -> None:
     await store.register(RELAY)
     seen = (await store.witness(m.WORKER, kept="memory", remembers=True, sent=[], wal=None)).wal
@@ -134,6 +159,22 @@ async def test_a_file_outlives_its_process_and_a_torn_line_is_left_out(store: Po
     (left,) = files(tmp_path)
     assert f"sent {attempt.id} 7 " in left.read_text(), "what was left behind is taken over"
     next_one.close()
+
+
+async def test_after_a_new_connection_a_relay_knows_what_the_others_have_sent(
+    store: PostgresStore, tmp_path: Path
+) -> None:
+    """The database was put back under two relays, and the one that has sent nothing asks first."""
+    await store.register(RELAY)
+    first, second = (Witness(store, worker, directory=tmp_path) for worker in (m.WORKER, m.OTHER_WORKER))
+    await first.ask()
+    await second.ask()
+    first.note(replace(await claimed(store), number=7))
+    assert (await second.ask()).unknown == 0, "on a connection that it knows it asks for its own"
+    store._sessions.made += 1
+    assert (await second.ask()).unknown == 1
+    first.close()
+    second.close()
 
 
 async def test_a_file_stays_small_and_keeps_the_last(

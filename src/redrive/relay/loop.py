@@ -22,7 +22,7 @@ from uuid import UUID
 from redrive.answers import Delivered
 from redrive.app import Destination
 from redrive.events import Events
-from redrive.message import Attempt, WorkerId
+from redrive.message import Attempt, Fence, WorkerId
 from redrive.ports import Claimed, Clock, NotBegun, Outcome, RelayInfo, Room, Store, TransientFailure
 from redrive.relay.dispatch import Dispatcher
 from redrive.relay.doorbell import Doorbell
@@ -300,10 +300,12 @@ class Relay:
             self._events.emit("relay.unreachable", during="claim", tries=0)
             self._reply_lost()
             return None
+        self._distrust_new_connections()  # the claim itself may have made one: then nothing of it is sent
         self._take_in_hand(claimed, asked, sent_at)
         for hand in self._hands.values():
-            if hand.waiting:  # paused, or its breaker opened, while the claim was on its way
-                await self._leases.hand_back(hand.take_waiting() if hand.paused else hand.take_stale())
+            if hand.waiting:  # paused, distrusted, or its breaker opened, while the claim was on its way
+                is_closed = hand.paused or hand.unwitnessed
+                await self._leases.hand_back(hand.take_waiting() if is_closed else hand.take_stale())
         return claimed
 
     async def _claim_from_store(self, asked: Sequence[Room]) -> Claimed:
@@ -332,7 +334,8 @@ class Relay:
 
         Called while no claim is under way. A settle that is under way may have handed over what is not known yet: what
         is still unknown when that has ended was never begun. A lost statement may commit later than the first look, so
-        the database is asked again for as long as a lease lasts.
+        the database is asked again for as long as a lease lasts. Money that was sent under such a claim was begun: the
+        claim is back with a restored database, and runs out, so that the payment is in doubt.
         """
         now = self._clock.monotonic()
         if self._unknown_until is None or (now < self._unknown_look_at and not at_once):
@@ -345,10 +348,14 @@ class Relay:
             return
         unknown = [fence for fence in held if not self._leases.knows(fence)]
         await self._settler.handed_over()
-        await self._leases.hand_back_unknown([fence for fence in unknown if not self._leases.knows(fence)])
+        never_begun = [fence for fence in unknown if not (self._leases.knows(fence) or self._has_sent(fence))]
+        await self._leases.hand_back_unknown(never_begun)
         self._unknown_look_at = now + self._limits.lease_seconds / LOOKS_PER_LEASE
         if now >= self._unknown_until:
             self._unknown_until = None
+
+    def _has_sent(self, fence: Fence) -> bool:
+        return self._witness is not None and self._witness.has_sent(fence)
 
     def _take_in_hand(self, claimed: Claimed, asked: Sequence[Room], sent_at: float) -> None:
         received_at = self._clock.monotonic()

@@ -6,7 +6,9 @@
 It is asked before the first claim of money, with every heartbeat, and after every new connection. The last attempts are
 in memory while the relay runs and, with a state directory, in a file that outlives it: plain lines, appended before the
 send begins, so that a kill loses nothing, and written anew when they are many. Each process has a file of its own and
-holds a lock on it; what a process left behind is taken over by the next one. SQL: `verbs/witness.sql`.
+holds a lock on it; what a process left behind is taken over by the next one. After a new connection the files of all
+relays on the machine are read again: the relay that sent a payment may ask later than one that would send it again.
+SQL: `verbs/witness.sql`.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import Final, Protocol
 from uuid import UUID
 
-from redrive.message import Attempt, WorkerId
+from redrive.message import Attempt, Fence, WorkerId
 from redrive.ports import Sent, Wal, Witnessed
 
 REMEMBERED: Final = 400  # attempts; the last ones suffice: a database is restored to a moment
@@ -63,6 +65,7 @@ class Witness:
         self._on_failure = on_failure
         self._sent: deque[Sent] = deque(maxlen=REMEMBERED)
         self._wal: Wal | None = None
+        self._database: UUID | None = None
         self._file: _File | None = None
         self._remembers = False
         self._opened = False
@@ -79,10 +82,16 @@ class Witness:
         self._sent.append(sent)
         self._write(_line(sent))
 
+    def has_sent(self, fence: Fence) -> bool:
+        """Whether this attempt is remembered as begun."""
+        return any((one.id, one.attempt) == (fence.id, fence.attempt) for one in self._sent)
+
     async def ask(self) -> Witnessed:
         """Whether the database knows what this relay remembers."""
         if not self._opened:
             await self._open()
+        elif self.must_ask:
+            self._read_others()
         made = self._store.connections_made
         found = await self._store.witness(
             self._worker,
@@ -106,7 +115,7 @@ class Witness:
     async def _open(self) -> None:
         """Read what was remembered before, and begin a file of our own."""
         if self._directory is not None:
-            database = await self._store.database_id()
+            self._database = database = await self._store.database_id()
             try:
                 self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
                 remembered = _remembered(self._directory, database)
@@ -120,10 +129,22 @@ class Witness:
         self._remembers = bool(self._sent)
         self._opened = True
 
+    def _read_others(self) -> None:
+        """What the other relays on this machine have sent since: the next claim may be one of their payments."""
+        if self._file is None or self._directory is None or self._database is None:
+            return
+        try:
+            self._take(_remembered(self._directory, self._database).lines)
+        except OSError as error:
+            self._on_failure(type(error).__name__)
+
     def _take(self, lines: Iterable[str]) -> None:
         found = [one for one in map(_read, lines) if one is not None]
-        self._sent.extend(sorted((one for one in found if isinstance(one, Sent)), key=lambda one: one.at))
-        self._wal = max((one for one in found if isinstance(one, Wal)), key=lambda one: one.at, default=None)
+        sent = {*self._sent, *(one for one in found if isinstance(one, Sent))}
+        self._sent = deque(sorted(sent, key=lambda one: one.at), maxlen=REMEMBERED)
+        self._wal = max(
+            (one for one in [*found, self._wal] if isinstance(one, Wal)), key=lambda one: one.at, default=None
+        )
 
     def _lines(self) -> list[str]:
         return [_line(one) for one in self._sent] + ([] if self._wal is None else [_line(self._wal)])

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,7 +16,7 @@ from redrive.app import App
 from redrive.errors import ActRefused
 from redrive.message import ParkReason
 from redrive.patterns.reconciliation import Kind
-from redrive.ports import RelayInfo
+from redrive.ports import Claimed, RelayInfo
 from redrive.produce.payload import canonical_json
 from redrive.store.postgres import PostgresStore
 from redrive.systems import payments
@@ -304,6 +305,38 @@ async def test_a_dump_put_back_into_the_same_server_is_noticed_and_pays_nothing_
                         assert rows == [("epoch",)]
                         doubt = await store.rows("SELECT id, in_doubt_since IS NOT NULL FROM redrive.pending", [])
                         assert doubt == [(id, True)]
+                assert len(rail.effects) == 1
+
+
+async def test_a_claim_that_made_its_own_connection_sends_nothing_before_the_database_was_asked(
+    server_dsn: str, template: str, tmp_path: Path, rail_app: Callable[[Running], App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The relay goes on while the database is put back under it, and its next connection is that of a claim."""
+    there: list[str] = []
+    claim = PostgresStore.claim
+
+    async def claim_elsewhere(self: PostgresStore, *values: Any, **named: Any) -> Claimed:
+        if there:
+            self._sessions._dsn = there.pop()
+            await self._sessions._drop_idle()
+            with psycopg.connect(server_dsn, autocommit=True) as conn:  # the one that was replaced is gone
+                conn.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name])
+        return await claim(self, *values, **named)
+
+    monkeypatch.setattr(PostgresStore, "claim", claim_elsewhere)
+    async with running(tmp_path / "rail.log", profile=Profile.NEITHER) as rail:
+        with fresh_database(server_dsn, template=template) as before:
+            async with processing(before, rail_app(rail), state_directory=tmp_path / "state") as seen:
+                await seen.until("relay.looked")
+            with psycopg.connect(before) as conn:
+                payments.add_participant(conn, "acme")
+                payments.submit(conn, instruction("acme"))
+            name = str(psycopg.conninfo.conninfo_to_dict(before)["dbname"])
+            with fresh_database(server_dsn, template=name) as backup:
+                async with processing(before, rail_app(rail), state_directory=tmp_path / "state") as seen:
+                    await seen.until("message.delivered")
+                    there.append(backup)
+                    await seen.that(lambda: bool(seen.of("relay.restored")) or len(rail.effects) > 1, what="either")
                 assert len(rail.effects) == 1
 
 

@@ -61,7 +61,8 @@ BEGIN
 END
 $body$;
 
--- unknown_attempts: how many of these this database has never seen begin. Messages of ranges that were retired are not counted.
+-- unknown_attempts: how many of these this database has never seen begin. Messages of ranges that were retired are not counted. A claim of
+-- the same number at another time is not the one that is remembered: it was made here after the restore, before anything was asked.
 CREATE OR REPLACE FUNCTION redrive.unknown_attempts(p_ids uuid[], p_attempts integer[], p_at timestamptz[]) RETURNS integer
 LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -73,10 +74,13 @@ BEGIN
     RETURN (SELECT count(*)
               FROM unnest(p_ids, p_attempts, p_at) AS w(id, attempt, at)
              WHERE w.at > v_since
-               AND (SELECT true FROM pending p WHERE p.id = w.id AND p.attempt >= w.attempt) IS NULL
-               AND (SELECT true FROM lease l WHERE l.id = w.id AND l.attempt >= w.attempt) IS NULL
-               AND (SELECT true FROM parked k WHERE k.id = w.id AND k.attempt >= w.attempt) IS NULL
-               AND (SELECT true FROM attempt a WHERE a.message_id = w.id AND a.attempt >= w.attempt LIMIT 1) IS NULL
+               AND ((SELECT true FROM pending p WHERE p.id = w.id AND p.attempt >= w.attempt) IS NULL
+                    AND (SELECT true FROM lease l WHERE l.id = w.id AND l.attempt >= w.attempt) IS NULL
+                    AND (SELECT true FROM parked k WHERE k.id = w.id AND k.attempt >= w.attempt) IS NULL
+                    AND (SELECT true FROM attempt a WHERE a.message_id = w.id AND a.attempt >= w.attempt LIMIT 1) IS NULL
+                    OR (SELECT true FROM lease l WHERE l.id = w.id AND l.attempt = w.attempt AND l.claimed_at <> w.at)
+                    OR (SELECT true FROM attempt a
+                         WHERE a.message_id = w.id AND a.attempt = w.attempt AND a.claimed_at <> w.at LIMIT 1))
                AND NOT (w.id < v_end
                         AND NOT EXISTS (SELECT 1 FROM partition_range r
                                          WHERE w.id >= redrive.id_floor(r.starts_at) AND w.id < redrive.id_floor(r.ends_at))));

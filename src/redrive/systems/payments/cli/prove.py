@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import click
@@ -18,5 +19,11 @@ PROVE_OPTIONS: Final = (
         type=click.IntRange(0),
         metavar="SEED",
         help="Only this history, and print its script as it happens.",
+    ),
+    click.option(
+        "--script",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="Only the history that is written in this file, in the form in which histories are printed.",
     ),
 )

@@ -9,6 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -23,13 +24,15 @@ from redrive.store.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments.prove import app, rules
 from redrive.systems.payments.prove import terms as agreed
+from redrive.systems.payments.prove.histories import history as random_history
 from redrive.systems.payments.prove.history_campaign import (
     HISTORIES,
     Histories,
+    histories_of,
     payments_set,
     run_histories,
-    seeds_of,
 )
+from redrive.systems.payments.prove.history_script import read_script
 from redrive.systems.payments.prove.stage import Scene, engine_terms_of
 from redrive.systems.payments.prove.terms import BEYOND_TERMS, WITHIN, Plan, Terms
 from redrive.systems.payments.rail.script import Fault
@@ -114,13 +117,20 @@ def prove(
     progress: Progress,
     histories: int | None = None,
     history: int | None = None,
+    script: Path | None = None,
 ) -> PaymentsReport:
-    """Run it; the report says what was found. histories: how many random ones. history: only the one of this seed."""
+    """Run it; the report says what was found.
+
+    histories: how many random ones. history: only the one of this seed. script: only the one that is written there.
+    """
     began = time.monotonic()
-    campaigns = _Campaigns() if history is not None else _campaigns(seed=seed, scale=scale, dsn=dsn, progress=progress)
+    alone = read_script(script.read_text("utf-8")) if script else None
+    if history is not None:
+        alone = random_history(history)
+    campaigns = _Campaigns() if alone else _campaigns(seed=seed, scale=scale, dsn=dsn, progress=progress)
     count = max(1, round(HISTORIES * scale)) if histories is None else histories
-    seeds = [history] if history is not None else seeds_of(seed, count)
-    told = run_histories(seeds, progress=progress, say=print if history is not None else None) if seeds else Histories()
+    wanted = [alone] if alone else histories_of(seed, count)
+    told = run_histories(wanted, progress=progress, say=print if alone else None) if wanted else Histories()
     return PaymentsReport(
         seed=seed,
         scale=scale,
@@ -165,6 +175,7 @@ def _counted(told: Histories) -> dict[str, int]:
         return {}
     counts = {"histories": told.count, "commands": told.commands, **told.abilities}
     counts |= {f"fault: {name}": count for name, count in told.faults.items()}
+    counts |= {f"guard: {name}": count for name, count in told.guards.items()}
     counts |= {f"answer: {name}": count for name, count in told.answers.items()}
     return {f"{IN_HISTORIES}{name}": count for name, count in counts.items()}
 

@@ -2,7 +2,8 @@
 
 A history says what producers submit, what the rail does with each request, what people do at the desk, what breaks and
 what is restored. `history_run` carries it out; the rail's ledger judges it (`judge`). Commands do not depend on each
-other: any of them can be left out, which is how a history that fails is shrunk.
+other: any of them can be left out, which is how a history that fails is shrunk. `act` stands for what people do next;
+it is drawn when it is known where the payments are (`steering`).
 
 What people say about a rail that nobody can ask is true: on such a rail they deny, and end the pause after a restore,
 only when the rail has not paid. Everywhere else they act at random, and the engine has to find out.
@@ -25,6 +26,19 @@ PROFILES: Final[Mapping[Ability, Profile]] = {
     "to": Profile.TOKEN,
     "no": Profile.NEITHER,
 }
+ABILITY_NAMES: Final[Mapping[Ability, str]] = {
+    "tl": "token and lookup",
+    "lo": "lookup only",
+    "to": "token only",
+    "no": "neither",
+}
+VERBS: Final = frozenset(
+    {
+        *("submit", "again", "second_key", "app_cancel", "pause", "resume", "reconcile", "acknowledge"),
+        *("act", "requeue", "deny", "confirm", "edit", "replay", "copy", "discard", "cancel", "skip"),
+        *("ready", "wait", "quiet", "relay", "kill", "freeze", "thaw", "cut", "stop_server", "backup", "restore"),
+    }
+)
 RAIL_TYPE: Final = "sepa"
 CURRENCY: Final = "EUR"
 IBAN: Final = "DE75512108001245126199"
@@ -38,12 +52,6 @@ _UNCERTAIN: Final = (
 )
 _REFUSED: Final = (Fault.INSUFFICIENT_FUNDS, Fault.ACCOUNT_CLOSED, Fault.ACCOUNT_CLOSED, Fault.THROTTLED)
 _OK: Final = "ok"
-# What people do with a payment by what it probably is, and how often each.
-_ACTS: Final[Mapping[str, Mapping[str, int]]] = {
-    "dead": {"requeue": 5, "edit": 5, "discard": 3, "replay": 3, "confirm": 1, "cancel": 1, "skip": 1, "copy": 1},
-    "held": {"deny": 6, "confirm": 2, "discard": 2, "edit": 1, "requeue": 1, "skip": 2, "cancel": 1, "replay": 1},
-    "other": {"requeue": 1, "deny": 1, "cancel": 2, "skip": 1, "discard": 1, "copy": 1},
-}
 
 
 @dataclass(frozen=True)
@@ -66,8 +74,8 @@ class Command:
 class History:
     """statement: the rail lists what it did. own_server: PostgreSQL is stopped, backed up and promoted in it.
 
-    mute: at first the rail cannot tell what became of a payment. timeout_seconds: of a request; where it is long, an
-    answer can come after the lease of its claim.
+    mute: at first the rail cannot tell what became of a payment. compares: relays compare the statement all the while.
+    timeout_seconds: of a request; where it is long, an answer can come after the lease of its claim.
     """
 
     seed: int
@@ -75,21 +83,27 @@ class History:
     statement: bool
     own_server: bool
     mute: bool
+    compares: bool
     timeout_seconds: float
     relays: int
     commands: tuple[Command, ...]
 
     def lines(self) -> Iterator[str]:
-        """For people: everything that is needed to tell it again."""
-        rail = {"tl": "token and lookup", "lo": "lookup only", "to": "token only", "no": "neither"}[self.ability]
+        """For people: everything that is needed to tell it again. `history_script` reads it."""
         yield (
-            f"history {self.seed}: rail with {rail}, {'a' if self.statement else 'no'} statement,"
-            f" {self.relays} relays, timeout {self.timeout_seconds:g} s{', at first it cannot tell' * self.mute}"
+            f"history {self.seed}: {self.rail}, {self.relays} relays, timeout {self.timeout_seconds:g} s"
+            f"{', at first it cannot tell' * self.mute}{', relays compare' * self.compares}"
+            f"{', a server of its own' * self.own_server}"
         )
         yield from (f"  {number:>2} {command}" for number, command in enumerate(self.commands, 1))
 
     def without(self, start: int, count: int) -> History:
         return replace(self, commands=(*self.commands[:start], *self.commands[start + count :]))
+
+    @property
+    def rail(self) -> str:
+        """For people."""
+        return f"rail with {ABILITY_NAMES[self.ability]}, {'a' if self.statement else 'no'} statement"
 
     @property
     def submits(self) -> Sequence[Command]:
@@ -113,13 +127,15 @@ class _Writer:
         self._statement = self._chance.random() < 0.6
         self._own_server = self._chance.random() < 0.2
         self._relays = self._chance.choice([1, 1, 2])
+        self._timeout_seconds = self._chance.choice([0.3, 0.3, 2.5])
         # A rail that refuses and pays all the same: people act on it only after its statement had time to show it.
         self._lies = self._statement and self._chance.random() < 0.25
         # A rail that cannot tell for a while: what is in doubt there is held.
         self._is_mute = self._chance.random() < 0.4
 
     def written(self) -> History:
-        for _ in range(self._chance.choice([1, 2, 2, 3])):
+        self._sometimes(0.85, lambda: self._add("ready"))
+        for _ in range(self._chance.choice([1, 2, 3, 3])):
             self._submit()
         theme = self._chance.choice(
             [self._people, self._people, self._restored, self._restored, self._broken, self._mixed]
@@ -131,7 +147,8 @@ class _Writer:
             statement=self._statement,
             own_server=self._own_server,
             mute=self._is_mute,
-            timeout_seconds=self._chance.choice([0.3, 0.3, 2.5]),
+            compares=self._statement and self._chance.random() < 0.5,
+            timeout_seconds=self._timeout_seconds,
             relays=self._relays,
             commands=tuple(self._commands),
         )
@@ -139,6 +156,7 @@ class _Writer:
     # what histories are about
 
     def _people(self) -> None:
+        self._sometimes(0.3, self._overslept)
         for _ in range(self._chance.randint(4, 8)):
             self._calm()
             self._act()
@@ -158,17 +176,25 @@ class _Writer:
             self._sometimes(0.3, self._second_key)
 
     def _overslept(self) -> None:
-        """A relay sleeps beyond its lease while the rail pays; the application cancels, and submits a second key."""
+        """A relay sleeps beyond its lease while the rail pays; the application cancels, and submits a second key.
+
+        What it was answered comes long after another relay went on with the payment.
+        """
+        self._timeout_seconds = 2.5
+        self._sometimes(0.5, lambda: self._add("ready"))
         payment = f"pay-{len(self._payments) + 1}"
         self._payments.append(payment)
         met = [self._chance.choice([Fault.SLOW_LATE, Fault.HANG, Fault.LATE]).value, self._met()]
         self._add("submit", payment=payment, participant=self._participants[0], amount="7.00", faults=met)
         self._add("wait", seconds=round(self._chance.uniform(0.05, 0.3), 2))
-        self._sometimes(0.6, lambda: self._add("freeze", relay=0))
-        self._sometimes(0.6, lambda: self._add("app_cancel", payment=payment))
+        self._sometimes(0.8, lambda: self._add("freeze", relay=0))
+        self._sometimes(0.4, lambda: self._add("app_cancel", payment=payment))
         self._add("relay")
-        self._sometimes(0.7, lambda: self._add("thaw"))
+        self._sometimes(0.5, lambda: self._add("quiet", seconds=6.0))
+        self._sometimes(0.3, self._act)
+        self._sometimes(0.8, lambda: self._add("thaw"))
         self._sometimes(0.7, lambda: self._add("quiet", seconds=3.0))
+        self._sometimes(0.6, self._act)
         self._sometimes(0.5, lambda: self._add("second_key", payment=payment, key=self._new_key(), **self._late()))
 
     def _restored(self) -> None:
@@ -182,10 +208,10 @@ class _Writer:
         self._sometimes(0.4, self._act)
         self._sometimes(0.4, self._reconcile)
         self._restore()
-        for _ in range(self._chance.randint(2, 5)):
+        for _ in range(self._chance.randint(3, 6)):
             self._chance.choice(
                 [
-                    *(self._again, self._again, self._act, self._reconcile, self._resume, self._second_key),
+                    *(self._again, self._act, self._act, self._act, self._reconcile, self._resume, self._second_key),
                     self._acknowledge,
                 ]
             )()
@@ -230,7 +256,7 @@ class _Writer:
             return Fault.REFUSED_LATE.value
         if drawn < 0.45:
             return self._chance.choice(_UNCERTAIN).value
-        if drawn < 0.85:
+        if drawn < 0.92:
             return self._chance.choice(_REFUSED).value
         return _OK
 
@@ -244,41 +270,8 @@ class _Writer:
         self._add("app_cancel", payment=self._chance.choice(self._payments))
 
     def _act(self) -> None:
-        payment = self._chance.choice(self._payments)
-        acts = _ACTS[self._probably(payment) if self._chance.random() < 0.85 else self._chance.choice([*_ACTS])]
-        verb = self._chance.choices([*acts], [*acts.values()])[0]
-        values: dict[str, Any] = {"payment": payment, "by": self._who()}
-        match verb:
-            case "requeue":
-                self._sometimes(0.3, lambda: values.update(stage="again"))
-                self._sometimes(0.6, lambda: values.update(out_of_order=True))
-            case "replay":
-                self._sometimes(0.4, lambda: values.update(stage="again"))
-            case "edit":
-                values["field"] = self._chance.choice(["iban", "iban", "idempotency_key"])
-            case "copy":
-                values["key"] = self._new_key()
-        self._add(verb, **values, **self._late())
-        self._follow(verb, payment)
-
-    def _follow(self, verb: str, payment: str) -> None:
-        """What people do next when they have begun like that."""
-        if verb == "discard" and self._chance.random() < 0.5:
-            self._add("copy", payment=payment, by=["alice", APPROVER], key=self._new_key(), **self._late())
-            self._add("quiet", seconds=2.0)
-            self._add("edit", payment=payment, by=["alice", APPROVER], field="idempotency_key", **self._late())
-        if verb in ("edit", "discard") and self._chance.random() < 0.8:
-            self._add("requeue", payment=payment, by=["bob", APPROVER], out_of_order=True, **self._late())
-        if verb in ("cancel", "discard", "skip") and self._chance.random() < 0.5:
-            self._add("second_key", payment=payment, key=self._new_key(), **self._late())
-
-    def _probably(self, payment: str) -> str:
-        """What becomes of it where nothing else happens."""
-        met = next(one.values["faults"][0] for one in self._commands if one.payment == payment)
-        if met in (Fault.INSUFFICIENT_FUNDS, Fault.ACCOUNT_CLOSED, Fault.REFUSED_LATE):
-            return "dead"
-        is_lost = met not in (_OK, Fault.THROTTLED)
-        return "held" if is_lost and (self._ability == "no" or self._is_mute) else "other"
+        """Which one is drawn when the payments are where they are by then: `steering`."""
+        self._add("act", draw=self._chance.randrange(1_000_000), **self._late())
 
     def _new_key(self) -> str:
         self._keys += 1
@@ -333,8 +326,8 @@ class _Writer:
         values: dict[str, Any] = {"kind": kind, "relays": self._chance.choice(["kept", "killed"])}
         if kind == "promotion":
             values["overlap_seconds"] = round(self._chance.uniform(0.0, 0.4), 2)
-        elif not self._statement or self._chance.random() < 0.3:
-            values["declared"] = True  # as the runbook of a restore says
+        elif self._chance.random() < (0.3 if self._statement else 0.5):
+            values["declared"] = True  # as the runbook of a restore says; else a statement or the relays' memory tells
         self._add("restore", **values)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +16,7 @@ from redrive.systems import payments
 from redrive.systems.payments.prove.histories import History, history
 from redrive.systems.payments.prove.history_run import Tell, Told, jobs, tell
 from redrive.systems.payments.prove.history_world import Ground
+from redrive.systems.payments.prove.steering import GUARDS
 
 HISTORIES: Final = 200  # at scale 1
 SEEDS_OF_A_RUN: Final = 100_000
@@ -35,13 +36,14 @@ class Violated:
 
     def lines(self) -> Iterator[str]:
         yield f"History {self.seed}: {' '.join(self.sentences)}"
-        yield f"It is repeated by: redrive prove payments --history {self.seed}. The shortest script that was found:"
+        yield f"It is repeated by: redrive prove payments --history {self.seed}"
+        yield "The shortest script that was found, which redrive prove payments --script FILE repeats:"
         yield from (f"    {line}" for line in self.script)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Histories:
-    """What came of them. abilities, answers, faults: how often each."""
+    """What came of them. abilities, answers, guards, faults: how often each. told: each of them, as they ended."""
 
     count: int = 0
     commands: int = 0
@@ -49,8 +51,10 @@ class Histories:
     server: str = ""
     abilities: Mapping[str, int] = field(default_factory=dict)
     answers: Mapping[str, int] = field(default_factory=dict)
+    guards: Mapping[str, int] = field(default_factory=dict)
     faults: Mapping[str, int] = field(default_factory=dict)
     violated: Sequence[Violated] = field(default_factory=list)
+    told: Sequence[Told] = field(default_factory=list, repr=False)
 
     @property
     def bound(self) -> float:
@@ -58,17 +62,17 @@ class Histories:
         return 3 / max(self.count, 1)
 
 
-def seeds_of(seed: int, count: int) -> Sequence[int]:
-    """The seeds of the histories of a run."""
-    return range(seed * SEEDS_OF_A_RUN, seed * SEEDS_OF_A_RUN + count)
+def histories_of(seed: int, count: int) -> Sequence[History]:
+    """The random histories of a run."""
+    return [history(number) for number in range(seed * SEEDS_OF_A_RUN, seed * SEEDS_OF_A_RUN + count)]
 
 
 def run_histories(
-    seeds: Sequence[int], *, progress: Progress, say: Tell | None = None, at_a_time: int | None = None
+    histories: Sequence[History], *, progress: Progress, say: Tell | None = None, at_a_time: int | None = None
 ) -> Histories:
     """All of them. say: hears each line of their scripts as it happens."""
     with open_place() as place:
-        return asyncio.run(_run(Ground(place, [payments_set()]), seeds, progress, say, at_a_time or jobs()))
+        return asyncio.run(_run(Ground(place, [payments_set()]), histories, progress, say, at_a_time or jobs()))
 
 
 def payments_set() -> MigrationSet:
@@ -77,20 +81,22 @@ def payments_set() -> MigrationSet:
     return MigrationSet(payments.system.name, payments.system.migrations)
 
 
-async def _run(ground: Ground, seeds: Sequence[int], progress: Progress, say: Tell | None, at_a_time: int) -> Histories:
+async def _run(
+    ground: Ground, histories: Sequence[History], progress: Progress, say: Tell | None, at_a_time: int
+) -> Histories:
     began = time.monotonic()
     room = asyncio.Semaphore(at_a_time)
     told: list[Told] = []
 
-    async def one(seed: int) -> None:
+    async def one(number: int, history: History) -> None:
         async with room:
-            told.append(await tell(ground, history(seed), f"history_{seed}", say=say or (lambda _: None)))
-            progress("histories", len(told), len(seeds))
+            told.append(await tell(ground, history, f"history_{number}", say=say or (lambda _: None)))
+            progress("histories", len(told), len(histories))
 
     async with ground:
         async with asyncio.TaskGroup() as group:
-            for seed in seeds:
-                group.create_task(one(seed))
+            for number, history in enumerate(histories):
+                group.create_task(one(number, history))
         broken = sorted((one for one in told if one.violations), key=lambda one: one.history.seed)
         violated = [await _shrunk(ground, one) for one in broken]
     return Histories(
@@ -98,10 +104,12 @@ async def _run(ground: Ground, seeds: Sequence[int], progress: Progress, say: Te
         commands=sum(len(one.history.commands) for one in told),
         seconds=time.monotonic() - began,
         server=f"PostgreSQL {ground.major}, embedded",
-        abilities=Counter(_ability(one.history) for one in told),
+        abilities=Counter(one.history.rail for one in told),
         answers=_sum(one.answers for one in told),
+        guards={guard: sum(one.guards[guard] for one in told) for guard in GUARDS},
         faults=_sum(one.faults for one in told),
         violated=violated,
+        told=told,
     )
 
 
@@ -133,12 +141,7 @@ async def _still_violated(ground: Ground, shorter: History, name: str, before: S
     return None
 
 
-def _ability(one: History) -> str:
-    rail = {"tl": "token and lookup", "lo": "lookup only", "to": "token only", "no": "neither"}[one.ability]
-    return f"rail with {rail}, {'a' if one.statement else 'no'} statement"
-
-
-def _sum(counts: Iterator[Counter[str]]) -> dict[str, int]:
+def _sum(counts: Iterable[Counter[str]]) -> dict[str, int]:
     total: Counter[str] = Counter()
     for one in counts:
         total += one

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from signal import Signals
 from typing import Any, Final
 from uuid import UUID
@@ -28,7 +28,7 @@ from redrive.prove import journal
 from redrive.store.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments.names import destination_of, key_of, order_of
-from redrive.systems.payments.prove import judge
+from redrive.systems.payments.prove import judge, steering
 from redrive.systems.payments.prove.histories import (
     CURRENCY,
     IBAN,
@@ -38,7 +38,7 @@ from redrive.systems.payments.prove.histories import (
     Command,
     History,
 )
-from redrive.systems.payments.prove.history_world import Ground, Place, role_of
+from redrive.systems.payments.prove.history_world import READY_SECONDS, Ground, Place, role_of
 from redrive.systems.payments.prove.judge import Reported
 from redrive.systems.payments.prove.nursery import rail_of
 from redrive.systems.payments.rail.ledger import read_effects
@@ -104,11 +104,15 @@ SELECT k.row_version, coalesce(b.bytes, m.body) FROM redrive.parked k JOIN redri
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """What came of a history. answers: `verb: answer` to how often. said: the script, with each command's answer."""
+    """What came of a history, with the acts that were drawn in it.
+
+    answers: `verb: answer` to how often. guards: how often each of them answered. said: the script, with each answer.
+    """
 
     history: History
     violations: list[str]
     answers: Counter[str]
+    guards: Counter[str]
     faults: Counter[str]
     said: list[str]
     seconds: float
@@ -138,10 +142,13 @@ class _Teller:
     history: History
     say: Tell
     answers: Counter[str] = field(default_factory=Counter)
+    guards: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     said: list[str] = field(default_factory=list)
     _relays: list[_Relay] = field(default_factory=list)
     _copies: dict[str, list[UUID]] = field(default_factory=dict)
+    _copy_keys: dict[str, str] = field(default_factory=dict)
+    _submitted_so_far: list[str] = field(default_factory=list)
     _disordered: set[str] = field(default_factory=set)
     _rail_pid: int | None = None
     _started: int = 0
@@ -153,18 +160,22 @@ class _Teller:
             await self._start_relay()
         for line in list(self.history.lines())[:1]:
             self._note(line)
-        for number, command in enumerate(self.history.commands, 1):
-            answer = await self._answer(command)
-            self.answers[f"{command.verb}: {answer}"] += 1
-            self._note(f"  {number:>2} {command} -> {answer}")
+        done: list[Command] = []
+        for command in self.history.commands:
+            for drawn in await self._drawn(command):
+                done.append(drawn)
+                answer = await self._answer(drawn)
+                self.answers[f"{drawn.verb}: {answer}"] += 1
+                self._note(f"  {len(done):>2} {drawn} -> {answer}")
         await self._settle()
         violations = await self._judged()
         for sentence in violations:
             self._note(f"  {sentence}")
         return Told(
-            history=self.history,
+            history=replace(self.history, commands=tuple(done)),
             violations=violations,
             answers=self.answers,
+            guards=self.guards,
             faults=self.faults + Counter(self._rail_faults()),
             said=self.said,
             seconds=time.monotonic() - began,
@@ -250,7 +261,7 @@ class _Teller:
             name=f"relay-{self._started}",
             limits=dict(LIMITS),
             rail=self._rail,
-            reconcile_every_seconds=0.7 if self.history.seed % 2 else 3600.0,
+            reconcile_every_seconds=0.7 if self.history.compares else 3600.0,
             lag_seconds=STATEMENT_SECONDS,
             state=str(self.place.directory / "state"),
         )
@@ -271,6 +282,17 @@ class _Teller:
             await self._start_relay()
 
     # commands
+
+    async def _drawn(self, command: Command) -> list[Command]:
+        """What people do now, where the script leaves it open; else the command."""
+        if command.verb != "act":
+            return [command]
+        reported: list[Reported] = []
+        with suppress(psycopg.Error):
+            reported = await self._reported()
+        late = {name: value for name, value in command.values.items() if name == "after_statement"}
+        drawn = steering.acts(command.values["draw"], reported, self._submitted_so_far)
+        return [one if one.verb == "quiet" else Command(one.verb, {**one.values, **late}) for one in drawn]
 
     async def _answer(self, command: Command) -> str:
         """In one word or two, whatever it is."""
@@ -296,6 +318,7 @@ class _Teller:
         return {payment for payment, participant in participants.items() if participant == mine}
 
     async def _submit(self, command: Command) -> str:
+        self._submitted_so_far.append(command.payment)
         return await self._submitted(command.payment)
 
     async def _again(self, command: Command) -> str:
@@ -380,11 +403,10 @@ class _Teller:
             version, body = rows[0]
             payload = json.loads(body)
             if command.values["field"] == "iban":
-                payload["destination"] = {**payload["destination"], "iban": OTHER_IBAN}
+                payload["destination"] = {**payload["destination"], "iban": command.values.get("iban", OTHER_IBAN)}
                 path = "/destination/iban"
             else:
-                copied = [one for one in self.history.commands if one.verb == "copy" and one.payment == command.payment]
-                payload["idempotency_key"] = copied[-1].values["key"] if copied else "other"
+                payload["idempotency_key"] = self._copy_keys.get(command.payment, "other")
                 path = "/idempotency_key"
             answer = await self._verb(
                 "SELECT redrive.edit_1(%s, %s, %s, 'application/json', %s::json, %s, 'history')",
@@ -405,7 +427,7 @@ class _Teller:
             *(wanted, command.values.get("stage"), first),
             role=role_of(first),
         )
-        answer = str(row[1])
+        answer = self._counted(row[1])
         for who in others if row[0] else ():
             answer = await self._verb(
                 "SELECT redrive.steer_replay_1(%s, 'approve', %s, 'history')", row[0], who, role=role_of(who)
@@ -414,6 +436,7 @@ class _Teller:
 
     async def _copy(self, command: Command) -> str:
         id_ = await self._id(command)
+        self._copy_keys[command.payment] = command.values["key"]
         answer = ""
         for who in command.values["by"]:
             (row,) = await self.place.rows(
@@ -421,7 +444,7 @@ class _Teller:
                 *(id_, key_of(command.payment, command.values["key"]), who),
                 role=role_of(who),
             )
-            answer = str(row[0])
+            answer = self._counted(row[0])
             if row[1] is not None:
                 self._copies.setdefault(command.payment, []).append(row[1])
         return answer
@@ -474,6 +497,16 @@ class _Teller:
                 role=role_of(who),
             )
         return answer
+
+    async def _ready(self, _: Command) -> str:
+        """Until a relay has registered the rail: only then it can be paused."""
+        known = "SELECT true FROM redrive.destination WHERE name = %s AND money"
+        until = time.monotonic() + READY_SECONDS
+        while not await self.place.rows(known, DESTINATION):
+            if time.monotonic() > until:
+                return "not ready"
+            await asyncio.sleep(LOOK_SECONDS)
+        return "done"
 
     async def _wait(self, command: Command) -> None:
         await asyncio.sleep(command.values["seconds"])
@@ -567,7 +600,13 @@ class _Teller:
 
     async def _verb(self, query: Any, *values: Any, role: str | None = "history_operator") -> str:
         rows = await self.place.rows(query, *values, role=role)
-        return str(rows[0][0]) if rows else "nothing"
+        return self._counted(rows[0][0]) if rows else "nothing"
+
+    def _counted(self, answer: object) -> str:
+        """Whether the command goes on after it or not: a guard has answered."""
+        if answer in steering.GUARDS:
+            self.guards[str(answer)] += 1
+        return str(answer)
 
     # the end
 

@@ -1,0 +1,151 @@
+"""What people do next, drawn by where the payments are, so that most acts meet the guards that are made for them. Pure.
+
+A random history says only *that* people act; the runner looks where its payments are and draws here. What was drawn
+stands in the script, so a script that is repeated or shrunk draws nothing.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from redrive.systems.payments.prove.histories import APPROVER, PEOPLE, Command
+from redrive.systems.payments.prove.judge import Reported
+
+# What the engine answers where it does not let people do something to money.
+GUARDS: Final = ("evidence", "second_person", "approver", "in_doubt", "owned", "one_stage", "moved_on")
+UNFITTING: Final = 0.12  # of the acts are drawn from all
+_ACTS: Final[Mapping[str, Mapping[str, int]]] = {
+    "evidence": {
+        "requeue": 2,
+        "deny": 3,
+        "edit": 2,
+        "replay": 2,
+        "copy": 1,
+        "discard": 2,
+        "skip": 2,
+        "cancel": 2,
+        "confirm": 1,
+        "second_key": 2,
+    },
+    "held": {"deny": 6, "confirm": 2, "discard": 2, "edit": 1, "requeue": 1, "skip": 2, "cancel": 1, "replay": 1},
+    "dead": {"requeue": 6, "edit": 5, "discard": 2, "replay": 3, "confirm": 1, "skip": 1, "copy": 2, "second_key": 1},
+    "dead in doubt": {"edit": 4, "requeue": 3, "replay": 2, "discard": 2, "confirm": 1, "copy": 1, "second_key": 1},
+    "pending in doubt": {"cancel": 3, "skip": 3, "app_cancel": 3, "second_key": 2, "again": 1, "discard": 1},
+    "pending": {"cancel": 2, "skip": 2, "app_cancel": 2, "again": 1, "copy": 1},
+    "closed unpaid": {"copy": 4, "second_key": 3, "again": 1, "requeue": 1},
+    "over": {"second_key": 3, "again": 2, "copy": 2, "requeue": 1, "discard": 1, "confirm": 1},
+}
+_ALL: Final = sorted({verb for acts in _ACTS.values() for verb in acts})
+_WEIGHTS: Final[Mapping[str, int]] = {
+    "evidence": 12,
+    "held": 6,
+    "dead": 6,
+    "dead in doubt": 8,
+    "pending in doubt": 5,
+    "pending": 2,
+    "closed unpaid": 2,
+    "over": 1,
+}
+_OF_PRODUCERS: Final = frozenset({"second_key", "again", "app_cancel"})
+_BOTH: Final = ["alice", APPROVER]
+
+
+def situation_of(one: Reported) -> str:
+    """By what people and programs could do with it."""
+    if one.state in ("dead", "held"):
+        if one.has_evidence:
+            return "evidence"
+        return "dead in doubt" if one.state == "dead" and one.in_doubt else one.state
+    if one.state in ("pending", "leased"):
+        if one.has_evidence:
+            return "evidence"
+        return "pending in doubt" if one.in_doubt else "pending"
+    return "closed unpaid" if one.state in ("cancelled", "discarded", "skipped", "expired") else "over"
+
+
+def acts(draw: int, seen: Iterable[Reported], payments: Sequence[str]) -> list[Command]:
+    """One act, and sometimes what follows it. seen: what the database says; payments: all that were submitted."""
+    if not payments:
+        return []
+    return _Drawing(draw, seen, payments).drawn()
+
+
+class _Drawing:
+    def __init__(self, draw: int, seen: Iterable[Reported], payments: Sequence[str]) -> None:
+        self._chance = random.Random(f"payments/act/{draw}")
+        self._draw = draw
+        self._keys = 0
+        self._situations = dict.fromkeys(payments, "over")
+        for one in seen:
+            if one.instruction_id in self._situations:
+                there = situation_of(one)
+                if _WEIGHTS[there] > _WEIGHTS[self._situations[one.instruction_id]]:
+                    self._situations[one.instruction_id] = there
+
+    def drawn(self) -> list[Command]:
+        weights = [_WEIGHTS[there] for there in self._situations.values()]
+        payment = self._chance.choices([*self._situations], weights)[0]
+        fitting = _ACTS[self._situations[payment]]
+        verb = self._chance.choices([*fitting], [*fitting.values()])[0]
+        if self._chance.random() < UNFITTING:
+            verb = self._chance.choice(_ALL)
+        first = self._command(verb, payment)
+        if verb not in _OF_PRODUCERS and self._chance.random() < 0.15:
+            return self._interrupted(first)
+        return [first, *self._following(verb, payment)]
+
+    def _command(self, verb: str, payment: str, **values: Any) -> Command:
+        values = {"payment": payment, **values}
+        if verb not in _OF_PRODUCERS:
+            values.setdefault("by", self._people())
+        match verb:
+            case "requeue":
+                self._sometimes(0.25, values, stage="again")
+                self._sometimes(0.6, values, out_of_order=True)
+            case "replay":
+                self._sometimes(0.25, values, stage="again")
+            case "edit":
+                values.setdefault("field", self._chance.choice(["iban", "iban", "idempotency_key"]))
+            case "copy" | "second_key":
+                self._keys += 1
+                values["key"] = f"key-{self._draw}-{self._keys}"
+        return Command(verb, values)
+
+    def _interrupted(self, act: Command) -> list[Command]:
+        """Another pair changes the payment between a proposal and its approval."""
+        between = self._command(
+            self._chance.choice(["edit", "requeue", "deny", "discard"]), act.payment, by=["bob", APPROVER]
+        )
+        return [
+            Command(act.verb, {**act.values, "by": ["alice"]}),
+            between,
+            Command(act.verb, {**act.values, "by": [APPROVER]}),
+        ]
+
+    def _following(self, verb: str, payment: str) -> list[Command]:
+        """What people do next when they have begun like that."""
+        following = []
+        if verb == "discard" and self._chance.random() < 0.4:
+            following += [
+                self._command("copy", payment, by=_BOTH),
+                Command("quiet", {"seconds": 2.0}),
+                self._command("edit", payment, by=_BOTH, field="idempotency_key"),
+            ]
+        if verb in ("edit", "discard") and self._chance.random() < 0.7:
+            following.append(Command("requeue", {"payment": payment, "by": ["bob", APPROVER], "out_of_order": True}))
+        if verb in ("cancel", "discard", "skip", "app_cancel") and self._chance.random() < 0.5:
+            following.append(self._command("second_key", payment))
+        return following
+
+    def _people(self) -> list[str]:
+        """The right pair most often; else one person, the same twice, or two of whom none may approve."""
+        if self._chance.random() < 0.7:
+            return [self._chance.choice(["alice", "bob"]), APPROVER]
+        first = self._chance.choice(PEOPLE)
+        return [first, self._chance.choice(PEOPLE)] if self._chance.random() < 0.6 else [first]
+
+    def _sometimes(self, share: float, values: dict[str, Any], **more: Any) -> None:
+        if self._chance.random() < share:
+            values.update(more)
