@@ -87,7 +87,8 @@ async def test_a_validation_that_finds_no_free_thread_is_answered_and_the_relay_
     app = redrive.App()
     app.destination(m.DESTINATION, concurrency=1, timeout_seconds=0.05, validate=lambda _: None)(lambda _: None)
     transport = cast("FunctionTransport", app.destinations[m.DESTINATION].transport)
-    transport._threads.submit(free.wait)
+    for _ in range(transport._threads._max_workers):
+        transport._threads.submit(free.wait)
     answering = Requests(store, app.destinations, m.WORKER, clock=ManualClock(), random=Random(1), events=Events())
     ids = await remediated(store)
     try:

@@ -189,7 +189,14 @@ def tables_page() -> Iterator[str]:
         for comment, unlogged, sort, name, body in _TABLE.findall(text):
             said = " ".join([*_kind(sort, bool(unlogged)), _comment(comment)]).strip()
             yield from ("", f"## {name}", "", said or "See the table before it.", "")
-            yield from table(("column", "type"), [(f"`{column}`", _plain(kind)) for column, kind in _columns(body)])
+            columns = [*_columns(body), *_added_columns(name)]
+            yield from table(("column", "type"), [(f"`{column}`", _plain(kind)) for column, kind in columns])
+
+
+def _added_columns(name: str) -> list[tuple[str, str]]:
+    """Columns that a later migration adds to a table, or attributes to a type."""
+    added = re.compile(rf"^ALTER (?:TABLE|TYPE) redrive\.{name} ADD (?:COLUMN|ATTRIBUTE) (\w+) ([^;]*);", re.MULTILINE)
+    return [found for text in _migrations() for found in added.findall(text)]
 
 
 def _migrations() -> Iterator[str]:

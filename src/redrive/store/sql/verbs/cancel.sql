@@ -42,8 +42,8 @@ AS $body$
 DECLARE
     v_role name := redrive.invoking_role();
 BEGIN
-    RETURN v_role <> current_user AND pg_has_role(v_role, 'redrive_operator', 'MEMBER')
-           AND NOT pg_has_role(v_role, 'redrive_producer', 'MEMBER');
+    RETURN v_role <> current_user AND pg_has_role(v_role, 'redrive_operator', 'member')
+           AND NOT pg_has_role(v_role, 'redrive_producer', 'member');
 END
 $body$;
 

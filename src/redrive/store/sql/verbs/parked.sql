@@ -265,7 +265,7 @@ DROP FUNCTION IF EXISTS redrive.needs_second(text, text, text, text, text, times
 CREATE OR REPLACE FUNCTION redrive.may_approve() RETURNS boolean LANGUAGE plpgsql STABLE
 AS $body$
 BEGIN
-    RETURN pg_has_role(redrive.invoking_role(), 'redrive_approver', 'MEMBER');
+    RETURN pg_has_role(redrive.invoking_role(), 'redrive_approver', 'member');
 END
 $body$;
 
