@@ -305,7 +305,7 @@ def decide(attempt: Attempt, answer: Answer, rules: Rules, *, now: datetime, ran
                 kind=SettlementKind.ADVANCE, answer=answer, stage=answer.stage, destination=answer.destination
             )
         case Retryable() if rules.money and answer.status is not None and answer.status >= SERVER_ERROR:
-            # Without a code of the destination's own nobody can tell what happened before its server failed.
+            # A server error without a code of the destination's own does not say what happened before it.
             unknown = Unknown(answer.code, answer.text)
             pause = _pause_seconds(answer, rules, now)
             settlement = _after_unknown(attempt, unknown, rules, random)

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from redrive.relay.suspects import RunAlone
 
 # Claim, settle, hand back, renew and heartbeat at once, and four records beside them; and at most eight that wait for a
-# transaction of somebody else.
+# transaction of an application.
 CONNECTIONS = 20
 CHILD_END_SECONDS = 5.0  # on top of its graceful stop
 CHILD_NOT_STARTED = 127  # as a shell says it

@@ -491,7 +491,7 @@ def _unrecorded(outcome: Outcome, code: str, cause: BaseException | None) -> Out
 
 
 def _to_be_recorded(outcome: Outcome) -> Outcome:
-    """Back with the answer kept, and nothing spent: whoever claims it runs `record` with that, and never sends."""
+    """Back with the answer kept, and nothing spent: the next claim runs `record` with it, and never sends."""
     settlement = outcome.settlement
     assert settlement.answer is not None
     back = Settlement(

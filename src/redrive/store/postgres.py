@@ -227,7 +227,7 @@ class PostgresStore:
         return bool(await self._value("SELECT redrive.is_leased_1(%s, %s)", list(fence)))
 
     async def reap(self, *, limit: int, worker: WorkerId | None = None, now: datetime | None = None) -> Reaped:
-        """While the server refused to write nobody could renew: a lease then counts from when it was seen to refuse."""
+        """No relay can renew while the server refuses writes: leases then count from the last refusal."""
         since = self._refused_at
         ago = None if since is None else asyncio.get_running_loop().time() - since
         return Reaped(await self._value("SELECT redrive.reap_1(%s, %s, %s, %s)", [limit, worker, now, ago]))
@@ -356,7 +356,7 @@ class PostgresStore:
             raise ActRefused(f"Message {id} is {answer}; {verb} does not apply.", next=_WHAT_APPLIES.get(answer, ""))
 
     async def _refuse(self, answer: str, verb: str, id: MessageId, actor: str) -> None:
-        """Raises what an act answers that one person cannot do, or that nobody can any more."""
+        """Raises the refusal of an act that needs a second person, or that evidence forbids."""
         if answer in NOT_ALONE:
             raise not_alone(answer, verb, id, actor, proofs=await self.evidence(id) if answer == "evidence" else ())
 

@@ -144,7 +144,7 @@ async def _approve(call: Call, store: PostgresStore, id_: MessageId, who: Who, *
         return
     if not yes:
         if not acts.can_ask():
-            raise click.UsageError("--approve needs --yes where nobody can be asked (or --dry-run first).")
+            raise click.UsageError("--approve needs --yes without a terminal (or --dry-run first).")
         if not click.confirm("Approve this payload?", err=True):
             output.note("Nothing was changed.")
             raise click.exceptions.Exit(Exit.FAILED)

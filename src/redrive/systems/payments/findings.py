@@ -48,7 +48,7 @@ def acknowledge(
             raise ActRefused("It is acknowledged already.", next="redrive payments findings list")
         case "not_registered":
             raise ActRefused(
-                f"No relay has declared rail {rail_type} yet, so that nobody can be asked for a second word.",
+                f"No relay has declared rail {rail_type} yet; a finding can be acknowledged once one has.",
                 next="start a relay that declares it",
             )
     raise ActRefused(f"It is not acknowledged: {answer}.")

@@ -170,7 +170,7 @@ END
 $body$;
 
 -- note_comparison: what a destination says that it did was compared with what is here. p_began_at: when reading its statement began. Where
--- nothing was found, and the destination is paused for 'epoch' in nobody's name, it goes on, if that reading began so long after the epoch
+-- nothing was found, and the destination is paused for 'epoch' and not in a person's name, it goes on, if that reading began so long after the epoch
 -- that every send before it must have shown its effect. Whether it goes on now. Called by systems.
 -- Locks: the destination row, then as put_in_doubt and resume_destination do.
 CREATE OR REPLACE FUNCTION redrive.note_comparison(

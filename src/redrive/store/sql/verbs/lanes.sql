@@ -68,7 +68,7 @@ END
 $body$;
 
 -- wake_leased_lanes: a verb that changed what waits in a lane while one of its messages is in flight leaves a token for the lowest
--- message that waits now, where that is of another destination or level than the one in flight: whoever settles that one may not
+-- message that waits now, where that is of another destination or level than the one in flight: the settle of that one may not
 -- have seen the change (see wake_unlocked_lanes). The caller has locked the lanes.
 CREATE OR REPLACE FUNCTION redrive.wake_leased_lanes(p_lanes bigint[], p_now timestamptz) RETURNS void
 LANGUAGE plpgsql

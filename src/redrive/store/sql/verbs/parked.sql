@@ -217,7 +217,7 @@ $body$;
 -- second_person: NULL where an act may be done; else why not yet. Where the destination moves money two people ask for the same act on the
 -- same thing within a day: act, subject, incident, options and, for an edit, the new payload. The first one is kept, and audited:
 -- 'second_person'. The second one must be an approver, judged by the role that calls, in this transaction: else 'approver', and the
--- proposal stays as it is. Another binding replaces the proposal, and the person who asks is the first.
+-- proposal stays as it is. Another binding replaces the proposal, and its actor counts as the first person.
 -- p_details: kept for the second person to see, and no part of what is bound.
 -- Locks: the proposal, then the audit chain. Callers hold the row of their subject, so that two people are one after the other.
 CREATE OR REPLACE FUNCTION redrive.second_person(

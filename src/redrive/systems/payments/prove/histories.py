@@ -5,7 +5,7 @@ what is restored. `history_run` carries it out; the rail's ledger judges it (`ju
 other: any of them can be left out, which is how a history that fails is shrunk. `act` stands for what people do next;
 it is drawn when it is known where the payments are (`steering`).
 
-What people say about a rail that nobody can ask is true: on such a rail they deny, and end the pause after a restore,
+What people say about a rail that cannot be asked is true: on such a rail they deny, and end the pause after a restore,
 only when the rail has not paid. Everywhere else they act at random, and the engine has to find out.
 """
 
@@ -278,7 +278,7 @@ class _Writer:
         return f"key-{self._keys}"
 
     def _late(self) -> dict[str, Any]:
-        """Where the rail may pay what it has refused, nobody acts before its statement had the time to show it."""
+        """Where the rail may pay what it has refused, people act only after its statement had the time to show it."""
         return {"after_statement": True} if self._lies else {}
 
     def _who(self) -> list[str]:

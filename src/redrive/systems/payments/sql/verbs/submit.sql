@@ -36,7 +36,7 @@ DECLARE
     v_now   timestamptz := coalesce(redrive.allowed_now(p_now), clock_timestamp());
     v_known redrive_payments.instruction;
     v_new   record;
-    -- Also the token seed: whoever submits the same again, in whichever database, gives the rail the same token (P-05).
+    -- Also the token seed: the same instruction and key have the same token in every database (P-05).
     v_key   text := format('payment:%s:%s:%s', char_length(p_instruction_id), p_instruction_id, p_idempotency_key);
 BEGIN
     PERFORM redrive_payments.require_terms(p_amount, p_currency, p_destination_hash, p_destination_shown, p_body);

@@ -1,7 +1,7 @@
 -- redrive: after views
 -- Who may do what: as with the engine's own tables (its zz_grants.sql), by the same roles, and one more. redrive_payments compares the
 -- books: it writes what the rails say and what follows from it (evidence, late successes, the end of a pause). It is for the login of
--- relays that run the rails, and for no person's: whoever could write a statement entry could confirm a payment alone (P-13).
+-- relays that run the rails, and for no person's: a statement entry that a person could write would confirm a payment without a second one (P-13).
 DO $roles$
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'redrive_payments') THEN
