@@ -33,6 +33,7 @@ SELECT 'in hand', 'DISPATCHING', l.claimed_at, m.outbox_id, m.sequence_id, m.ide
   FROM mine m
  CROSS JOIN LATERAL (SELECT * FROM redrive.lease x WHERE x.id = m.outbox_id) l
 ) AS story
-  LEFT JOIN redrive_payments.terms t ON t.outbox_id = story.outbox_id AND t.version = story.version
+  LEFT JOIN LATERAL (SELECT x.amount, x.currency, x.destination_shown FROM redrive_payments.terms x
+                      WHERE x.outbox_id = story.outbox_id AND x.version = story.version OFFSET 0) t ON true
 -- What a new submission gives up comes before it, of one commit though they are.
  ORDER BY story.at, story.what = 'submitted', story.attempt_no

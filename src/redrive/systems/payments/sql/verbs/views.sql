@@ -22,7 +22,9 @@ SELECT i.outbox_id, i.tenant, i.instruction_id, i.participant_id, i.sequence_id,
        p.attempt AS attempt_count, p.due_at AS next_attempt_at, i.created_at
   FROM redrive.pending p
   JOIN redrive_payments.intent i ON i.outbox_id = p.id
-  LEFT JOIN redrive_payments.terms t ON t.outbox_id = p.id AND t.version = p.version;
+  -- A probe, not a join: that would read the terms of all payments.
+  LEFT JOIN LATERAL (SELECT x.amount, x.currency, x.destination_shown FROM redrive_payments.terms x
+                      WHERE x.outbox_id = p.id AND x.version = p.version OFFSET 0) t ON true;
 
 -- state_of_attempt: the document's word for a row of the archive. HELD is ours: the payment may have been made, so that FAILED
 -- would be a lie. An act of a person is its own word.
@@ -61,4 +63,5 @@ SELECT encode(substring(sha256(convert_to(concat_ws(':', a.message_id, a.attempt
                version
           FROM redrive.lease) a
   JOIN redrive_payments.intent i ON i.outbox_id = a.message_id
-  LEFT JOIN redrive_payments.terms t ON t.outbox_id = a.message_id AND t.version = a.version;
+  LEFT JOIN LATERAL (SELECT x.amount, x.currency, x.destination_shown FROM redrive_payments.terms x
+                      WHERE x.outbox_id = a.message_id AND x.version = a.version OFFSET 0) t ON true;
