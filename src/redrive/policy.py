@@ -222,7 +222,11 @@ class Opening(StrEnum):
 def opening(attempt: Attempt, rules: Rules, *, now: datetime) -> Opening | Settlement:
     """Before anything goes out: send, ask first, only record again, or settle without touching the destination."""
     if attempt.kept_answer is not None:
-        return Opening.RECORD if attempt.crashes < rules.policy.crashes else _park_unrecorded(attempt)
+        return (
+            Opening.RECORD
+            if attempt.crashes < rules.policy.crashes
+            else park_unrecorded(attempt, "CRASHED", exhausted=True)
+        )
     if attempt.has_evidence:  # something says that it was delivered: it is confirmed by a person, never sent (P-11)
         return _park(attempt, rules, LATE_SUCCESS, held=True)
     if attempt.crashes >= rules.policy.crashes:
@@ -393,16 +397,16 @@ def _retry(
     )
 
 
-def _park_unrecorded(attempt: Attempt) -> Settlement:
-    """Its `record` took the process down as often as it may; the answer stays kept."""
+def park_unrecorded(attempt: Attempt, code: str, *, exhausted: bool = False) -> Settlement:
+    """Its kept answer could not be recorded: it waits for a person with that answer, and is never sent."""
     return Settlement(
         kind=SettlementKind.PARK,
         park_reason=ParkReason.UNRECORDED,
-        error_class="CRASHED",
+        error_class=code,
         spent=attempt.spent,
         lookups=attempt.lookups,
         in_doubt=attempt.in_doubt,
-        exhausted=True,
+        exhausted=exhausted,
         halts=True,
     )
 

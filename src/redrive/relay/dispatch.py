@@ -350,15 +350,7 @@ def _kept_answer(attempt: Attempt) -> Answer | Settlement:
     try:
         return answers.from_json(attempt.kept_answer)
     except (KeyError, TypeError):
-        return Settlement(
-            kind=SettlementKind.PARK,
-            park_reason=ParkReason.UNRECORDED,
-            error_class="KEPT_ANSWER_INVALID",
-            spent=attempt.spent,
-            lookups=attempt.lookups,
-            in_doubt=attempt.in_doubt,
-            halts=True,
-        )
+        return policy.park_unrecorded(attempt, "KEPT_ANSWER_INVALID")
 
 
 def _held_at_its_stage(attempt: Attempt) -> Settlement:
