@@ -18,6 +18,7 @@ UNCLASSIFIED: Final = "UNCLASSIFIED"
 RETURN_INVALID: Final = "RETURN_INVALID"
 # The row of a message has values that Python cannot read; nothing was sent.
 UNDECODABLE: Final = "UNDECODABLE"
+MESSAGE_GONE: Final = "MESSAGE_GONE"
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}\Z")
 
 

@@ -40,7 +40,7 @@ STEPS: Final = (
     "doze",
     "probe",
     "deregister",
-    "has_suspect",
+    "suspect_destinations",
     "reap",
     "expire",
     "mend_lanes",
@@ -88,6 +88,7 @@ FACTS: Final = (
     "duty.failed",
     "lanes.mended",
     "suspects.spawned",
+    "suspects.waiting",
     "suspects.ended",
 )
 EDGES: Final = ("start", "stop", "exception")
