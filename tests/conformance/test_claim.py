@@ -222,4 +222,18 @@ async def test_suspect_destinations_says_where_one_is_due(store: Subject) -> Non
     await store.reap(limit=1, worker=ALICE, now=at(5))
     assert attempt.number == 1
     assert not await store.suspect_destinations([MAIL], now=at(4))
-    assert await store.suspect_destinations(["bank", MAIL], now=at(5))
+    assert await store.suspect_destinations(["bank", MAIL], now=at(5)) == [MAIL]
+
+
+@pytest.mark.req("G-31")
+async def test_destinations_with_suspects_are_named_in_turn(store: Subject) -> None:
+    names = ["a", "b", "c", "d"]
+    for name in names:
+        enqueue(store, destination=name)
+        await claim_one(store, destination=name)
+    await store.reap(limit=10, worker=ALICE, now=at(1))
+    assert await store.suspect_destinations(names, now=at(1)) == names
+    assert await store.suspect_destinations(names, after="b", now=at(1)) == ["c", "d", "a", "b"]
+    assert await store.suspect_destinations(["a", "c", "d"], after="c", limit=2, now=at(1)) == ["d", "a"]
+    assert await store.suspect_destinations(names, after="z", limit=1, now=at(1)) == ["a"]
+    assert await store.suspect_destinations(names, limit=0, now=at(1)) == []

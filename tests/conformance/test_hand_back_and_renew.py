@@ -181,3 +181,16 @@ async def test_a_lease_that_ran_out_can_be_renewed_until_it_is_reaped(store: Sub
     fence = (await claim_one(store)).fence
     assert await store.renew(ALICE, [fence], lease_seconds=LEASE_SECONDS, now=at(99)) == [fence]
     assert (await store.reap(limit=9, now=at(100))).requeued == 0
+
+
+@pytest.mark.req("G-31")
+async def test_a_claim_can_be_handed_back_as_a_suspect(store: Subject) -> None:
+    """Where no thread is left for it: a child process is to run it."""
+    id = enqueue(store)
+    before = store.place_of(id)
+    fence = (await claim_one(store)).fence
+    assert await store.hand_back(ALICE, [fence], suspect=True, now=at(1)) == [fence]
+    assert before is not None
+    assert store.place_of(id) == replace(before, attempt=1, suspect=True)  # type: ignore[type-var]
+    assert await claim(store, now=at(1)) == []
+    assert (await claim_alone(store, now=at(1))).id == id

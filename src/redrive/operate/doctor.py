@@ -42,6 +42,7 @@ POINTS: Final = (
     "commits",
     "replication slots",
     "partitions",
+    "messages",
     "old snapshots",
     "queue",
     "destinations",
@@ -110,6 +111,7 @@ async def _looked(dsn: str, listen_dsn: str, sets: Sequence[migrate.MigrationSet
         yield _slots(server)
         upkeep = await looks.upkeep(store)
         yield _partitions(upkeep, server.at)
+        yield _messages(upkeep)
         for point in _work(await operations.status(store), server):
             yield point
         yield _policies(upkeep)
@@ -231,6 +233,17 @@ def _partitions(upkeep: Upkeep, now: datetime) -> Point:
     if left < PARTITIONS_AHEAD:
         return _warn("partitions", f"made ahead for {left.days} days only", "start a relay; see its duty `partitions`")
     return _ok("partitions", f"made ahead for {left.days} days")
+
+
+def _messages(upkeep: Upkeep) -> Point:
+    if not upkeep.gone:
+        return _ok("messages", "the oldest open ones have their rows")
+    return _fail(
+        "messages",
+        f"{upkeep.gone} open messages have no row any more: a partition of redrive.message was dropped by hand. They park"
+        " themselves with the code MESSAGE_GONE",
+        "restore the partition and requeue them, or discard them (`redrive dead list --error-class MESSAGE_GONE`)",
+    )
 
 
 def _slots(server: Server) -> Point:
