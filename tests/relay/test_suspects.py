@@ -313,7 +313,12 @@ async def test_a_stop_while_the_database_is_away_is_a_stop_and_no_failure() -> N
 
 
 def process(app_spec: str) -> RelayProcess:
-    return RelayProcess(app=App(), dsn="host=nowhere.invalid", app_spec=app_spec, limits=RelayLimits(stop_seconds=0))
+    app = App()
+
+    @app.destination("shop")
+    async def handle(attempt: Attempt) -> None: ...
+
+    return RelayProcess(app=app, dsn="host=nowhere.invalid", app_spec=app_spec, limits=RelayLimits(stop_seconds=0))
 
 
 async def test_a_child_whose_app_cannot_be_imported_says_so_by_its_exit_code(

@@ -240,8 +240,8 @@ def _messages(upkeep: Upkeep) -> Point:
         return _ok("messages", "the oldest open ones have their rows")
     return _fail(
         "messages",
-        f"{upkeep.gone} open messages have no row any more: a partition of redrive.message was dropped by hand. They park"
-        " themselves with the code MESSAGE_GONE",
+        f"{upkeep.gone} open messages have no row any more: a partition of redrive.message was dropped by hand. They"
+        " park themselves with the code MESSAGE_GONE",
         "restore the partition and requeue them, or discard them (`redrive dead list --error-class MESSAGE_GONE`)",
     )
 

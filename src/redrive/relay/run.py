@@ -182,6 +182,7 @@ def child(process: RelayProcess, events: Events | None = None) -> RunAlone:
             "only": [destination],
             "limits": asdict(process.limits),
             "worker": str(worker),
+            "seconds": child_seconds(process.app.destinations[destination], process.limits) + CHILD_END_SECONDS,
             "tell": told,
             "state_directory": None if process.state_directory is None else str(process.state_directory),
         }
