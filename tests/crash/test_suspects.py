@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
 import signal
+import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -55,9 +59,7 @@ async def test_a_child_whose_event_loop_is_blocked_is_killed_and_its_message_par
 async def blocked(store: PostgresStore, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "child_seconds", lambda *_: 8.0)
     monkeypatch.setattr(run, "CHILD_END_SECONDS", 0.1)
-    await store.rows("SELECT redrive.enqueue_1('blocking', '{}')", [])
-    await store.claim(m.OTHER_WORKER, [Room("blocking", 1, 1)], lease_seconds=60)
-    await store.reap(limit=10, worker=m.OTHER_WORKER)
+    await make_suspect(store)
     seen = Seen()
     limits = RelayLimits(lease_seconds=60, stop_seconds=0, heartbeat_seconds=1)
     process = RelayProcess(app=hanging, dsn=dsn, app_spec=APP, only=["blocking"], limits=limits)
@@ -70,6 +72,41 @@ async def blocked(store: PostgresStore, dsn: str, monkeypatch: pytest.MonkeyPatc
     ((reason, code, crashes),) = await store.rows("SELECT reason, error_class, crashes FROM redrive.parked", [])
     assert (reason, code, crashes) == ("dead", "CRASHED", 3)
     assert len(seen.of("suspects.ended", code=-9)) >= 3
+
+
+async def test_a_child_that_outlives_its_relay_ends_itself_whatever_blocks_it(stage: Stage) -> None:
+    """The relay was killed, so that it cannot end the child that never ends by itself."""
+    async with PostgresStore(stage.dsn, connections=3) as store:
+        await make_suspect(store)
+        heard, told = os.pipe()
+        settings = {
+            "app": APP,
+            "only": ["blocking"],
+            "limits": asdict(RelayLimits(lease_seconds=60, stop_seconds=0)),
+            "worker": str(m.WORKER),
+            "seconds": 3.0,
+            "tell": told,
+        }
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "redrive.relay.alone"),
+            stdin=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "REDRIVE_DSN": stage.dsn},
+            pass_fds=[told],
+        )
+        os.close(told)
+        async with asyncio.timeout(60):
+            _, words = await child.communicate(json.dumps(settings).encode())
+        os.close(heard)
+        assert child.returncode == 1
+        assert b"block_the_event_loop" in words  # where it hung
+        assert len(await store.leases_of(m.WORKER)) == 1
+
+
+async def make_suspect(store: PostgresStore) -> None:
+    await store.rows("SELECT redrive.enqueue_1('blocking', '{}')", [])
+    await store.claim(m.OTHER_WORKER, [Room("blocking", 1, 1)], lease_seconds=60)
+    await store.reap(limit=10, worker=m.OTHER_WORKER)
 
 
 @pytest.mark.full

@@ -10,19 +10,21 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import psycopg
 import pytest
 
 import redrive
 from redrive.app import App
 from redrive.message import Attempt, MessageId, NewMessage, WorkerId
 from redrive.ports import Reaped, Room, TransientFailure
+from redrive.relay import loop
 from redrive.relay.limits import RelayLimits
 from redrive.relay.run import CHILD_NOT_STARTED, RelayProcess, child
 from redrive.relay.suspects import CHILDREN_MAX, OVERDUE, RunAlone, Suspects
 from redrive.store.postgres import PostgresStore
 from redrive.testing import ManualClock, ModelStore
 from redrive.testing.transitions import Pending
-from tests.relay.harness import Gate, Seen, enqueue, processing, states
+from tests.relay.harness import Gate, Running, Seen, enqueue, processing, states
 from tests.support import messages as m
 
 pytestmark = pytest.mark.req("G-18")
@@ -87,6 +89,70 @@ async def test_a_stop_lets_the_running_suspect_end_and_counts_no_crash(
     assert [tuple(row) for row in rows] == [(0, True)]
     verbs = [entry.verb for id in (first, second) for entry in await store.history(id)]
     assert sorted(verbs) == ["reap", "reap", "settle"]
+
+
+@pytest.mark.req("G-31")
+async def test_a_suspect_that_an_open_transaction_holds_keeps_no_other_from_running(
+    database: str, store: PostgresStore, app: App
+) -> None:
+    """An application has cancelled it and has not committed: nothing is started for it, the others run."""
+
+    @app.destination("shop")
+    async def handle(attempt: Attempt) -> None: ...
+
+    first, *others = await crash(store, 3)
+    with psycopg.connect(database) as caller:
+        caller.execute("SELECT redrive.cancel_1(%s)", [first])
+        async with processing(database, app) as seen:
+            await seen.until("message.delivered", count=len(others))
+            await seen.until("suspects.ended", code=0)
+            await seen.next("suspect_destinations.stop", count=2)
+        assert len(seen.of("suspects.spawned")) == 1
+        assert await store.suspect_destinations(["shop"]) == []
+    assert await store.suspect_destinations(["shop"]) == ["shop"]
+
+
+@pytest.mark.req("G-31")
+async def test_a_suspect_whose_outcome_an_open_transaction_holds_up_keeps_no_place(
+    database: str, store: PostgresStore, app: App
+) -> None:
+    """It was sent, and an application holds its claim: its process waits for that, another one runs the others."""
+    gate = Gate()
+    ids = await crash(store, 3)
+
+    @app.destination("shop")
+    async def handle(attempt: Attempt) -> None:
+        if attempt.id == ids[0]:
+            await gate(attempt.id)
+
+    async with processing(database, app) as seen:
+        await seen.that(lambda: gate.inside == 1, what="the first suspect to run")
+        with psycopg.connect(database) as caller:
+            caller.execute("SELECT redrive.cancel_1(%s)", [ids[0]])
+            gate.open()
+            await seen.until("suspects.waiting")
+            await seen.until("message.delivered", count=2)
+            assert not seen.of("message.delivered", id=ids[0])
+        await seen.until("message.delivered", id=ids[0])
+        await seen.until("suspects.ended", count=2, code=0)
+    assert await states(store) == {"delivered": 3}
+    assert {entry.verb for id in ids for entry in await store.history(id)} == {"reap", "settle"}
+
+
+@pytest.mark.req("G-31")
+async def test_a_turn_ends_although_suspects_are_left(
+    store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "TURN_SECONDS", 0.0)
+
+    @app.destination("shop")
+    async def handle(attempt: Attempt) -> None: ...
+
+    await crash(store, 3)
+    running = Running(store, app, Seen(), suspects_only=True)
+    await running.ended()
+    assert (await states(store))["pending"] >= 2
+    assert await store.leases_of(running.worker) == []
 
 
 # the parent of child processes
