@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
@@ -44,6 +44,8 @@ from redrive.produce import bounds
 STILL_SENDS_SECONDS: Final = 1.0  # between two looks at a send that was given up and still runs
 GIVEN_UP_MAX: Final = 10_000  # of so many is remembered when they ended
 
+MaySend = Callable[[], bool | Awaitable[bool]]  # to be awaited only where the database has to be asked
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -73,12 +75,11 @@ class Dispatcher:
         self._given_up: set[MessageId] = set()  # abandoned, and still running
         self._given_up_ended: dict[MessageId, float] = {}
 
-    async def dispatch(
-        self, attempt: Attempt, *, claimed_at: float, may_send: Callable[[], bool] = lambda: True
-    ) -> Outcome:
+    async def dispatch(self, attempt: Attempt, *, claimed_at: float, may_send: MaySend = lambda: True) -> Outcome:
         """The outcome of one attempt. `claimed_at`: when we got the claim, on our own monotonic clock.
 
-        `may_send` is asked right before the first byte; false means that the claim may be lost: it is handed back.
+        `may_send` is asked right before the first byte; false means that the claim may be lost, or that its message was
+        cancelled meanwhile: it is handed back.
         """
         began = self._clock.monotonic()
         if self._schema is not None:
@@ -88,9 +89,7 @@ class Dispatcher:
             return self._decide(attempt, answer, failure, began, claimed_at)
         return await self._dispatch_in_doubt(attempt, began, claimed_at, may_send)
 
-    async def _dispatch_in_doubt(
-        self, attempt: Attempt, began: float, claimed_at: float, may_send: Callable[[], bool]
-    ) -> Outcome:
+    async def _dispatch_in_doubt(self, attempt: Attempt, began: float, claimed_at: float, may_send: MaySend) -> Outcome:
         """Not the plain case: something has happened to this message before, so the first step is a decision."""
         opening = policy.opening(attempt, self._rules, now=self._now(attempt, claimed_at))
         if isinstance(opening, Settlement):
@@ -203,7 +202,7 @@ class Dispatcher:
         known = isinstance(found, Found | Absent | CannotTell | Delivered | Advance) and _unkeepable(found) is None
         return found if known else CannotTell("LOOKUP_ANSWER_INVALID", type(found).__name__)
 
-    async def _validate_and_send(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
+    async def _validate_and_send(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, Failure | None]:
         if self._validate is not None or self._schema is not None:
             refused = await self._refused(attempt)
             if refused is not None:
@@ -212,7 +211,7 @@ class Dispatcher:
             return await self._send_with_event(attempt, may_send)
         return await self._send_classified(attempt, may_send)
 
-    async def _send_with_event(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
+    async def _send_with_event(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, Failure | None]:
         with self._events.step(
             "send",
             id=attempt.id,
@@ -242,9 +241,10 @@ class Dispatcher:
                 return Terminal(UNCLASSIFIED, bug=True), Failure(error)
         return None
 
-    async def _send_classified(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
+    async def _send_classified(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, Failure | None]:
         """I18: a process that slept through its lease, or whose lookup took that long, does not send any more."""
-        if not may_send():
+        allowed = may_send()
+        if not (allowed if isinstance(allowed, bool) else await allowed):
             raise NotBegun
         if self._rules.money:
             return await self._send_money(attempt)

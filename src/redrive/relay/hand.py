@@ -27,12 +27,16 @@ QUICK_SECONDS = 0.001
 class Claim:
     """One attempt in hand. claimed_at, lease_until: our monotonic clock; the latter moves with every renewal.
 
-    lost: the database says that it is not ours any more. streak: how many of its lane this relay was handed in a row.
+    known_at: when the database was last asked about its message. outdated: it has said since that the message must not
+    be sent as it was claimed. lost: it has said that the claim is not ours any more. streak: how many of its lane this
+    relay was handed in a row.
     """
 
     attempt: Attempt
     claimed_at: float
     lease_until: float
+    known_at: float
+    outdated: bool = False
     lost: bool = False
     streak: int = 0
 
@@ -46,6 +50,7 @@ class Slot:
     """One running task. began, deadline: when its present dispatch began and must be over; None between two.
 
     cut: why it was cancelled. abandoned: its handler ignored the cancellation; whatever it still says is refused.
+    asking: the database is being asked whether it may be sent, so that nothing of it was begun.
     """
 
     task: asyncio.Task[None] | None = None
@@ -54,6 +59,7 @@ class Slot:
     deadline: float | None = None
     cut: str | None = None
     abandoned: bool = False
+    asking: bool = False
 
 
 @dataclass(eq=False)

@@ -24,6 +24,7 @@ from redrive.app import Destination
 from redrive.events import Events
 from redrive.message import Attempt, Fence, WorkerId
 from redrive.ports import Claimed, Clock, NotBegun, Outcome, RelayInfo, Room, Store, TransientFailure
+from redrive.relay.claim_checks import ClaimChecks
 from redrive.relay.dispatch import Dispatcher
 from redrive.relay.doorbell import Doorbell
 from redrive.relay.hand import Claim, Hand, Slot
@@ -94,6 +95,9 @@ class Relay:
             tasks=self._tasks,
             on_let_go=self._let_go,
             on_lost=self._lost,
+        )
+        self._checks = ClaimChecks(
+            store, self._worker, self._hands.values(), self._leases, clock=clock, events=events, tasks=self._tasks
         )
         self._patience = Patience(clock, events)
         self._doorbell = Doorbell(
@@ -444,8 +448,13 @@ class Relay:
     async def _working(self, hand: Hand, slot: Slot) -> None:
         """Take from hand and dispatch, until nothing waits, or another destination is owed the slot."""
         done = 0
+        checked = False  # a moment ago, however long it took: so one begins after each check
         try:
             while hand.waiting and not self._stopping.is_set() and not hand.held and not slot.abandoned:
+                if not checked and self._checks.is_due(hand.waiting[0]):
+                    checked = await self._checks.check_waiting()
+                    continue
+                checked = False
                 claim = hand.waiting.popleft()
                 if not hand.waiting:
                     self._changed.set()  # there is room again, though nothing has ended
@@ -472,12 +481,13 @@ class Relay:
         slot.claim = claim
         slot.began = began
         slot.cut = None
+        slot.asking = False
         slot.deadline = began + hand.deadline_seconds(claim)
         try:
             run = self._dispatch_with_event if self._events.wants_step("dispatch") else self._dispatch_claim
             outcome: Outcome | None = await run(hand, slot, claim)
         except asyncio.CancelledError:
-            outcome = self._cut_off(hand, slot, claim)
+            outcome = None if slot.asking else self._cut_off(hand, slot, claim)
         except NotBegun:
             outcome = None
         except Exception:  # of a subscriber, or our own: the claim must not stay in hand for ever
@@ -505,12 +515,21 @@ class Relay:
             return await self._dispatch_claim(hand, slot, claim)
 
     def _dispatch_claim(self, hand: Hand, slot: Slot, claim: Claim) -> Awaitable[Outcome]:
-        """What was abandoned in its lookup is settled long since, and must not be sent when that ends at last."""
         return hand.dispatcher.dispatch(
-            claim.attempt,
-            claimed_at=claim.claimed_at,
-            may_send=lambda: not (slot.abandoned or self._leases.is_short(claim)) and self._noted(hand, claim),
+            claim.attempt, claimed_at=claim.claimed_at, may_send=lambda: self._may_send(hand, slot, claim)
         )
+
+    def _may_send(self, hand: Hand, slot: Slot, claim: Claim) -> bool | Awaitable[bool]:
+        """What was abandoned in its lookup is settled long since, and must not be sent when that ends at last."""
+        if slot.abandoned or self._leases.is_short(claim):
+            return False
+        return self._asked_and_may_send(hand, slot, claim) if self._checks.is_due(claim) else self._noted(hand, claim)
+
+    async def _asked_and_may_send(self, hand: Hand, slot: Slot, claim: Claim) -> bool:
+        slot.asking = True
+        allowed = await self._checks.may_still_be_sent(claim)
+        slot.asking = False
+        return allowed and not (slot.abandoned or self._leases.is_short(claim)) and self._noted(hand, claim)
 
     def _noted(self, hand: Hand, claim: Claim) -> bool:
         """Remembered outside the database before the first byte, if it moves money; always true."""

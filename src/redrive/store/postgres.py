@@ -25,6 +25,7 @@ from redrive.message import CancelAnswer, Fence, HistoryEntry, MessageId, Worker
 from redrive.ports import (
     Asked,
     Claimed,
+    ClaimState,
     DestinationState,
     HandOver,
     LowWaterMark,
@@ -219,6 +220,15 @@ class PostgresStore:
             [worker, ids, attempts, lease_seconds, now],
         )
         return [Fence(*row) for row in rows]
+
+    async def check_claims(
+        self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
+    ) -> Sequence[ClaimState]:
+        ids, attempts = wire.columns(fences, 2)
+        rows = await self.rows(
+            "SELECT * FROM redrive.check_claims_1(%s, %s::uuid[], %s::integer[], %s)", [worker, ids, attempts, now]
+        )
+        return [ClaimState(Fence(id, attempt), *state) for id, attempt, *state in rows]
 
     async def leases_of(self, worker: WorkerId) -> Sequence[Fence]:
         return [Fence(*row) for row in await self.rows("SELECT * FROM redrive.leases_1(%s)", [worker])]
