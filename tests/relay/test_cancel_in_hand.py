@@ -6,6 +6,7 @@ the same statement. The same holds for a message that expires in hand, and for e
 
 from __future__ import annotations
 
+import asyncio
 from typing import LiteralString
 
 import pytest
@@ -16,7 +17,7 @@ from redrive.message import Attempt, CancelAnswer, MessageId
 from redrive.policy import Rules
 from redrive.relay import claim_checks
 from redrive.store.postgres import PostgresStore
-from tests.relay.harness import Gate, Running, enqueue, relaying, states
+from tests.relay.harness import SECONDS_MAX, Gate, Running, enqueue, relaying, states
 
 pytestmark = pytest.mark.req("G-24")
 
@@ -38,8 +39,9 @@ async def all_in_hand(relay: Running, store: PostgresStore, gate: Gate, count: i
 
 
 async def until_states(relay: Running, store: PostgresStore, wanted: dict[str, int]) -> None:
-    while await states(store) != wanted:
-        await relay.seen.next("relay.looked")
+    async with asyncio.timeout(SECONDS_MAX):
+        while await states(store) != wanted:
+            await relay.seen.next("relay.looked")
 
 
 def claim_ahead(relay: Running) -> None:
@@ -146,6 +148,8 @@ async def test_a_cancel_during_a_lookup_or_a_validation_is_known_before_the_send
         await relay.seen.that(lambda: relay.relay._checks.is_due(claim), what="that takes long")
         assert await store.cancel(id) is (CancelAnswer.IN_DOUBT if in_doubt else CancelAnswer.IN_FLIGHT)
         before.open()
+        await relay.seen.that(lambda: relay.relay._leases.held.get(id) is not claim, what="that claim is over")
+        assert transport.sent == []
         await until_states(relay, store, {"cancelled": 1})
     assert transport.sent == []
 
