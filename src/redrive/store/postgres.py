@@ -20,7 +20,7 @@ import psycopg
 from psycopg import AsyncConnection, sql
 
 from redrive import redact
-from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
+from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound, OperatorError
 from redrive.message import CancelAnswer, Fence, HistoryEntry, MessageId, WorkerId
 from redrive.ports import (
     Asked,
@@ -53,6 +53,9 @@ from redrive.store.read_models import Proof
 from redrive.store.sessions import Sessions
 
 ADDRESS_REFUSED = "RDA01"  # SQLSTATE of check_addresses in relay.sql
+DEFAULT_TOO_FULL = "RDP01"  # SQLSTATE of make_partitions in partitions.sql
+TABLE_LOCK_TRIES = 40
+TABLE_LOCK_PAUSE_SECONDS = 0.25
 _TRANSIENT = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -536,13 +539,42 @@ class PostgresStore:
         return choice.words
 
     async def make_partitions(self, *, width_seconds: float, ahead: int, now: datetime | None = None) -> int:
-        return int(await self._value("SELECT redrive.make_partitions_1(%s, %s, %s)", [width_seconds, ahead, now]))
+        """In pieces: a call ends after a range into which rows of the default partitions had to be moved."""
+        made = 0
+        try:
+            while piece := await self._with_table_locks(
+                "SELECT redrive.make_partitions_1(%s, %s, %s)", [width_seconds, ahead, now]
+            ):
+                made += piece
+        except psycopg.Error as error:
+            if error.sqlstate != DEFAULT_TOO_FULL:
+                raise
+            raise OperatorError(
+                error.diag.message_primary or "",
+                next="redrive doctor, which says how they are moved; until then they are delivered from there",
+            ) from None
+        return made
 
     async def ranges(self) -> Sequence[tuple[datetime, datetime]]:
         return [(row[0], row[1]) for row in await self.rows("SELECT * FROM redrive.ranges_1()", [])]
 
     async def retire(self, starts_at: datetime, *, now: datetime | None = None) -> str:
-        return str(await self._value("SELECT redrive.retire_1(%s, %s)", [starts_at, now]))
+        return str(await self._with_table_locks("SELECT redrive.retire_1(%s, %s)", [starts_at, now]))
+
+    async def _with_table_locks(self, query: LiteralString, values: Sequence[Any]) -> Any:
+        """A verb that locks whole tables, and gives up at once beside a reader of them: all others would wait behind
+        it. So it is called again and again, for a while."""
+        for _ in range(TABLE_LOCK_TRIES):
+            try:
+                return await self._value(query, values)
+            except TransientFailure as failure:
+                if not isinstance(failure.__cause__, psycopg.errors.LockNotAvailable):
+                    raise
+            await asyncio.sleep(TABLE_LOCK_PAUSE_SECONDS)
+        raise OperatorError(
+            "Another transaction reads the tables message, body or attempt, so that they could not be locked.",
+            next="end it, if it is none that you need (pg_stat_activity has it); the duty tries again within the hour",
+        )
 
     async def now(self) -> datetime:
         moment: datetime = await self._value("SELECT clock_timestamp()", [])

@@ -49,7 +49,8 @@ GRANT EXECUTE ON FUNCTION
 
 -- Readers. The payload is in no grant: reading it is a permission of its own.
 GRANT EXECUTE ON FUNCTION redrive.state_of, redrive.is_paused, redrive.is_open, redrive.epoch_changed, redrive.breaker_state,
-    redrive.earlier_attempts, redrive.action_hash, redrive.open_lanes, redrive.lane_head, redrive.gone_out_after, redrive.group_status
+    redrive.earlier_attempts, redrive.action_hash, redrive.open_lanes, redrive.lane_head, redrive.gone_out_after, redrive.group_status,
+    redrive.rows_in_default_1
     TO redrive_viewer, redrive_operator, redrive_auditor;
 GRANT SELECT (id, created_at, expires_at, lane, sequence, level, tenant, destination, kind, key, order_by, source_id,
               content_type)
