@@ -88,9 +88,11 @@ class Hand:
     unwitnessed: bool = False
     opened_at: datetime | None = None
     count: Count | None = field(init=False)
+    validates: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.count = Count(self.destination.breaker) if self.destination.breaker else None
+        self.validates = getattr(self.destination.transport, "validate", None) is not None
 
     @property
     def held(self) -> bool:
@@ -122,8 +124,11 @@ class Hand:
 
     def deadline_seconds(self, claim: Claim) -> float:
         """For the whole dispatch: a timeout for the send, and one each for a lookup and a validation before it."""
-        steps = 1 + claim.attempt.in_doubt + (getattr(self.destination.transport, "validate", None) is not None)
-        return self.destination.timeout_seconds * steps
+        return self.destination.timeout_seconds * (1 + self.steps_before(claim))
+
+    def steps_before(self, claim: Claim) -> int:
+        """How many things with a timeout of their own may come before the send."""
+        return claim.attempt.in_doubt + self.validates
 
     def take_waiting(self) -> list[Claim]:
         """All that has not begun, to be handed back."""

@@ -523,16 +523,23 @@ class Relay:
         """What was abandoned in its lookup is settled long since, and must not be sent when that ends at last."""
         if slot.abandoned or self._leases.is_short(claim):
             return False
-        return self._asked_and_may_send(hand, slot, claim) if self._checks.is_due(claim) else self._noted(hand, claim)
+        if self._checks.is_due(claim):
+            return self._asked_and_may_send(hand, slot, claim)
+        return self._noted(hand, slot, claim)
 
     async def _asked_and_may_send(self, hand: Hand, slot: Slot, claim: Claim) -> bool:
         slot.asking = True
         allowed = await self._checks.may_still_be_sent(claim)
         slot.asking = False
-        return allowed and not (slot.abandoned or self._leases.is_short(claim)) and self._noted(hand, claim)
+        return allowed and not (slot.abandoned or self._leases.is_short(claim)) and self._noted(hand, slot, claim)
 
-    def _noted(self, hand: Hand, claim: Claim) -> bool:
-        """Remembered outside the database before the first byte, if it moves money; always true."""
+    def _noted(self, hand: Hand, slot: Slot, claim: Claim) -> bool:
+        """Remembered outside the database before the first byte, if it moves money; always true.
+
+        From here on the send has its timeout, whatever a lookup or a validation before it has left of theirs.
+        """
+        if hand.steps_before(claim) and slot.deadline is not None and slot.cut is None:
+            slot.deadline = min(slot.deadline, self._clock.monotonic() + hand.destination.timeout_seconds)
         if self._witness is not None and hand.destination.rules.money:
             self._witness.note(claim.attempt)
         return True

@@ -172,7 +172,12 @@ class PostgresStore:
         for batch in wire.one_per_message(outcomes):
             for query, values in wire.settle_calls(worker, batch, hand_over, now, wait=wait):
                 rows += await self.rows(query, values)
-        return wire.settled(len(outcomes), rows, hand_over.lease_seconds if hand_over else 0.0)
+        if hand_over is None:
+            return wire.settled(len(outcomes), rows, 0.0)
+        handed_over = [row for row in rows if wire.is_handed_over(row)]
+        not_settled = [row for row in rows if not wire.is_handed_over(row)]
+        readable = await self._readable(worker, handed_over, hand_over.lease_seconds)
+        return wire.settled(len(outcomes), not_settled + readable, hand_over.lease_seconds)
 
     async def settle_one(
         self,
