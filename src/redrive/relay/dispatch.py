@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from redrive import answers, policy, redact
 from redrive.answers import (
+    ADVANCE_UNDECLARED,
     DELIVERED,
     RETURN_INVALID,
     UNCLASSIFIED,
@@ -283,8 +284,9 @@ class Dispatcher:
         if not isinstance(answer, Answer):
             answer = Delivered(result=answer)
         problem = _unkeepable(answer)
+        if problem is None and isinstance(answer, Advance) and self._rules.in_doubt == "lookup" and not self._staged:
+            return Unknown(ADVANCE_UNDECLARED, _UNDECLARED, bug=True), None
         if problem is None:
-            self._staged = self._staged or isinstance(answer, Advance)
             return _as_sent(answer), None
         return Unknown(RETURN_INVALID, redact.unkeepable(answer), bug=True), Failure(problem)
 
@@ -320,6 +322,9 @@ class Dispatcher:
             context=_context(attempt, settlement, failure, self._rules_version),
             policy_version=self._rules_version,
         )
+
+
+_UNDECLARED: Final = "It answered Advance and has a lookup, so its stages have to be declared: staged."
 
 
 def _begins_with_send(attempt: Attempt, rules: Rules) -> bool:

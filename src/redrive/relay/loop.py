@@ -377,6 +377,7 @@ class Relay:
     def _prepare_completion(self, attempt: Attempt, hand: Hand) -> None:
         attempt.completion.worker = self._worker
         attempt.completion.rules = hand.destination.rules
+        attempt.completion.staged = hand.destination.staged
 
     def _may_take(self, destination: str) -> bool:
         """Whether the next message of a lane is welcome: not where a relay stops, or runs suspects one by one."""
