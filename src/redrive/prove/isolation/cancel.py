@@ -11,7 +11,7 @@ from redrive.prove.isolation.ground import Ground
 from redrive.relay.claim_checks import FRESH_SECONDS
 
 MESSAGES = 40
-EACH_SECONDS = 0.3
+EACH_SECONDS = 0.2
 ROUND_TRIP_SECONDS = 0.25  # what a machine with other work may need for one statement
 CANCEL = "SELECT redrive.cancel_1(id) FROM redrive.message WHERE key = %s"
 CLAIMED = "SELECT count(*) FROM redrive.lease WHERE destination = 'slow'"
@@ -21,9 +21,9 @@ def run(ground: Ground) -> list[Figure]:
     """How many of them were begun long after the commit of their cancel, and how late the latest was."""
     keys = [f"waits/{number}" for number in range(MESSAGES)]
     ground.send("slow", keys, {"seconds": EACH_SECONDS})
-    ground.start_relay(limits={"concurrency": 1})
+    ground.start_relay(limits={"concurrency": 1, "horizon_seconds": 10.0})  # so it claims far ahead
     ground.wait_begun(keys[:1])
-    ground.wait(lambda: ground.value(CLAIMED) > 1, seconds=30)
+    ground.wait(lambda: ground.value(CLAIMED) > MESSAGES / 2, seconds=30)
     cancelled: dict[str, float] = {}
     answers: list[str] = []
     with psycopg.connect(ground.dsn, autocommit=True) as conn:
