@@ -41,7 +41,7 @@ STEPS: Final = (
     "doze",
     "probe",
     "deregister",
-    "has_suspect",
+    "suspect_destinations",
     "reap",
     "expire",
     "mend_lanes",
@@ -89,6 +89,7 @@ FACTS: Final = (
     "duty.failed",
     "lanes.mended",
     "suspects.spawned",
+    "suspects.waiting",
     "suspects.ended",
 )
 EDGES: Final = ("start", "stop", "exception")

@@ -42,6 +42,7 @@ POINTS: Final = (
     "commits",
     "replication slots",
     "partitions",
+    "messages",
     "old snapshots",
     "queue",
     "destinations",
@@ -110,6 +111,7 @@ async def _looked(dsn: str, listen_dsn: str, sets: Sequence[migrate.MigrationSet
         yield _slots(server)
         upkeep = await looks.upkeep(store)
         yield _partitions(upkeep, server.at)
+        yield _messages(upkeep)
         for point in _work(await operations.status(store), server):
             yield point
         yield _policies(upkeep)
@@ -250,6 +252,17 @@ def _how_to_move(upkeep: Upkeep) -> str:
         "start a relay: its duty `partitions` makes the partitions, and moves up to 20,000 rows into each; for more, as"
         " the owner, in a quiet hour, until it returns 0: SELECT redrive.make_partitions_1(604800, 4, p_move_max =>"
         " 2000000000)"
+    )
+
+
+def _messages(upkeep: Upkeep) -> Point:
+    if not upkeep.gone:
+        return _ok("messages", "the oldest open ones have their rows")
+    return _fail(
+        "messages",
+        f"{upkeep.gone} open messages have no row any more: a partition of redrive.message was dropped by hand. They"
+        " park themselves with the code MESSAGE_GONE",
+        "restore the partition and requeue them, or discard them (`redrive dead list --error-class MESSAGE_GONE`)",
     )
 
 

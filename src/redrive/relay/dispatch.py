@@ -72,6 +72,10 @@ class Dispatcher:
         self._staged = destination.staged
         self._classify = getattr(destination.transport, "classify", lambda _: None)
         self._quiet_seconds = getattr(destination.transport, "quiet_seconds", lambda _: None)
+        # Of a transport that runs handlers in threads, which cannot be ended (`transports/functions.py`).
+        self.has_threads: Callable[[], bool] = getattr(destination.transport, "has_threads", lambda: True)
+        self.has_few_threads: Callable[[], bool] = getattr(destination.transport, "has_few_threads", lambda: False)
+        self._must_run_apart = getattr(destination.transport, "must_run_apart", lambda _: False)
         self._sending: Counter[MessageId] = Counter()
         self._given_up: set[MessageId] = set()  # abandoned, and still running
         self._given_up_ended: dict[MessageId, float] = {}
@@ -149,6 +153,13 @@ class Dispatcher:
         if self._rules.in_doubt == "lookup":
             attempt = replace(attempt, in_doubt_since=None)
         return self._decide(attempt, Unknown(code), None, began, claimed_at)
+
+    def must_run_apart(self, attempt: Attempt) -> bool:
+        """Whether the next attempt belongs in a process that can be ended, because this one still runs in a thread.
+
+        Not where money moves: only this process knows that the send has not ended, and that "absent" says nothing yet.
+        """
+        return not self._rules.money and bool(self._must_run_apart(attempt.id))
 
     async def _ask(self, attempt: Attempt, claimed_at: float) -> tuple[Attempt, Answer | Settlement | None]:
         """Look it up. None: it is not there, the doubt is gone, send.

@@ -21,6 +21,7 @@ from redrive.relay.room import Demand
 from redrive.relay.wake import Wake
 
 QUICK_SECONDS = 0.001
+DISPATCH_STEPS = 3  # of one attempt at most, each with a timeout: lookup, validation, send
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +114,7 @@ class Hand:
     def measure(self) -> Demand:
         """The demand as it is now; nothing is asked for while it is held."""
         self.demand.waiting = len(self.waiting)
+        self.demand.lacks_threads = not self.dispatcher.has_threads()
         self.demand.running = self.destination.concurrency if self.held else self.running + self.settling
         return self.demand
 

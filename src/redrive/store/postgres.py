@@ -210,12 +210,18 @@ class PostgresStore:
         return wire.settled(1, rows, 0.0)
 
     async def hand_back(
-        self, worker: WorkerId, fences: Sequence[Fence], *, wait: bool = True, now: datetime | None = None
+        self,
+        worker: WorkerId,
+        fences: Sequence[Fence],
+        *,
+        suspect: bool = False,
+        wait: bool = True,
+        now: datetime | None = None,
     ) -> Sequence[Fence]:
         ids, attempts = wire.columns(dict.fromkeys(fences), 2)
         rows = await self.rows(
-            "SELECT * FROM redrive.hand_back_1(%s, %s::uuid[], %s::integer[], %s, %s)",
-            [worker, ids, attempts, now, wait],
+            "SELECT * FROM redrive.hand_back_1(%s, %s::uuid[], %s::integer[], %s, %s, %s)",
+            [worker, ids, attempts, now, wait, suspect],
         )
         return [Fence(*row) for row in rows]
 
@@ -532,8 +538,14 @@ class PostgresStore:
     async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: datetime | None = None) -> None:
         await self.rows("SELECT redrive.end_duty_1(%s, %s, %s, %s)", [name, worker, result, now])
 
-    async def has_suspect(self, destinations: Sequence[str], *, now: datetime | None = None) -> bool:
-        return bool(await self._value("SELECT redrive.has_suspect_1(%s::text[], %s)", [wire.array(destinations), now]))
+    async def suspect_destinations(
+        self, destinations: Sequence[str], *, after: str = "", limit: int = 100, now: datetime | None = None
+    ) -> Sequence[str]:
+        found: list[str] = await self._value(
+            "SELECT redrive.suspect_destinations_1(%s::text[], %s, %s, %s)",
+            [wire.array(destinations), after, limit, now],
+        )
+        return found
 
     async def vacuum(self) -> str:
         looks = await self.rows(vacuum.LOOK, [vacuum.IN_VAIN_SECONDS, vacuum.OLD_SECONDS, vacuum.OLD_TRANSACTIONS])
