@@ -192,6 +192,7 @@ _TABLES = (
     "idempotency",
     "destination",
     "allowance",
+    "clock_jump",
     "relay",
     "duty",
     "operator_action",

@@ -102,6 +102,9 @@ class Jumps(Upkeep):
                 finished_at=duty.finished_at and min(duty.finished_at, now),
             )
 
+    def _was_set_forward(self, now: datetime) -> bool:
+        return any(jump.offset > timedelta() and jump.noticed_at > now - timedelta(days=1) for jump in self.jumps)
+
     async def redate(
         self,
         era: int,
