@@ -174,6 +174,7 @@ class ClockWatch:
         if redated:
             self.on_jump()
         if settled and not left_over:
-            await self._store.redate(era, after=None, limit=REDATE_STEP, end=True)
+            with self._events.step("redate", era=era):
+                await self._store.redate(era, after=None, limit=REDATE_STEP, end=True)
         elif not left_over:
             self._redate_at = self.elapsed() + SETTLE_SECONDS
