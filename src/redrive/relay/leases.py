@@ -56,7 +56,7 @@ class Leases:
         self._on_lost = on_lost
 
     def take(self, attempt: Attempt, *, asked_at: float, received_at: float, streak: int = 0) -> Claim:
-        claim = Claim(attempt, received_at, asked_at + self._limits.lease_seconds, streak=streak)
+        claim = Claim(attempt, received_at, asked_at + self._limits.lease_seconds, known_at=asked_at, streak=streak)
         self.held[attempt.id] = claim
         return claim
 
@@ -94,6 +94,11 @@ class Leases:
         """
         if claims:
             await self._hand_back([claim.fence for claim in claims], suspect=suspect)
+
+    async def hand_back_unbegun(self, fences: Sequence[Fence]) -> None:
+        """Claims that this process has not taken in hand."""
+        if fences:
+            await self._hand_back(fences)
 
     async def hand_back_unknown(self, fences: Sequence[Fence]) -> None:
         """Claims whose reply was lost: they are ours, and nothing of them was begun."""
@@ -166,6 +171,11 @@ class Leases:
         for claim in due:
             if claim.fence in kept:
                 claim.lease_until = now + self._limits.lease_seconds
-            elif self.held.get(claim.attempt.id) is claim:
-                claim.lost = True
-                self._on_lost(claim)
+            else:
+                self.lose(claim)
+
+    def lose(self, claim: Claim) -> None:
+        """The database says that this claim is not ours; it may also be settled since the database was asked."""
+        if self.held.get(claim.attempt.id) is claim:
+            claim.lost = True
+            self._on_lost(claim)

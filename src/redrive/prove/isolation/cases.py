@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from redrive.prove.isolation import open_transaction, suspects
+from redrive.prove.isolation import cancel, clock, open_transaction, partitions, suspects
 from redrive.prove.isolation.case import Case
 
-CASES: Final[dict[str, Case]] = {case.name: case for case in (open_transaction.CASE, suspects.CASE)}
+CASES: Final[dict[str, Case]] = {
+    case.name: case
+    for case in (
+        open_transaction.CASE,
+        cancel.CASE,
+        suspects.CASE,
+        partitions.CASE,
+        clock.CASE,
+    )
+}

@@ -128,7 +128,7 @@ BEGIN
                                                 FOR UPDATE) waited
                              UNION ALL
                              SELECT * FROM (SELECT x.* FROM lease x
-                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt
+                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
                                                FOR UPDATE SKIP LOCKED) free) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
@@ -141,7 +141,7 @@ BEGIN
         INSERT INTO attempt (message_id, claimed_at, completed_at, due_at, worker, attempt, spent, version, latency_ms,
                              in_doubt, verb, tenant, destination, stage, settlement, answer, closed, code, policy_version,
                              text, reference, result, token)
-        SELECT j.id, j.claimed_at, v_now,
+        SELECT j.id, j.claimed_at, greatest(j.claimed_at, v_now),
                CASE WHEN j.settlement = 'retry' AND NOT j.cancelled THEN v_now + make_interval(secs => j.delay_seconds) END,
                j.worker, j.fence, j.spent, j.version, j.latency_ms, j.in_doubt_since IS NOT NULL, p_verb, j.tenant,
                j.destination, j.stage, j.settlement, j.answer, CASE WHEN j.cancelled THEN 'cancelled' ELSE j.closed END,
@@ -250,7 +250,7 @@ BEGIN
                              SELECT * FROM (SELECT x.id, x.attempt, x.claimed_at, x.worker, x.spent, x.version, x.tenant,
                                                    x.destination, x.stage, x.lane, x.level, x.token
                                               FROM lease x
-                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt
+                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
                                                FOR UPDATE SKIP LOCKED) free) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
@@ -259,7 +259,7 @@ BEGIN
         INSERT INTO attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, latency_ms, verb,
                              tenant, destination, stage, settlement, answer, closed, policy_version, reference,
                              token)
-        SELECT f.id, f.claimed_at, v_now, f.worker, f.attempt, f.spent + 1, f.version, f.latency_ms, 'settle', f.tenant,
+        SELECT f.id, f.claimed_at, greatest(f.claimed_at, v_now), f.worker, f.attempt, f.spent + 1, f.version, f.latency_ms, 'settle', f.tenant,
                f.destination, f.stage, 'close', 'delivered', 'delivered', coalesce(f.policy_version, p_policy_versions[1]),
                f.reference, f.token
           FROM fenced f
