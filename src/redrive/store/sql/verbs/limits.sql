@@ -31,19 +31,32 @@ BEGIN
     v_due := ARRAY(
         SELECT DISTINCT r.destination
           FROM unnest(p_destinations, p_levels, p_rooms, p_since) AS r(destination, level, room, since)
-         WHERE r.destination = ANY (p_limited) AND r.room > 0
-           AND redrive.due(r.destination, r.level, 1, r.since, p_now) > 0);
+         WHERE r.destination IN (SELECT unnest(p_limited)) AND r.room > 0
+           AND ((SELECT true FROM pending p
+                  WHERE p.destination = r.destination AND p.level = r.level AND p.lane IS NULL AND NOT p.suspect
+                    AND p.due_at BETWEEN coalesce(r.since, '-infinity') AND p_now
+                  ORDER BY p.due_at, p.id LIMIT 1) IS NOT NULL
+                OR (SELECT true FROM lane_wake w
+                     WHERE w.destination = r.destination AND w.level = r.level
+                       AND w.due_at BETWEEN coalesce(r.since, '-infinity') AND p_now
+                     ORDER BY w.due_at, w.lane LIMIT 1) IS NOT NULL));
+    IF v_due = '{}' THEN
+        rooms := redrive.rooms_but_of(p_limited, p_destinations, p_rooms);
+        RETURN;
+    END IF;
     v_locked := redrive.lock_destinations(v_due);
     WITH asked AS MATERIALIZED (
         SELECT r.*
           FROM unnest(p_destinations, p_levels, p_rooms, p_since)
                WITH ORDINALITY AS r(destination, level, room, since, n)
+    ), granted AS MATERIALIZED (
+        SELECT d.name, redrive.allowed(d, p_now) AS allowed,
+               coalesce((SELECT a.turns FROM allowance a WHERE a.destination = d.name), 0) AS turns
+          FROM destination d WHERE d.name = ANY (v_locked)
     ), open AS MATERIALIZED (
         SELECT r.*, o.turns, least(o.allowed, sum(r.room) OVER (PARTITION BY r.destination))::integer AS allowed
           FROM asked r
-         CROSS JOIN LATERAL (SELECT redrive.allowed(d, p_now) AS allowed,
-                                    coalesce((SELECT a.turns FROM allowance a WHERE a.destination = d.name), 0) AS turns
-                               FROM destination d WHERE d.name = r.destination AND d.name = ANY (v_locked) OFFSET 0) o
+          JOIN granted o ON o.name = r.destination
          WHERE r.room > 0
     ), ranked AS MATERIALIZED (
         SELECT o.n, o.destination, o.allowed,
@@ -55,7 +68,7 @@ BEGIN
                                                         p_now)) AS k
     ), given AS (
         SELECT g.n, sum(g.room)::integer AS room
-          FROM (SELECT r.n, CASE WHEN r.destination = ANY (p_limited) THEN 0 ELSE r.room END AS room FROM asked r
+          FROM (SELECT r.n, CASE WHEN r.destination IN (SELECT unnest(p_limited)) THEN 0 ELSE r.room END AS room FROM asked r
                 UNION ALL
                 SELECT r.n, 1 FROM ranked r WHERE r.rank <= r.allowed) g
          GROUP BY g.n
@@ -63,10 +76,7 @@ BEGIN
     SELECT array_agg(g.room ORDER BY g.n),
            ARRAY(SELECT DISTINCT r.destination FROM ranked r WHERE r.rank > r.allowed
                  UNION
-                 SELECT x.name FROM unnest(v_due) AS x(name) WHERE x.name <> ALL (v_locked)
-                 UNION
-                 SELECT d.name FROM destination d
-                  WHERE d.name = ANY (p_limited) AND d.breaker = 'open' AND d.breaker_until > p_now)
+                 (SELECT unnest(v_due) EXCEPT SELECT unnest(v_locked)))
       INTO rooms, held_back FROM given g;
 END
 $body$;
