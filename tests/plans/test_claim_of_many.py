@@ -45,7 +45,9 @@ SELECT id, now() + interval '1 hour', level, 'default', destination FROM made
 def loaded(server_dsn: str, template: str) -> Iterator[Connection]:
     """Every destination has a message of each level that is not due yet, and none that is."""
     with fresh_database(server_dsn, template=template) as dsn, psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute("SELECT redrive.watch_epoch(clock_timestamp())")
+        connection.execute("SET search_path = redrive")
+        connection.execute("SELECT watch_epoch(clock_timestamp())")
+        connection.execute("RESET search_path")
         connection.execute(_FUTURE.encode(), [NAMES])
         connection.execute("SET track_functions = 'all'")
         connection.execute("ANALYZE")

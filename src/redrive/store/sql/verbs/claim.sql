@@ -105,7 +105,7 @@ BEGIN
     IF v_rows IS NULL THEN
         RETURN;
     ELSIF v_limited IS NOT NULL THEN
-        v_probes := redrive.charge(v_rows, v_limited, v_now);
+        v_probes := redrive.charge(v_rows, v_limited, v_now, coalesce(p_now, clock_timestamp()));
     END IF;
     RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, false, p_lease_seconds, v_now, v_limited, v_probes);
     IF v_over IS NOT NULL THEN
@@ -216,7 +216,7 @@ BEGIN
         END LOOP;
     END IF;
     IF v_limited IS NOT NULL THEN
-        v_probes := redrive.charge(v_rows, v_limited, v_now);
+        v_probes := redrive.charge(v_rows, v_limited, v_now, coalesce(p_now, clock_timestamp()));
     END IF;
     RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, true, p_lease_seconds, v_now, v_limited, v_probes);
     IF v_over IS NOT NULL THEN
