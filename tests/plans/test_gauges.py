@@ -27,7 +27,7 @@ def test_gauges_touch_a_bounded_number_of_rows_and_nothing_of_the_archive(server
         assert values["oldest_pending_age_seconds", "mail"] >= 60
         assert not seen.wrote
         assert seen.of("message", seen.pages) == seen.of("attempt", seen.pages) == 0
-        assert seen.scanned.get("pending", 0) <= MOST + 2, "once"
+        assert seen.scanned.get("pending", 0) <= 2 * MOST + 2
         assert seen.of("pending", seen.entries) <= 10
 
 
@@ -43,7 +43,7 @@ def test_a_report_counts_a_bounded_number_of_rows_and_still_finds_the_oldest(ser
             rows = cursor.execute(sql_of("backlog"), values).fetchall()
         assert {row["destination"]: (row["pending"], row["capped"]) for row in rows} == {"mail": (MOST, True)}
         assert rows[0]["oldest_due_seconds"] >= 60
-        assert seen.scanned.get("pending", 0) <= MOST + 2
+        assert seen.scanned.get("pending", 0) <= 2 * MOST + 2
         values["most"] = 100_000
         rows = connection.cursor(row_factory=dict_row).execute(sql_of("backlog"), values).fetchall()
         assert [(row["destination"], row["pending"], row["capped"]) for row in rows] == [

@@ -4,24 +4,19 @@
 -- Relies on: pending_due.
 -- handled: a relay that was seen within `live_seconds` has it (G-29).
 WITH waiting AS (
-    SELECT p.destination AS name, count(*) FILTER (WHERE p.n <= %(most)s) AS pending,
-           count(*) FILTER (WHERE p.n <= %(most)s AND p.due_at <= %(now)s) AS due,
-           count(*) FILTER (WHERE p.n <= %(most)s AND p.first_failed_at IS NOT NULL AND NOT p.suspect) AS retrying,
-           count(*) FILTER (WHERE p.n <= %(most)s AND p.suspect) AS suspects,
-           min(p.due_at) AS oldest_due_at, bool_or(p.n > %(most)s) AS capped
-      FROM (SELECT x.destination, x.due_at, x.first_failed_at, x.suspect, row_number() OVER () AS n
-              FROM redrive.pending x LIMIT %(most)s + 1) p
+    SELECT p.destination AS name, count(*) AS pending, count(*) FILTER (WHERE p.due_at <= %(now)s) AS due,
+           count(*) FILTER (WHERE p.first_failed_at IS NOT NULL AND NOT p.suspect) AS retrying,
+           count(*) FILTER (WHERE p.suspect) AS suspects,
+           min(p.due_at) AS oldest_due_at
+      FROM (SELECT x.destination, x.due_at, x.first_failed_at, x.suspect FROM redrive.pending x LIMIT %(most)s) p
      GROUP BY p.destination
 ), leased AS (
-    SELECT l.destination AS name, count(*) FILTER (WHERE l.n <= %(most)s) AS leased, bool_or(l.n > %(most)s) AS capped
-      FROM (SELECT x.destination, row_number() OVER () AS n FROM redrive.lease x LIMIT %(most)s + 1) l
-     GROUP BY l.destination
+    SELECT l.destination AS name, count(*) AS leased
+      FROM (SELECT x.destination FROM redrive.lease x LIMIT %(most)s) l GROUP BY l.destination
 ), parked AS (
-    SELECT k.destination AS name, count(*) FILTER (WHERE k.n <= %(most)s AND k.reason = 'dead') AS dead,
-           count(*) FILTER (WHERE k.n <= %(most)s AND k.reason = 'held') AS held,
-           count(*) FILTER (WHERE k.n <= %(most)s AND k.reason = 'unrecorded') AS unrecorded, bool_or(k.n > %(most)s) AS capped
-      FROM (SELECT x.destination, x.reason, row_number() OVER () AS n FROM redrive.parked x LIMIT %(most)s + 1) k
-     GROUP BY k.destination
+    SELECT k.destination AS name, count(*) FILTER (WHERE k.reason = 'dead') AS dead,
+           count(*) FILTER (WHERE k.reason = 'held') AS held, count(*) FILTER (WHERE k.reason = 'unrecorded') AS unrecorded
+      FROM (SELECT x.destination, x.reason FROM redrive.parked x LIMIT %(most)s) k GROUP BY k.destination
 ), handled AS (
     SELECT DISTINCT unnest(r.destinations) AS name FROM redrive.relay r
      WHERE r.seen_at > %(now)s - make_interval(secs => %(live_seconds)s) AND NOT r.stopping AND NOT r.suspects_only
@@ -29,8 +24,9 @@ WITH waiting AS (
     SELECT d.name FROM redrive.destination d
     UNION SELECT w.name FROM waiting w UNION SELECT l.name FROM leased l UNION SELECT k.name FROM parked k
 ), whole AS MATERIALIZED (
-    SELECT coalesce(bool_or(c.capped), false) AS capped
-      FROM (SELECT w.capped FROM waiting w UNION ALL SELECT l.capped FROM leased l UNION ALL SELECT k.capped FROM parked k) c
+    SELECT EXISTS (SELECT 1 FROM redrive.pending x OFFSET %(most)s LIMIT 1)
+           OR EXISTS (SELECT 1 FROM redrive.lease x OFFSET %(most)s LIMIT 1)
+           OR EXISTS (SELECT 1 FROM redrive.parked x OFFSET %(most)s LIMIT 1) AS capped
 )
 SELECT n.name AS destination, coalesce(w.pending, 0) AS pending, coalesce(w.due, 0) AS due,
        coalesce(w.retrying, 0) AS retrying, coalesce(w.suspects, 0) AS suspects, coalesce(l.leased, 0) AS leased,

@@ -1,7 +1,7 @@
 -- gauges: what a monitoring system is told of this database, a row for each value. subject: a destination, a duty or a table; empty
 -- where the value is of the whole. reason: of what is parked. No row carries an id, a tenant or a text of anybody's.
 -- Bounded whatever the depth: at most p_most rows of pending, of lease and of parked are counted; where there are more, `capped`
--- is 1 and the counts are lower bounds: one row more than that is read, once, to know. Ages come from the ends of indexes, and are exact. Never the archive.
+-- is 1 and the counts are lower bounds. Ages come from the ends of indexes, and are exact. Never the archive.
 -- Locks nothing. Relies on: pending_due, pending_suspect, lane_wake_due, parked_listed (oldest_due, oldest_parked).
 CREATE OR REPLACE FUNCTION redrive.gauges_1(
     p_live_seconds float8, p_most integer, p_now timestamptz DEFAULT NULL
@@ -15,21 +15,18 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH waiting AS MATERIALIZED (
-        SELECT p.destination, count(*) FILTER (WHERE p.n <= p_most) AS pending,
-               count(*) FILTER (WHERE p.n <= p_most AND p.due_at <= v_now) AS due,
-               count(*) FILTER (WHERE p.n <= p_most AND p.first_failed_at IS NOT NULL AND NOT p.suspect) AS retrying,
-               count(*) FILTER (WHERE p.n <= p_most AND p.suspect) AS suspects, bool_or(p.n > p_most) AS capped
-          FROM (SELECT x.destination, x.due_at, x.first_failed_at, x.suspect, row_number() OVER () AS n
-                  FROM pending x LIMIT p_most + 1) p
+        SELECT p.destination, count(*) AS pending, count(*) FILTER (WHERE p.due_at <= v_now) AS due,
+               count(*) FILTER (WHERE p.first_failed_at IS NOT NULL AND NOT p.suspect) AS retrying,
+               count(*) FILTER (WHERE p.suspect) AS suspects
+          FROM (SELECT x.destination, x.due_at, x.first_failed_at, x.suspect FROM pending x LIMIT p_most) p
          GROUP BY p.destination
     ), held AS MATERIALIZED (
-        SELECT l.destination, count(*) FILTER (WHERE l.n <= p_most) AS leased,
-               count(*) FILTER (WHERE l.n <= p_most AND l.until < v_now) AS overdue, bool_or(l.n > p_most) AS capped
-          FROM (SELECT x.destination, x.until, row_number() OVER () AS n FROM lease x LIMIT p_most + 1) l
+        SELECT l.destination, count(*) AS leased, count(*) FILTER (WHERE l.until < v_now) AS overdue
+          FROM (SELECT x.destination, x.until FROM lease x LIMIT p_most) l
          GROUP BY l.destination
     ), put_aside AS MATERIALIZED (
-        SELECT k.destination, k.reason, count(*) FILTER (WHERE k.n <= p_most) AS parked, bool_or(k.n > p_most) AS capped
-          FROM (SELECT x.destination, x.reason, row_number() OVER () AS n FROM parked x LIMIT p_most + 1) k
+        SELECT k.destination, k.reason, count(*) AS parked
+          FROM (SELECT x.destination, x.reason FROM parked x LIMIT p_most) k
          GROUP BY k.destination, k.reason
     ), handled AS (
         SELECT DISTINCT unnest(r.destinations) AS name
@@ -96,8 +93,9 @@ BEGIN
         ('oldest_snapshot_age_transactions', redrive.oldest_snapshot_age()::float8),
         ('partitions_ahead_seconds',
          coalesce(extract(epoch FROM (SELECT max(x.ends_at) FROM partition_range x) - v_now), 0)::float8),
-        ('capped', (EXISTS (SELECT 1 FROM waiting x WHERE x.capped) OR EXISTS (SELECT 1 FROM held x WHERE x.capped)
-                    OR EXISTS (SELECT 1 FROM put_aside x WHERE x.capped))::integer::float8)
+        ('capped', (EXISTS (SELECT 1 FROM pending x OFFSET p_most LIMIT 1)
+                    OR EXISTS (SELECT 1 FROM lease x OFFSET p_most LIMIT 1)
+                    OR EXISTS (SELECT 1 FROM parked x OFFSET p_most LIMIT 1))::integer::float8)
      ) AS g (name, value);
 END
 $body$;
