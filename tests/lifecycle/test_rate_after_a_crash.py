@@ -16,7 +16,8 @@ async def test_a_rate_waits_for_a_second_when_the_server_was_just_started(store:
     insert = "INSERT INTO redrive.destination (name, rate_per_second) VALUES (%s, 2) RETURNING 1"
     await store.rows(insert, [m.DESTINATION])
     for _ in range(5):
-        await m.enqueue(store, due_at=ready - timedelta(hours=1))
+        await m.enqueue(store)
+    await store.rows("UPDATE redrive.pending SET due_at = %s RETURNING 1", [ready - timedelta(hours=1)])
 
     async def claimed(seconds: float) -> int:
         return len((await m.claim_all(store, now=ready + timedelta(seconds=seconds))).attempts)

@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="71b97f992b5473d3"),
+        Upgrade(version="0.1.0", fingerprint="5c8534a998cb24b5"),
         migrations.CreateModel(
             name="Destination",
             fields=[
