@@ -23,6 +23,7 @@ from redrive.message import Attempt, Closed, Fence, HistoryEntry, MessageId, Par
 from redrive.policy import SettlementKind
 from redrive.ports import (
     Claimed,
+    ClaimState,
     HandOver,
     LowWaterMark,
     MendedLanes,
@@ -40,6 +41,7 @@ from redrive.testing import lanes, transitions
 from redrive.testing.desk import Desk
 from redrive.testing.tables import LateAnswer
 from redrive.testing.transitions import Lane, Lease, Move, Pending
+from redrive.testing.upkeep import CLOCK_TOLERANCE
 
 EARLIER_MAX: Final = 50  # archive rows that an attempt carries
 
@@ -96,8 +98,11 @@ class ModelStore(Desk):
     ) -> Sequence[LowWaterMark]:
         return []
 
-    async def has_suspect(self, destinations: Sequence[str], *, now: datetime | None = None) -> bool:
-        return bool(self._due_suspects(destinations, self.at(now)))
+    async def suspect_destinations(
+        self, destinations: Sequence[str], *, after: str = "", limit: int = 100, now: datetime | None = None
+    ) -> Sequence[str]:
+        names = {pending.destination for pending in self._due_suspects(destinations, self.at(now))}
+        return sorted(names, key=lambda name: (name <= after, name))[:limit]
 
     def _due_suspects(self, destinations: Sequence[str], now: datetime) -> list[Pending]:
         """Unordered ones first; one of a lane only while it is its head."""
@@ -110,7 +115,7 @@ class ModelStore(Desk):
         self, taken: Iterable[Pending], worker: WorkerId, *, alone: bool, lease_seconds: float, now: datetime
     ) -> Claimed:
         leased: dict[str, list[MessageId]] = {}
-        attempts, expired = [], 0
+        attempts, expired, gone = [], 0, 0
         for pending in taken:
             counted = self._destination(pending.destination).limited
             move = transitions.claimed(
@@ -123,13 +128,16 @@ class ModelStore(Desk):
                 proven=self.has_evidence(pending.id),
             )
             self._move(pending.id, move)
-            if isinstance(move.to, Lease):
+            if isinstance(move.to, Lease) and pending.id not in self._messages:
+                gone += 1
+                self._move(pending.id, transitions.gone(move.to, now, proven=self.has_evidence(pending.id)))
+            elif isinstance(move.to, Lease):
                 leased.setdefault(pending.destination, []).append(pending.id)
                 attempts.append(self._attempt(move.to, expired=transitions.has_expired(pending, now)))
             else:
                 expired += 1
         self._charge(leased, now)
-        return Claimed([replace(a, probe=self._is_probe(a)) for a in attempts], expired)
+        return Claimed([replace(a, probe=self._is_probe(a)) for a in attempts], expired, gone)
 
     def _is_probe(self, attempt: Attempt) -> bool:
         known = self._destination(attempt.destination)
@@ -330,14 +338,21 @@ class ModelStore(Desk):
         return any((r.attempt, r.worker, r.verb, r.answer) == said for r in self._archive.get(outcome.attempt.id, ()))
 
     async def hand_back(
-        self, worker: WorkerId, fences: Sequence[Fence], *, wait: bool = True, now: datetime | None = None
+        self,
+        worker: WorkerId,
+        fences: Sequence[Fence],
+        *,
+        suspect: bool = False,
+        wait: bool = True,
+        now: datetime | None = None,
     ) -> Sequence[Fence]:
         if wait:
             await self._unlocked(fence.id for fence in fences)
         moment = self.at(now)
         ours = self._ours(worker, [fence for fence in fences if not self._is_busy(fence)])
         for lease in ours:
-            self._move(lease.id, transitions.handed_back(lease, moment, proven=self.has_evidence(lease.id)))
+            proven = self.has_evidence(lease.id)
+            self._move(lease.id, transitions.handed_back(lease, moment, suspect=suspect, proven=proven))
         return [Fence(lease.id, lease.attempt) for lease in ours]
 
     async def renew(
@@ -353,6 +368,20 @@ class ModelStore(Desk):
     def _ours(self, worker: WorkerId, fences: Sequence[Fence]) -> list[Lease]:
         return [lease for fence in dict.fromkeys(fences) if (lease := self._held(fence, by=worker))]
 
+    async def check_claims(
+        self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
+    ) -> Sequence[ClaimState]:
+        moment = self.at(now)
+        return [
+            ClaimState(
+                Fence(lease.id, lease.attempt),
+                cancel_requested=lease.cancel_requested,
+                expired=transitions.has_expired(lease, moment),
+                has_evidence=self.has_evidence(lease.id),
+            )
+            for lease in self._ours(worker, fences)
+        ]
+
     async def leases_of(self, worker: WorkerId) -> Sequence[Fence]:
         ours = sorted(lease.id for lease in self._leases.values() if lease.worker == worker)
         return [Fence(id, self._leases[id].attempt) for id in ours]
@@ -366,8 +395,22 @@ class ModelStore(Desk):
             return None
         return lease if by is None or lease.worker == by else None
 
-    async def reap(self, *, limit: int, worker: WorkerId | None = None, now: datetime | None = None) -> Reaped:
+    async def reap(
+        self,
+        *,
+        limit: int,
+        worker: WorkerId | None = None,
+        expected: datetime | None = None,
+        now: datetime | None = None,
+    ) -> Reaped:
         moment = self.at(now)
+        if worker is None:
+            if expected is not None and abs(moment - expected) > CLOCK_TOLERANCE:
+                return Reaped(0, unconfirmed=True)
+            for lease in self._leases.values():
+                length = timedelta(seconds=lease.lease_seconds)
+                if lease.until > moment + length + CLOCK_TOLERANCE and lease.id not in self._fenced:
+                    self._leases[lease.id] = replace(lease, until=moment + length)
         code = "LEASE_RAN_OUT" if worker is None else "WORKER_DIED"
         ended = [lease for lease in self._leases.values() if self._is_over(lease, worker, moment)][:limit]
         for lease in ended:
@@ -375,13 +418,14 @@ class ModelStore(Desk):
         return Reaped(len(ended))
 
     def _is_over(self, lease: Lease, worker: WorkerId | None, now: datetime) -> bool:
-        """Ran out, also counted from the server's start; or ends impossibly late (a clock that jumped)."""
+        """Ran out, also counted from the server's start and from the last jump of its clock."""
         length = timedelta(seconds=lease.lease_seconds)
         if lease.id in self._fenced:
             return False
         if worker is not None:
             return lease.worker == worker
-        return (lease.until < now and now > self.server_started_at + length) or lease.until > now + 2 * length
+        since = (self.server_started_at, *(jump.noticed_at for jump in self.jumps))
+        return lease.until < now and all(now > at + length for at in since if at <= now)
 
     async def expire(self, *, limit: int, now: datetime | None = None) -> int:
         moment = self.at(now)

@@ -135,6 +135,7 @@ def _values(status: Status) -> dict[str, object]:
         "counted_max": status.counted_max,
         "lanes_mended": status.lanes_mended,
         "oldest_holder": status.oldest_holder,
+        "clock_jumps": status.clock_jumps,
         "findings": findings(status),
     }
 

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from redrive.prove.isolation import claims, open_transaction, rate, upkeep
+from redrive.prove.isolation import cancel, claims, clock, open_transaction, partitions, rate, suspects, upkeep
 from redrive.prove.isolation.case import Case
 
 CASES: Final[dict[str, Case]] = {
-    case.name: case for case in (open_transaction.CASE, claims.CASE, upkeep.CASE, rate.CASE)
+    case.name: case
+    for case in (
+        open_transaction.CASE,
+        cancel.CASE,
+        suspects.CASE,
+        partitions.CASE,
+        clock.CASE,
+        claims.CASE,
+        upkeep.CASE,
+        rate.CASE,
+    )
 }
