@@ -26,6 +26,7 @@ from redrive.ports import (
     HandOver,
     LowWaterMark,
     Outcome,
+    PutOff,
     Place,
     Reaped,
     Record,
@@ -37,6 +38,7 @@ from redrive.ports import (
 )
 from redrive.testing import lanes, transitions
 from redrive.testing.desk import Desk
+from redrive.testing.limit_keys import LimitKeys
 from redrive.testing.tables import LateAnswer
 from redrive.testing.transitions import Lane, Lease, Move, Pending
 
@@ -44,7 +46,7 @@ EARLIER_MAX: Final = 50  # archive rows that an attempt carries
 
 
 @dataclass
-class ModelStore(Desk):
+class ModelStore(LimitKeys, Desk):
     """connection: what a `record` is given."""
 
     connection: Any = None
@@ -329,14 +331,22 @@ class ModelStore(Desk):
         return any((r.attempt, r.worker, r.verb, r.answer) == said for r in self._archive.get(outcome.attempt.id, ()))
 
     async def hand_back(
-        self, worker: WorkerId, fences: Sequence[Fence], *, wait: bool = True, now: datetime | None = None
+        self,
+        worker: WorkerId,
+        fences: Sequence[Fence],
+        *,
+        wait: bool = True,
+        put_off: Mapping[Fence, PutOff] | None = None,
+        now: datetime | None = None,
     ) -> Sequence[Fence]:
         if wait:
             await self._unlocked(fence.id for fence in fences)
         moment = self.at(now)
         ours = self._ours(worker, [fence for fence in fences if not self._is_busy(fence)])
         for lease in ours:
-            self._move(lease.id, transitions.handed_back(lease, moment, proven=self.has_evidence(lease.id)))
+            later = None if put_off is None else put_off.get(Fence(lease.id, lease.attempt))
+            proven = self.has_evidence(lease.id)
+            self._move(lease.id, transitions.handed_back(lease, moment, proven=proven, put_off=later))
         return [Fence(lease.id, lease.attempt) for lease in ours]
 
     async def renew(
