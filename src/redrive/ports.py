@@ -52,6 +52,14 @@ class CanLookUp(Protocol):
     def lookup(self, attempt: Attempt, /) -> Awaitable[LookupAnswer]: ...
 
 
+class NamesLimitKeys(Protocol):
+    def limit_key(self, attempt: Attempt, /) -> str | None:
+        """The part of the destination that a message goes to: a host, a tenant. None: the destination as a whole.
+
+        Breaker, rests, rate and bug breaker apply to that part. It is stored and shown: never a secret."""
+        ...
+
+
 class CanClose(Protocol):
     def aclose(self) -> Awaitable[None]:
         """Let go of what is kept open. It may be used again after that, by another relay of this process."""
@@ -268,10 +276,10 @@ class PutOff(NamedTuple):
 
 
 class Booked(NamedTuple):
-    """Turns of a limit key with a rate. seconds: until the first of them. count: how many there are."""
+    """Turns of a limit key with a rate. seconds: until the first of them. turns: how many there are."""
 
     seconds: float
-    count: int
+    turns: int
 
 
 class Sent(NamedTuple):
@@ -587,9 +595,7 @@ class Store(Protocol):
         """Whether a message may go to a key whose breaker was open: go (as its probe), flows (it is closed), wait."""
         ...
 
-    async def close_key(
-        self, destination: str, key: str, *, claimed_at: datetime, now: datetime | None = None
-    ) -> bool:
+    async def close_key(self, destination: str, key: str, *, claimed_at: datetime, now: datetime | None = None) -> bool:
         """`close_breaker` of one limit key."""
         ...
 

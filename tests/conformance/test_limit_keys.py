@@ -122,9 +122,12 @@ async def test_a_lane_whose_head_is_put_off_keeps_its_order(store: Subject) -> N
 
 
 async def test_turns_of_a_rate_follow_one_by_one_over_all_relays(store: Subject) -> None:
-    book: dict[str, Any] = {"rate": 10.0, "most_seconds": 0.5}
-    assert await store.book_key(MAIL, HOST, count=3, **book, now=T0) == (0.0, 3)
-    assert await store.book_key(MAIL, HOST, count=10, **book, now=T0) == (pytest.approx(0.3), 3)
-    assert await store.book_key(MAIL, HOST, count=10, **book, now=T0) == (pytest.approx(0.6), 0)
-    assert await store.book_key(MAIL, OTHER, count=1, **book, now=T0) == (0.0, 1)
-    assert await store.book_key(MAIL, HOST, count=1, **book, now=at(5)) == (0.0, 1), "what was not used is not saved up"
+    async def book(key: str, count: int, now: datetime) -> tuple[float, int]:
+        booked = await store.book_key(MAIL, key, count=count, rate=10.0, most_seconds=0.5, now=now)
+        return round(booked.seconds, 3), booked.turns
+
+    assert await book(HOST, 3, T0) == (0.0, 3)
+    assert await book(HOST, 10, T0) == (0.3, 3)
+    assert await book(HOST, 10, T0) == (0.6, 0)
+    assert await book(OTHER, 1, T0) == (0.0, 1)
+    assert await book(HOST, 1, at(5)) == (0.0, 1), "what was not used is not saved up"

@@ -24,9 +24,10 @@ from redrive.app import Destination
 from redrive.events import Events
 from redrive.message import Attempt, Fence, WorkerId
 from redrive.ports import Claimed, Clock, NotBegun, Outcome, RelayInfo, Room, Store, TransientFailure
+from redrive.relay.claim import Claim
 from redrive.relay.dispatch import Dispatcher
 from redrive.relay.doorbell import Doorbell
-from redrive.relay.hand import Claim, Hand, Slot
+from redrive.relay.hand import Hand, Slot
 from redrive.relay.holding import Holding
 from redrive.relay.lanes import HandOvers
 from redrive.relay.leases import Leases
@@ -139,6 +140,7 @@ class Relay:
             events=events,
             tasks=self._tasks,
             on_change=self._work_again,
+            limits=limits,
         )
 
     async def run(self) -> None:
@@ -185,6 +187,7 @@ class Relay:
         while not self._stopping.is_set():
             try:
                 await self._register()
+                await self._holding.keys.hear()
                 await self._ask_witness()
                 return True
             except TransientFailure:
@@ -275,7 +278,12 @@ class Relay:
         if unsettled > UNSETTLED_MAX or (self._info.suspects_only and self._leases.held):
             return []
         now = self._clock.monotonic()
-        demands = [hand.measure() for hand in self._hands.values() if not hand.held and hand.wake.is_due(now)]
+        horizon = self._limits.horizon_seconds
+        demands = [
+            hand.measure(now, horizon_seconds=horizon)
+            for hand in self._hands.values()
+            if not hand.held and hand.wake.is_due(now)
+        ]
         for demand in demands:
             if demand.only_begun:  # what is sent and not yet settled would be in doubt after a crash too
                 demand.running = self._leases.count_of(demand.destination) - demand.waiting
@@ -302,11 +310,19 @@ class Relay:
             return None
         self._distrust_new_connections()  # the claim itself may have made one: then nothing of it is sent
         self._take_in_hand(claimed, asked, sent_at)
+        for name in {attempt.destination for attempt in claimed.attempts}:
+            await self._sift(self._hands[name])
         for hand in self._hands.values():
             if hand.waiting:  # paused, distrusted, or its breaker opened, while the claim was on its way
                 is_closed = hand.paused or hand.unwitnessed
                 await self._leases.hand_back(hand.take_waiting() if is_closed else hand.take_stale())
         return claimed
+
+    async def _sift(self, hand: Hand) -> None:
+        """What its limit keys hold back is put off; what may go begins."""
+        if hand.keyed is not None:
+            await self._holding.keys.sift(hand)
+            self._fill_slots(hand)
 
     async def _claim_from_store(self, asked: Sequence[Room]) -> Claimed:
         lease_seconds = self._limits.lease_seconds
@@ -386,6 +402,8 @@ class Relay:
         self._prepare_completion(attempt, hand)
         if hand.paused:  # while it was on its way
             _ = self._tasks.start(self._leases.hand_back(hand.take_waiting()))
+        elif hand.keyed is not None:
+            _ = self._tasks.start(self._sift(hand))
         self._fill_slots(hand)
 
     def _note_levels(self, claimed: Claimed, asked: Sequence[Room], sent_at: float) -> None:
@@ -430,7 +448,8 @@ class Relay:
         """Start as many slots as there is work and permission for; a running slot goes on by itself."""
         if self._stopping.is_set() or hand.held:
             return
-        wanted = min(hand.destination.concurrency, len(hand.slots) + len(hand.waiting))
+        ready = hand.may_begin(self._clock.monotonic())
+        wanted = min(hand.destination.concurrency, len(hand.slots) + ready)
         for _ in range(wanted - len(hand.slots)):
             if self._slots_used >= self._limits.concurrency:
                 self._short.setdefault(hand)
@@ -445,14 +464,21 @@ class Relay:
         """Take from hand and dispatch, until nothing waits, or another destination is owed the slot."""
         done = 0
         try:
-            while hand.waiting and not self._stopping.is_set() and not hand.held and not slot.abandoned:
-                claim = hand.waiting.popleft()
+            while not self._stopping.is_set() and not hand.held and not slot.abandoned:
+                claim = hand.next_claim(self._clock.monotonic())
+                if claim is None:
+                    break
                 if not hand.waiting:
                     self._changed.set()  # there is room again, though nothing has ended
-                if self._leases.is_short(claim) or hand.is_stale(claim.attempt):
-                    await self._leases.hand_back([claim])
-                    continue
-                await self._dispatch(hand, slot, claim)
+                try:
+                    if self._leases.is_short(claim) or hand.is_stale(claim.attempt):
+                        await self._leases.hand_back([claim])
+                        continue
+                    if claim.limit_key is not None and not await self._holding.keys.may_go(hand, claim):
+                        continue
+                    await self._dispatch(hand, slot, claim)
+                finally:
+                    hand.end(claim, self._clock.monotonic())
                 done += 1
                 its_turn = done % YIELD_EVERY == 0 or not hand.is_quick()
                 if self._short and its_turn and self._owes_slot(hand):
@@ -489,9 +515,13 @@ class Relay:
             attempt = claim.attempt
             self._events.emit("message.refused", id=attempt.id, destination=attempt.destination, attempt=attempt.number)
             return
-        hand.demand.saw_latency(self._clock.monotonic() - began)
+        now = self._clock.monotonic()
+        hand.demand.saw_latency(now - began)
+        hand.end(claim, now, latency_seconds=now - began)
         if outcome is not None and claim.attempt.probe:
             await self._holding.report(hand, outcome)
+        if outcome is not None and claim.probe:
+            await self._holding.keys.report(hand, claim, outcome)
         if outcome is None:
             await self._leases.hand_back([claim])
         elif claim.attempt.completion.attempted:
@@ -567,16 +597,18 @@ class Relay:
 
     def _give_slot_to_others(self) -> None:
         """To whoever waits with the fewest, and for longest; one that has all it can use is taken off the list."""
+        now = self._clock.monotonic()
         for hand in sorted(self._short, key=lambda hand: len(hand.slots)):
-            if not hand.has_free_slot():
+            if not hand.has_free_slot(now):
                 self._short.pop(hand, None)
             elif self._slots_used < self._limits.concurrency:
                 self._fill_slots(hand)
 
     def _owes_slot(self, hand: Hand) -> bool:
         """All slots are in use, and another destination waits with none, or with fewer than this: nobody starves."""
+        now = self._clock.monotonic()
         return any(
-            other.has_free_slot() and (not other.slots or len(other.slots) + 1 < len(hand.slots))
+            other.has_free_slot(now) and (not other.slots or len(other.slots) + 1 < len(hand.slots))
             for other in self._short
         )
 
@@ -614,6 +646,7 @@ class Relay:
         slot.deadline = None
         if slot.claim is not None:
             self._finished(hand, self._cut_off(hand, slot, slot.claim), may_run_on=True)
+            hand.end(slot.claim, self._clock.monotonic())
         self._free(hand, slot)
         self._fill_slots(hand)  # what waited behind it
 
@@ -630,6 +663,7 @@ class Relay:
         if not states and not self._stopping.is_set():  # else the row is gone because we took our leave
             await self._register()
         await self._holding.heard(states)
+        await self._holding.keys.hear()
         await self._ask_witness()
 
     def _work_again(self, hand: Hand) -> None:
@@ -698,7 +732,8 @@ def _demand(destination: Destination) -> Demand:
     limit = destination.global_concurrency
     at_once = destination.concurrency if limit is None else min(destination.concurrency, limit)
     only_begun = destination.rules.money and destination.rules.in_doubt != "lookup"
-    ahead = limit is None and destination.rate is None and not only_begun
+    rated = destination.rate is not None and destination.limit_key is None  # else each of its keys is
+    ahead = limit is None and not rated and not only_begun
     return Demand(destination.name, at_once, ahead=ahead, only_begun=only_begun)
 
 

@@ -72,9 +72,7 @@ class LimitKeyVerbs:
         rows = await self.rows("SELECT redrive.probe_key_1(%s, %s, %s, %s)", [destination, key, id, now])
         return str(rows[0][0])
 
-    async def close_key(
-        self, destination: str, key: str, *, claimed_at: datetime, now: datetime | None = None
-    ) -> bool:
+    async def close_key(self, destination: str, key: str, *, claimed_at: datetime, now: datetime | None = None) -> bool:
         rows = await self.rows("SELECT redrive.close_key_1(%s, %s, %s, %s)", [destination, key, claimed_at, now])
         return bool(rows[0][0])
 

@@ -96,9 +96,7 @@ class LimitKeys(Upkeep):
         )
         return "go"
 
-    async def close_key(
-        self, destination: str, key: str, *, claimed_at: datetime, now: datetime | None = None
-    ) -> bool:
+    async def close_key(self, destination: str, key: str, *, claimed_at: datetime, now: datetime | None = None) -> bool:
         before = self._key(destination, key)
         known = destinations.ramping(before, claimed_at=claimed_at, now=self.at(now))
         if known is not before:
