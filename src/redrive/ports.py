@@ -269,9 +269,11 @@ class LimitKeyState:
 
 
 class PutOff(NamedTuple):
-    """A message that must not be sent before so many seconds have passed, because of its limit key."""
+    """A message that must not be sent yet, because of its limit key: for so many seconds.
 
-    seconds: float
+    None: for as long as the key rests, is paused or is open, by what the database says."""
+
+    seconds: float | None
     key: str
 
 

@@ -107,6 +107,22 @@ async def test_what_is_put_off_waits_unspent_and_is_brought_forward_when_its_key
     assert (await claim_one(store, worker=BOB, now=at(4))).id == id
 
 
+async def test_what_is_put_off_for_as_long_as_its_key_is_held_asks_the_database(store: Subject) -> None:
+    """A relay that has not heard of a resume puts nothing off for an hour."""
+    held = {"rests": 60.0, "paused": 3600.0, "open": 5.0, "flows": None}
+    await store.rest_key(MAIL, "rests", actor="relay", seconds=60, now=T0)
+    await store.pause_key(MAIL, "paused", **ACT, now=T0)
+    await store.open_key(MAIL, "open", claimed_at=T0, **COOL_OFF, now=T0)
+    ids = {enqueue(store): key for key in held}
+    put_off = {attempt.fence: PutOff(None, ids[attempt.id]) for attempt in await claim(store)}
+    await store.hand_back(ALICE, list(put_off), put_off=put_off, now=T0)
+    waiting = {key: store.place_of(id) for id, key in ids.items()}
+    for key, seconds in held.items():
+        place = waiting[key]
+        assert isinstance(place, Pending)
+        assert (place.due_at, place.limit_key) == ((T0, None) if seconds is None else (at(seconds), key))
+
+
 async def test_a_lane_whose_head_is_put_off_keeps_its_order(store: Subject) -> None:
     first, _ = enqueue_lane(store, 2)
     head = await claim_one(store)

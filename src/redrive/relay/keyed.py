@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -24,7 +24,7 @@ from redrive.relay.claim import Claim
 KEY_MAX: Final = 100
 PLAIN_MAX: Final = 10_000  # keys that are remembered although nothing is to be said of them
 RAMP_SECONDS: Final = 10.0
-PAUSED_SECONDS: Final = 3600.0  # a paused key's messages are looked at again; a resume brings them forward
+PAUSED_SECONDS: Final = 3600.0  # for how long at a time what waits for a paused key is put off; a resume ends it
 WAIT_SECONDS: Final = 2.0  # what waits in hand for a slot of its key for longer than this is put off
 LATE_SECONDS_MAX: Final = 60.0  # and for how long, at most: the key may have become quicker meanwhile
 TURN_SECONDS_MAX: Final = 3600.0
@@ -237,13 +237,17 @@ class KeyedWaiting:
                 claim.turn_at = math.inf
         return [(key, claims) for key, claims in found if claims]
 
+    def has_blocked(self, now: float) -> bool:
+        return any(key.waiting and key.blocked_seconds(now) is not None for key in self._queue)
+
     def take_blocked(self, now: float, *, probe_seconds: float) -> list[tuple[Claim, PutOff]]:
-        """What must not be sent yet, with its date: all of a key that rests, all but the probe of one that was down."""
+        """What must not be sent yet: all of a key that rests, for as long as it does; all but the probe of one that
+        was down."""
         put_off: list[tuple[Claim, PutOff]] = []
         for key in self._queue:
-            seconds = key.blocked_seconds(now)
-            if seconds is not None:
-                put_off += self._take(key, 0, [seconds] * len(key.waiting))
+            if key.blocked_seconds(now) is not None:
+                if not key.writing:  # else the database does not know yet for how long
+                    put_off += self._take(key, 0, [None] * len(key.waiting))
             elif key.needs_probe(now) and len(key.waiting) + key.running > 1:
                 keep = max(1 - key.running, 0)
                 put_off += self._take(key, keep, [probe_seconds] * (len(key.waiting) - keep))
@@ -285,7 +289,7 @@ class KeyedWaiting:
         key.put_off_until = last
         return [min(first + place * apart, last) - now for place in range(count)]
 
-    def _take(self, key: LimitKey, keep: int, seconds: list[float]) -> list[tuple[Claim, PutOff]]:
+    def _take(self, key: LimitKey, keep: int, seconds: Sequence[float | None]) -> list[tuple[Claim, PutOff]]:
         taken = [key.waiting.pop() for _ in range(len(key.waiting) - keep)]
         self._size -= len(taken)
         return [(claim, PutOff(s, key.name)) for claim, s in zip(reversed(taken), seconds, strict=True)]

@@ -27,6 +27,7 @@ from redrive.relay.tasks import Tasks
 KEYS_MAX: Final = 10_000  # of so many that are not plain a relay hears
 BOOK_SECONDS: Final = 0.5  # turns of a rate that are waited for in hand
 PROBE_SECONDS_MIN: Final = 1.0
+HEARD_SECONDS: Final = 0.25  # what is put off is judged by what the database said within this time
 
 
 class LimitKeys:
@@ -58,6 +59,7 @@ class LimitKeys:
         self._on_change = on_change
         self._on_bugs = on_bugs
         self._patience = Patience(clock, events)
+        self._heard_at = float("-inf")
 
     # what is in hand
 
@@ -66,6 +68,8 @@ class LimitKeys:
         keyed = hand.keyed
         if keyed is None or not keyed:
             return
+        if keyed.has_blocked(self._clock.monotonic()) and self._clock.monotonic() > self._heard_at + HEARD_SECONDS:
+            await self._hear_states()  # one may have been resumed: what waits for it must not be claimed in a circle
         now = self._clock.monotonic()
         put_off = keyed.take_blocked(now, probe_seconds=_probe_seconds(hand))
         put_off += keyed.take_late(
@@ -268,9 +272,15 @@ class LimitKeys:
 
     async def hear(self) -> None:
         """Which keys of our destinations are not plain, by the database's word."""
-        if not self._hands:
-            return
-        states = await self._store.limit_keys(sorted(self._hands), limit=KEYS_MAX)
+        if self._hands:
+            await self._hear_states()
+        for hand in self._hands.values():
+            await self.sift(hand)
+            self._on_change(hand)
+
+    async def _hear_states(self) -> None:
+        states = await self._patience.until_reached(lambda: self._store.limit_keys(sorted(self._hands), limit=KEYS_MAX))
+        self._heard_at = self._clock.monotonic()
         told: dict[str, dict[str, LimitKeyState]] = {}
         for state in states:
             told.setdefault(state.destination, {})[state.key] = state
@@ -280,8 +290,6 @@ class LimitKeys:
             for key in [*hand.keyed.keys.values(), *(hand.keyed.named(one) for one in here)]:
                 if not key.writing:
                     self._heard(hand, key, here.get(key.name))
-            await self.sift(hand)
-            self._on_change(hand)
 
     def _heard(self, hand: Hand, key: LimitKey, state: LimitKeyState | None) -> None:
         now, name = self._clock.monotonic(), hand.destination.name

@@ -213,7 +213,8 @@ class PostgresStore(LimitKeyVerbs):
     ) -> Sequence[Fence]:
         ids, attempts = wire.columns(dict.fromkeys(fences), 2)
         later = [None if put_off is None else put_off.get(fence) for fence in dict.fromkeys(fences)]
-        seconds, keys = [one and one.seconds for one in later], [one and one.key for one in later]
+        seconds = [None if one is None else one.seconds for one in later]
+        keys = [None if one is None else one.key for one in later]
         rows = await self.rows(
             "SELECT * FROM redrive.hand_back_1(%s, %s::uuid[], %s::integer[], %s, %s, %s::float8[], %s::text[])",
             [worker, ids, attempts, now, wait, seconds if put_off else None, keys if put_off else None],

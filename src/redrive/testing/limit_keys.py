@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from redrive.message import MessageId
-from redrive.ports import Booked, LimitKeyState, Opened
+from redrive.ports import Booked, LimitKeyState, Opened, PutOff
 from redrive.testing import destinations
 from redrive.testing.destinations import Destination
 from redrive.testing.tables import require_actor_and_reason
 from redrive.testing.upkeep import Upkeep
+
+PAUSED_SECONDS: Final = 3600.0
 
 
 class LimitKeys(Upkeep):
@@ -119,6 +122,17 @@ class LimitKeys(Upkeep):
         booked = min(count, max(int((most_seconds - seconds) * rate + 1e-6) + 1, 0)) if seconds <= most_seconds else 0
         self._key_turns[destination, key] = first + timedelta(seconds=booked / rate)
         return Booked(seconds, booked)
+
+    def _put_off(self, destination: str, asked: PutOff, now: datetime) -> PutOff | None:
+        """For how long; None where nothing holds the key any more."""
+        if asked.seconds is not None:
+            return asked
+        known = self._key(destination, asked.key)
+        if known.is_paused(now):
+            return PutOff(PAUSED_SECONDS if known.paused_until is None else known.pause_seconds(now), asked.key)
+        if known.breaker_state(now) == "open" and known.breaker_until is not None:
+            return PutOff((known.breaker_until - now).total_seconds(), asked.key)
+        return None
 
     def _key(self, destination: str, key: str) -> Destination:
         return self._limit_keys.get((destination, key)) or Destination(name=destination)

@@ -344,7 +344,8 @@ class ModelStore(LimitKeys, Desk):
         moment = self.at(now)
         ours = self._ours(worker, [fence for fence in fences if not self._is_busy(fence)])
         for lease in ours:
-            later = None if put_off is None else put_off.get(Fence(lease.id, lease.attempt))
+            asked = None if put_off is None else put_off.get(Fence(lease.id, lease.attempt))
+            later = asked and self._put_off(lease.destination, asked, moment)
             proven = self.has_evidence(lease.id)
             self._move(lease.id, transitions.handed_back(lease, moment, proven=proven, put_off=later))
         return [Fence(lease.id, lease.attempt) for lease in ours]

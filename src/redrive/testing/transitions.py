@@ -288,7 +288,7 @@ def handed_back(lease: Lease, now: datetime, *, proven: bool = False, put_off: P
         row = _ended(lease, "hand_back", now, settlement="hand_back", closed=Closed.CANCELLED.value)
         return Move(Closed.CANCELLED, row)
     back = _become(Pending, lease, suspect=lease.alone)
-    if put_off is not None:
+    if put_off is not None and put_off.seconds is not None:
         due_at = max(back.due_at, now + timedelta(seconds=put_off.seconds))
         back = replace(back, due_at=due_at, limit_key=put_off.key)
     return Move(back, _ended(lease, "hand_back", now, settlement="hand_back"))

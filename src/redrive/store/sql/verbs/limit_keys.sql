@@ -97,6 +97,33 @@ BEGIN
 END
 $body$;
 
+-- put_off_seconds: for how long claims are put off; where the relay does not say (NULL), for as long as the key is held by what this table
+-- says: an hour at a time where it is paused without an end. The row is locked to be read: a resume that is under way has ended, or sees
+-- what is put off here and brings it forward.
+-- Locks: rows of limit keys, in order, FOR SHARE.
+CREATE OR REPLACE FUNCTION redrive.put_off_seconds(p_ids uuid[], p_limit_keys text[], p_seconds float8[], p_now timestamptz)
+RETURNS float8[] LANGUAGE plpgsql
+AS $body$
+BEGIN
+    PERFORM 1 FROM limit_key k
+      WHERE (k.destination, k.key) IN (SELECT l.destination, i.key
+                                         FROM unnest(p_ids, p_limit_keys, p_seconds) AS i(id, key, seconds)
+                                         JOIN lease l ON l.id = i.id
+                                        WHERE i.seconds IS NULL AND i.key IS NOT NULL)
+      ORDER BY k.destination, k.key FOR SHARE;
+    RETURN ARRAY(
+        SELECT coalesce(i.seconds, (
+                   SELECT CASE WHEN redrive.key_is_paused(k, p_now)
+                               THEN coalesce(extract(epoch FROM k.paused_until - p_now)::float8, 3600)
+                               WHEN k.breaker = 'open' AND k.breaker_until > p_now
+                               THEN extract(epoch FROM k.breaker_until - p_now)::float8 END
+                     FROM limit_key k
+                    WHERE k.destination = (SELECT l.destination FROM lease l WHERE l.id = i.id) AND k.key = i.key))
+          FROM unnest(p_ids, p_limit_keys, p_seconds) WITH ORDINALITY AS i(id, key, seconds, n)
+         ORDER BY i.n);
+END
+$body$;
+
 -- bring_forward: what was put off for a key is due now.
 CREATE OR REPLACE FUNCTION redrive.bring_forward(p_destination text, p_key text, p_now timestamptz) RETURNS void
 LANGUAGE plpgsql
