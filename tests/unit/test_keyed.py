@@ -125,7 +125,7 @@ def test_what_waits_too_long_for_a_full_key_is_put_off_one_after_the_other(waiti
     begun(waiting, 0.0)
     assert waiting.take_late(1.0, horizon_seconds=0.5, is_full=False) == [], "not yet"
     put_off = waiting.take_late(3.0, horizon_seconds=0.5, is_full=False)
-    dates = [later.seconds for _, later in put_off]
+    dates = [later.seconds or 0.0 for _, later in put_off]
     assert len(dates) == 10
     assert dates == sorted(dates)
     assert 0.5 <= dates[0] < dates[-1] <= LATE_SECONDS_MAX
