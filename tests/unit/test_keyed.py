@@ -37,7 +37,13 @@ def claim(number: int, host: str | None, *, at: float = 0.0, **values: Any) -> C
 
 @pytest.fixture
 def waiting() -> KeyedWaiting:
-    return KeyedWaiting(destination())
+    return KeyedWaiting(destination(key_concurrency=2))
+
+
+def proven(waiting: KeyedWaiting, *hosts: str) -> None:
+    """These have answered often enough to have all slots that a key may have."""
+    for host in hosts:
+        waiting.named(host).earned = waiting.named(host).slots
 
 
 def begun(waiting: KeyedWaiting, now: float = 0.0) -> list[int]:
@@ -49,6 +55,30 @@ def test_keys_take_turns_and_none_has_more_than_its_slots(waiting: KeyedWaiting)
     assert waiting.may_begin(0.0) == 4
     assert begun(waiting) == [0, 5, 1, 6]
     assert len(waiting) == 3
+
+
+def test_however_many_keys_hang_each_leaves_half_of_what_is_free_to_the_next() -> None:
+    waiting = KeyedWaiting(destination(concurrency=16))
+    proven(waiting, *"abcd")
+    for place, host in enumerate("abcd"):
+        waiting.extend([claim(100 * place + n, host) for n in range(20)])
+        begun(waiting)
+    assert [waiting.keys[host].running for host in "abcd"] == [8, 4, 2, 1]
+    waiting.append(claim(999, "neighbour"))
+    assert begun(waiting) == [999]
+
+
+def test_slots_are_earned_by_answers_and_lost_by_their_lack() -> None:
+    waiting = KeyedWaiting(destination(concurrency=100))
+    waiting.extend([claim(n, "a") for n in range(20)])
+    assert len(begun(waiting)) == 2, "a host that hangs from its first message on costs two"
+    key = waiting.keys["a"]
+    for answered, slots in ((True, 3), (True, 4), (None, 4), (False, 2), (False, 1), (False, 1), (True, 2)):
+        key.saw(answered=answered)
+        assert key.capacity(0.0) == slots
+    for _ in range(100):
+        key.saw(answered=True)
+    assert key.capacity(0.0) == 50
 
 
 def test_a_key_that_has_a_slot_again_goes_on(waiting: KeyedWaiting) -> None:
@@ -70,6 +100,7 @@ def test_what_has_no_key_has_the_slots_of_the_destination(waiting: KeyedWaiting)
 
 def test_how_many_slots_a_key_has_can_be_said() -> None:
     waiting = KeyedWaiting(destination(key_concurrency=3))
+    proven(waiting, "a")
     waiting.extend([claim(n, "a") for n in range(5)])
     assert len(begun(waiting)) == 3
     with pytest.raises(InvalidValue, match="key_concurrency"):
@@ -114,7 +145,8 @@ def test_a_key_that_was_down_lets_one_out_and_puts_off_the_others(waiting: Keyed
 
 def test_a_ramp_doubles_every_second_up_to_the_slots() -> None:
     waiting = KeyedWaiting(destination(concurrency=100))
-    key = waiting.named("a")
+    proven(waiting, "a")
+    key = waiting.keys["a"]
     key.ramp_from = 10.0
     assert [key.capacity(now) for now in (9.0, 10.0, 11.0, 12.5, 13.0, 20.0)] == [1, 1, 2, 4, 8, 50]
 
@@ -130,7 +162,7 @@ def test_what_waits_too_long_for_a_full_key_is_put_off_one_after_the_other(waiti
     assert dates == sorted(dates)
     assert 0.5 <= dates[0] < dates[-1] <= LATE_SECONDS_MAX
     waiting.extend([claim(n, "a", at=3.0) for n in range(20, 25)])
-    assert len(waiting.take_late(3.0, horizon_seconds=0.5, is_full=False)) == 5 - waiting.keys["a"].slots
+    assert len(waiting.take_late(3.0, horizon_seconds=0.5, is_full=False)) == 5, "at once, behind the others"
     assert waiting.keys["a"].put_off_until <= 3.0 + LATE_SECONDS_MAX
 
 
@@ -147,9 +179,9 @@ def test_a_full_hand_keeps_what_begins_soon_and_puts_off_the_rest(waiting: Keyed
 def test_what_cannot_begin_soon_is_no_reason_to_claim_less(waiting: KeyedWaiting) -> None:
     waiting.extend([claim(n, "a") for n in range(50)])
     begun(waiting, 0.0)
-    assert waiting.soon(1.0, horizon_seconds=0.5) == 2
-    demand = Demand("hooks", 4, waiting=2, running=2, put_aside=46, skims=True)
-    assert demand.room(claim_max=1000, horizon_seconds=0.5) == 1000 - 46 - 4
+    assert waiting.soon(1.0, horizon_seconds=0.5) == 1
+    demand = Demand("hooks", 4, waiting=1, running=2, put_aside=47)
+    assert demand.room(claim_max=1000, horizon_seconds=0.5) == 1000 - 47 - 3
 
 
 def test_what_has_no_turn_yet_does_not_begin() -> None:

@@ -13,6 +13,9 @@ from datetime import datetime
 
 from redrive.app import Destination
 from redrive.message import Attempt
+from redrive.policy import Breaker
+from redrive.ports import Outcome
+from redrive.relay import breaker
 from redrive.relay.breaker import Count
 from redrive.relay.bugs import BugBreaker, BugsOfKeys
 from redrive.relay.claim import Claim
@@ -101,10 +104,12 @@ class Hand:
             return self.waiting.next(now)
         return self.waiting.popleft() if self.waiting else None
 
-    def end(self, claim: Claim, now: float, *, latency_seconds: float | None = None) -> None:
+    def end(self, claim: Claim, now: float, *, outcome: Outcome | None = None, began: float | None = None) -> None:
         """It is not under way any more: its limit key has a slot again."""
         if self.keyed is not None:
-            self.keyed.end(claim, now, latency_seconds=latency_seconds)
+            answer = None if outcome is None else outcome.settlement.answer
+            answered = breaker.answered(answer, self.destination.breaker or Breaker())
+            self.keyed.end(claim, now, latency_seconds=None if began is None else now - began, answered=answered)
 
     def is_quick(self) -> bool:
         """So quick that looking after every single message whether others are owed the slot would cost more than it."""

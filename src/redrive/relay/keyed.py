@@ -24,6 +24,7 @@ from redrive.relay.claim import Claim
 KEY_MAX: Final = 100
 PLAIN_MAX: Final = 10_000  # keys that are remembered although nothing is to be said of them
 RAMP_SECONDS: Final = 10.0
+FIRST_SLOTS: Final = 2  # of a key that has not answered yet; one more with each answer, half with each that is missing
 PAUSED_SECONDS: Final = 3600.0  # for how long at a time what waits for a paused key is put off; a resume ends it
 WAIT_SECONDS: Final = 2.0  # what waits in hand for a slot of its key for longer than this is put off
 LATE_SECONDS_MAX: Final = 60.0  # and for how long, at most: the key may have become quicker meanwhile
@@ -51,6 +52,8 @@ class LimitKey:
         self.name = name
         self.is_named = is_named
         self.slots = slots
+        self.earned = min(FIRST_SLOTS, slots) if is_named else slots
+        self.leaves_half = destination.key_concurrency is None and destination.concurrency > 1
         self.rate = destination.rate
         self.waiting: deque[Claim] = deque()
         self.is_queued = False
@@ -86,15 +89,27 @@ class LimitKey:
         if self.needs_probe(now):
             return 1
         if self.ramp_from is not None and now < self.ramp_from + RAMP_SECONDS:
-            return min(self.slots, int(2 ** max(math.floor(now - self.ramp_from), 0)))
-        return self.slots
+            return min(self.earned, int(2 ** max(math.floor(now - self.ramp_from), 0)))
+        return self.earned
+
+    def saw(self, *, answered: bool | None) -> None:
+        """Slots are earned by answers: a host that hangs from its first message on costs two."""
+        if answered is not None and self.is_named:
+            self.earned = min(self.earned + 1, self.slots) if answered else max(self.earned // 2, 1)
 
     def has_turn(self, claim: Claim, now: float) -> bool:
         return self.rate is None or (claim.turn_at is not None and claim.turn_at <= now)
 
-    def may_begin(self, now: float) -> int:
-        """How many of those that wait."""
-        free = self.capacity(now) - self.running
+    def may_begin(self, now: float, *, free: int) -> int:
+        """How many of those that wait. free: slots of the destination that nothing uses.
+
+        Unless its share was declared, a key takes another slot only while more are free than it has: however many keys
+        hang, one after the other, each leaves half of what there was to the next.
+        """
+        room = self.capacity(now) - self.running
+        if self.leaves_half and self.is_named:
+            room = min(room, (free - self.running + 1) // 2)
+        free = room
         if free <= 0:
             return 0
         count = 0
@@ -105,8 +120,9 @@ class LimitKey:
         return count
 
     def ahead(self, now: float, *, horizon_seconds: float) -> int:
-        """How many of those that wait it works off within the horizon."""
-        return max(self.capacity(now), int(min(horizon_seconds / max(self.pace(now), 1e-6), 1e6)))
+        """How many of those that have no slot it works off within the horizon; none while its pace is not known."""
+        pace = self.pace(now)
+        return int(min(horizon_seconds / pace, 1e6)) if pace > 0 else 0
 
     def pace(self, now: float) -> float:
         """Seconds between two ends at the present rate; of one that hangs, as long as it has hung already."""
@@ -136,6 +152,7 @@ class KeyedWaiting:
         self._unnamed = LimitKey(UNNAMED, destination, slots=destination.concurrency, is_named=False)
         self._queue: deque[LimitKey] = deque()  # those with something waiting, in turn
         self._size = 0
+        self._free = destination.concurrency
 
     def __len__(self) -> int:
         return self._size
@@ -202,32 +219,43 @@ class KeyedWaiting:
                 key.is_queued = False
                 continue
             self._queue.append(key)
-            if key.may_begin(now):
+            if key.may_begin(now, free=self._free):
                 claim = key.waiting.popleft()
                 self._size -= 1
                 claim.begun = True
                 key.running += 1
+                self._free -= 1
                 key.moved_at = now
                 return claim
         return None
 
-    def end(self, claim: Claim, now: float, *, latency_seconds: float | None = None) -> None:
+    def end(
+        self, claim: Claim, now: float, *, latency_seconds: float | None = None, answered: bool | None = None
+    ) -> None:
         key = claim.limit_key
         if key is None or not claim.begun:
             return
         claim.begun = False
         key.running -= 1
+        self._free += 1
         key.moved_at = now
+        key.saw(answered=answered)
         if latency_seconds is not None:
             before = key.latency_seconds
             key.latency_seconds = latency_seconds if before is None else 0.9 * before + 0.1 * latency_seconds
 
     def may_begin(self, now: float) -> int:
-        return sum(key.may_begin(now) for key in self._queue)
+        return sum(key.may_begin(now, free=self._free) for key in self._queue)
 
     def soon(self, now: float, *, horizon_seconds: float) -> int:
         """How many begin within the horizon: the others are no reason to claim less."""
-        return sum(min(len(key.waiting), key.ahead(now, horizon_seconds=horizon_seconds)) for key in self._queue)
+        return sum(
+            min(
+                len(key.waiting),
+                key.may_begin(now, free=self._free) + key.ahead(now, horizon_seconds=horizon_seconds),
+            )
+            for key in self._queue
+        )
 
     def take_without_turn(self) -> list[tuple[LimitKey, list[Claim]]]:
         """Of a destination with a rate: what needs a turn and has none; it is being booked from here on."""
@@ -260,10 +288,10 @@ class KeyedWaiting:
         """
         put_off: list[tuple[Claim, PutOff]] = []
         for key in self._queue:
-            if not key.waiting or key.running < key.capacity(now):
+            if not key.waiting or key.may_begin(now, free=self._free):
                 continue
             ahead = key.ahead(now, horizon_seconds=horizon_seconds)
-            if now - key.waiting[0].claimed_at > WAIT_SECONDS and key.pace(now) > 0:
+            if now - key.waiting[0].claimed_at > WAIT_SECONDS:
                 keep = 0
             elif is_full or key.put_off_until > now:
                 keep = ahead

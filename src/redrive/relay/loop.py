@@ -517,7 +517,7 @@ class Relay:
             return
         now = self._clock.monotonic()
         hand.demand.saw_latency(now - began)
-        hand.end(claim, now, latency_seconds=now - began)
+        hand.end(claim, now, outcome=outcome, began=began)
         if outcome is not None and claim.attempt.probe:
             await self._holding.report(hand, outcome)
         if outcome is not None and claim.probe:
@@ -645,8 +645,9 @@ class Relay:
         slot.abandoned = True
         slot.deadline = None
         if slot.claim is not None:
-            self._finished(hand, self._cut_off(hand, slot, slot.claim), may_run_on=True)
-            hand.end(slot.claim, self._clock.monotonic())
+            outcome = self._cut_off(hand, slot, slot.claim)
+            self._finished(hand, outcome, may_run_on=True)
+            hand.end(slot.claim, self._clock.monotonic(), outcome=outcome)
         self._free(hand, slot)
         self._fill_slots(hand)  # what waited behind it
 

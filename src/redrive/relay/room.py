@@ -30,8 +30,8 @@ class Demand:
     latency_seconds: moving average of one dispatch; None before the first. quiet: levels that had too little last time.
     credit: how much of a turn each level has saved up. ahead: whether it claims more than it can begin at once.
     only_begun: it claims nothing that it cannot begin at once in this process: a crash would leave that in doubt.
-    put_aside: so many more are in hand and cannot begin soon, because their limit keys are full. skims: the last claim
-    had some of those, or some that were put off: as much as possible is asked for, until the others are reached.
+    put_aside: so many more are in hand and cannot begin soon, because their limit keys are full. skims: some of the
+    last claim were put off. In both cases as much as possible is asked for, until those behind them are reached.
     """
 
     destination: str
@@ -48,7 +48,7 @@ class Demand:
 
     def target(self, *, claim_max: int, horizon_seconds: float) -> int:
         """How many to have in hand: all slots busy, and enough behind them for the horizon."""
-        if self.skims:
+        if self.skims or self.put_aside:
             return max(claim_max - self.put_aside, 0)
         if self.latency_seconds is None or not self.ahead:
             return min(self.concurrency, claim_max)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from redrive.prove.isolation import open_transaction
+from redrive.prove.isolation import hostile_peers, limit_keys, open_transaction
 from redrive.prove.isolation.case import Case
 
-CASES: Final[dict[str, Case]] = {case.name: case for case in (open_transaction.CASE,)}
+CASES: Final[dict[str, Case]] = {
+    case.name: case for case in (open_transaction.CASE, limit_keys.CASE, hostile_peers.CASE)
+}
