@@ -5,6 +5,7 @@
 -- limit_keys: the keys of these destinations that are not plain. pause_seconds, breaker_seconds: how much longer the pause or the
 -- present state of the breaker lasts; NULL where it has no end. ramp_seconds: for how long it has
 -- been ramping; below 0 where the ramp follows a rest.
+-- A reader whose session is limited to one tenant is told of none: a key may name another one's host.
 -- Relies on: limit_key's primary key.
 CREATE OR REPLACE FUNCTION redrive.limit_keys_1(p_destinations text[], p_limit integer, p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (destination text, key text, paused boolean, pause_reason text, paused_by text, paused_at timestamptz,
@@ -29,6 +30,7 @@ BEGIN
      CROSS JOIN LATERAL (SELECT redrive.key_is_paused(k, v_now) AS paused,
                                 redrive.breaker_state(k.breaker, k.breaker_until, v_now) AS breaker) s
      WHERE k.destination = ANY (p_destinations) AND (s.paused OR s.breaker <> 'closed')
+       AND coalesce(current_setting('redrive.tenant', true), '') IN ('', '*')
      ORDER BY k.destination, k.key
      LIMIT p_limit;
 END
