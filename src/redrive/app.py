@@ -92,12 +92,12 @@ class Destination:
 
     @property
     def limit_key(self) -> Callable[[Attempt], str | None] | None:
-        """What the transport names the part of the destination that a message goes to: breaker, rests, rate and the
-        bug breaker apply to that part. None = to the whole destination; so it is where money moves."""
+        """Names the part of the destination that a message goes to; None where there are no parts, or money moves."""
         return None if self.rules.money else getattr(self.transport, "limit_key", None)
 
     @property
     def slots_per_key(self) -> int:
+        """How many of its sends may be under way to one limit key."""
         return self.key_concurrency or max(self.concurrency // 2, 1)
 
     def __post_init__(self) -> None:

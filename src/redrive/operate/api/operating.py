@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query
@@ -34,7 +34,7 @@ from redrive.store.status_models import Backlog, RelayState, Status
 router = APIRouter()
 _SEES_ALL = require(Permission.READ, all_tenants=True)
 TEST_SECONDS_MAX = 25.0
-KEYS_MAX: Final = 100
+KEYS_MAX = 100
 
 
 @router.get("/me", tags=["status"], dependencies=[require(Permission.READ)])
@@ -139,7 +139,7 @@ async def show_destination(store: ScopedStore, name: Word) -> Destination:
 async def pause(store: ScopedStore, principal: CurrentPrincipal, name: Word, body: DestinationAct) -> Changed:
     """Send nothing there for now."""
     await operations.require_known(store, name)
-    who = {"actor": principal.name, "reason": body.reason}
+    who: dict[str, Any] = {"actor": principal.name, "reason": body.reason}
     changed = not body.dry_run and await (
         store.pause(name, **who) if body.key is None else store.pause_key(name, body.key, **who)
     )
@@ -152,7 +152,7 @@ async def pause(store: ScopedStore, principal: CurrentPrincipal, name: Word, bod
 async def resume(store: ScopedStore, principal: CurrentPrincipal, name: Word, body: DestinationAct) -> Changed:
     """Send there again."""
     await operations.require_known(store, name)
-    who = {"actor": principal.name, "reason": body.reason}
+    who: dict[str, Any] = {"actor": principal.name, "reason": body.reason}
     changed = not body.dry_run and await (
         store.resume(name, **who) if body.key is None else store.resume_key(name, body.key, **who)
     )
