@@ -28,6 +28,7 @@ STEPS: Final = (
     "record",
     "commit",
     "is_leased",
+    "check_claims",
     "hand_back",
     "renew",
     "pause",

@@ -122,6 +122,15 @@ class LowWaterMark(NamedTuple):
     walked_seconds: float
 
 
+class ClaimState(NamedTuple):
+    """What the database says of a claimed message, some time after its claim."""
+
+    fence: Fence
+    cancel_requested: bool
+    expired: bool
+    has_evidence: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """attempts: what this worker holds now. expired: messages closed as expired instead of being handed out.
@@ -433,6 +442,12 @@ class Store(Protocol):
         self, worker: WorkerId, fences: Sequence[Fence], *, lease_seconds: float, now: datetime | None = None
     ) -> Sequence[Fence]:
         """Lengthen leases; returns those that are still ours. One that is locked by its own settle counts as ours."""
+        ...
+
+    async def check_claims(
+        self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
+    ) -> Sequence[ClaimState]:
+        """What has happened to claimed messages since their claims; only of those that are still this worker's."""
         ...
 
     async def leases_of(self, worker: WorkerId) -> Sequence[Fence]:

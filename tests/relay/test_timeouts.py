@@ -13,6 +13,7 @@ from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy
 from redrive.relay import loop
+from redrive.relay.run import SystemClock
 from redrive.store.postgres import PostgresStore
 from redrive.transports import functions
 from tests.relay.harness import SECONDS_MAX, enqueue, history, relaying, states
@@ -210,3 +211,29 @@ async def test_a_lookup_and_a_validation_have_a_time_of_their_own(store: Postgre
     async with relaying(store, app) as relay:
         await relay.seen.until("message.delivered")
     assert took[1] - took[0] > 0.3
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+async def test_a_send_has_its_own_timeout_however_little_its_validation_or_lookup_took(
+    store: PostgresStore, app: App, *, in_doubt: bool
+) -> None:
+    """What they left of theirs is not the send's: "absent" is believed counting from when a send must have ended."""
+    left: list[float] = []
+
+    async def validate(attempt: Attempt) -> None: ...
+
+    async def lookup(attempt: Attempt) -> Absent:
+        return Absent()
+
+    @app.destination("shop", timeout_seconds=100, validate=validate, lookup=lookup)
+    async def handle(attempt: Attempt) -> None:
+        (slot,) = relay.relay._hands["shop"].slots
+        assert slot.deadline is not None
+        left.append(slot.deadline - SystemClock().monotonic())
+
+    await enqueue(store)
+    if in_doubt:
+        await store.rows("UPDATE redrive.pending SET in_doubt_since = now() RETURNING 1", [])
+    async with relaying(store, app) as relay:
+        await relay.seen.until("message.delivered")
+    assert left[0] <= 100

@@ -32,7 +32,7 @@ def destination(**options: Any) -> Destination:
 def claim(number: int, host: str | None, *, at: float = 0.0, **values: Any) -> Claim:
     headers = {} if host is None else {"host": host}
     made = make_attempt({}, headers=headers, id=MessageId(UUID(int=number)), **values)
-    return Claim(made, at, at + 60)
+    return Claim(made, at, at + 60, known_at=at)
 
 
 @pytest.fixture
@@ -47,7 +47,12 @@ def proven(waiting: KeyedWaiting, *hosts: str) -> None:
 
 
 def begun(waiting: KeyedWaiting, now: float = 0.0) -> list[int]:
-    return [taken.attempt.id.int for taken in iter(lambda: waiting.next(now), None)]
+    """All that may begin, which it does."""
+    taken = []
+    while (first := waiting.peek(now)) is not None:
+        waiting.begin(first, now)
+        taken.append(first.attempt.id.int)
+    return taken
 
 
 def test_keys_take_turns_and_none_has_more_than_its_slots(waiting: KeyedWaiting) -> None:
@@ -83,8 +88,9 @@ def test_slots_are_earned_by_answers_and_lost_by_their_lack() -> None:
 
 def test_a_key_that_has_a_slot_again_goes_on(waiting: KeyedWaiting) -> None:
     waiting.extend([claim(n, "a") for n in range(3)])
-    first = waiting.next(0.0)
+    first = waiting.peek(0.0)
     assert first is not None
+    waiting.begin(first, 0.0)
     assert begun(waiting) == [1]
     waiting.end(first, 1.0, latency_seconds=1.0)
     waiting.end(first, 1.0)

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from redrive import answers, policy, redact
 from redrive.answers import (
+    ADVANCE_UNDECLARED,
     DELIVERED,
     RETURN_INVALID,
     UNCLASSIFIED,
@@ -43,6 +44,8 @@ from redrive.produce import bounds
 
 STILL_SENDS_SECONDS: Final = 1.0  # between two looks at a send that was given up and still runs
 GIVEN_UP_MAX: Final = 10_000  # of so many is remembered when they ended
+
+MaySend = Callable[[], bool | Awaitable[bool]]  # to be awaited only where the database has to be asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +76,11 @@ class Dispatcher:
         self._given_up: set[MessageId] = set()  # abandoned, and still running
         self._given_up_ended: dict[MessageId, float] = {}
 
-    async def dispatch(
-        self, attempt: Attempt, *, claimed_at: float, may_send: Callable[[], bool] = lambda: True
-    ) -> Outcome:
+    async def dispatch(self, attempt: Attempt, *, claimed_at: float, may_send: MaySend = lambda: True) -> Outcome:
         """The outcome of one attempt. `claimed_at`: when we got the claim, on our own monotonic clock.
 
-        `may_send` is asked right before the first byte; false means that the claim may be lost: it is handed back.
+        `may_send` is asked right before the first byte; false means that the claim may be lost, or that its message was
+        cancelled meanwhile: it is handed back.
         """
         began = self._clock.monotonic()
         if self._schema is not None:
@@ -88,9 +90,7 @@ class Dispatcher:
             return self._decide(attempt, answer, failure, began, claimed_at)
         return await self._dispatch_in_doubt(attempt, began, claimed_at, may_send)
 
-    async def _dispatch_in_doubt(
-        self, attempt: Attempt, began: float, claimed_at: float, may_send: Callable[[], bool]
-    ) -> Outcome:
+    async def _dispatch_in_doubt(self, attempt: Attempt, began: float, claimed_at: float, may_send: MaySend) -> Outcome:
         """Not the plain case: something has happened to this message before, so the first step is a decision."""
         opening = policy.opening(attempt, self._rules, now=self._now(attempt, claimed_at))
         if isinstance(opening, Settlement):
@@ -203,7 +203,7 @@ class Dispatcher:
         known = isinstance(found, Found | Absent | CannotTell | Delivered | Advance) and _unkeepable(found) is None
         return found if known else CannotTell("LOOKUP_ANSWER_INVALID", type(found).__name__)
 
-    async def _validate_and_send(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
+    async def _validate_and_send(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, Failure | None]:
         if self._validate is not None or self._schema is not None:
             refused = await self._refused(attempt)
             if refused is not None:
@@ -212,7 +212,7 @@ class Dispatcher:
             return await self._send_with_event(attempt, may_send)
         return await self._send_classified(attempt, may_send)
 
-    async def _send_with_event(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
+    async def _send_with_event(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, Failure | None]:
         with self._events.step(
             "send",
             id=attempt.id,
@@ -242,9 +242,10 @@ class Dispatcher:
                 return Terminal(UNCLASSIFIED, bug=True), Failure(error)
         return None
 
-    async def _send_classified(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
+    async def _send_classified(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, Failure | None]:
         """I18: a process that slept through its lease, or whose lookup took that long, does not send any more."""
-        if not may_send():
+        allowed = may_send()
+        if not (allowed if isinstance(allowed, bool) else await allowed):
             raise NotBegun
         if self._rules.money:
             return await self._send_money(attempt)
@@ -283,8 +284,9 @@ class Dispatcher:
         if not isinstance(answer, Answer):
             answer = Delivered(result=answer)
         problem = _unkeepable(answer)
+        if problem is None and isinstance(answer, Advance) and self._rules.in_doubt == "lookup" and not self._staged:
+            return Unknown(ADVANCE_UNDECLARED, _UNDECLARED, bug=True), None
         if problem is None:
-            self._staged = self._staged or isinstance(answer, Advance)
             return _as_sent(answer), None
         return Unknown(RETURN_INVALID, redact.unkeepable(answer), bug=True), Failure(problem)
 
@@ -320,6 +322,9 @@ class Dispatcher:
             context=_context(attempt, settlement, failure, self._rules_version),
             policy_version=self._rules_version,
         )
+
+
+_UNDECLARED: Final = "It answered Advance and has a lookup, so its stages have to be declared: staged."
 
 
 def _begins_with_send(attempt: Attempt, rules: Rules) -> bool:

@@ -33,6 +33,7 @@ class Slot:
     """One running task. began, deadline: when its present dispatch began and must be over; None between two.
 
     cut: why it was cancelled. abandoned: its handler ignored the cancellation; whatever it still says is refused.
+    asking: the database is being asked whether it may be sent, so that nothing of it was begun.
     """
 
     task: asyncio.Task[None] | None = None
@@ -41,6 +42,7 @@ class Slot:
     deadline: float | None = None
     cut: str | None = None
     abandoned: bool = False
+    asking: bool = False
 
 
 @dataclass(eq=False)
@@ -72,9 +74,11 @@ class Hand:
     unwitnessed: bool = False
     opened_at: datetime | None = None
     count: Count | None = field(init=False)
+    validates: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.count = Count(self.destination.breaker) if self.destination.breaker else None
+        self.validates = getattr(self.destination.transport, "validate", None) is not None
         if self.destination.limit_key is not None:
             self.waiting = KeyedWaiting(self.destination)
 
@@ -99,10 +103,19 @@ class Hand:
         """How many of those that wait could begin now, had they a slot."""
         return self.waiting.may_begin(now) if isinstance(self.waiting, KeyedWaiting) else len(self.waiting)
 
-    def next_claim(self, now: float) -> Claim | None:
+    def peek(self, now: float) -> Claim | None:
+        """The next one that may begin."""
         if isinstance(self.waiting, KeyedWaiting):
-            return self.waiting.next(now)
-        return self.waiting.popleft() if self.waiting else None
+            return self.waiting.peek(now)
+        return self.waiting[0] if self.waiting else None
+
+    def take(self, claim: Claim, now: float) -> Claim:
+        """What `peek` has just shown begins."""
+        if isinstance(self.waiting, KeyedWaiting):
+            self.waiting.begin(claim, now)
+        else:
+            self.waiting.popleft()
+        return claim
 
     def end(self, claim: Claim, now: float, *, outcome: Outcome | None = None, began: float | None = None) -> None:
         """It is not under way any more: its limit key has a slot again."""
@@ -131,8 +144,11 @@ class Hand:
 
     def deadline_seconds(self, claim: Claim) -> float:
         """For the whole dispatch: a timeout for the send, and one each for a lookup and a validation before it."""
-        steps = 1 + claim.attempt.in_doubt + (getattr(self.destination.transport, "validate", None) is not None)
-        return self.destination.timeout_seconds * steps
+        return self.destination.timeout_seconds * (1 + self.steps_before(claim))
+
+    def steps_before(self, claim: Claim) -> int:
+        """How many things with a timeout of their own may come before the send."""
+        return claim.attempt.in_doubt + self.validates
 
     def take_waiting(self) -> list[Claim]:
         """All that has not begun, to be handed back."""

@@ -211,23 +211,30 @@ class KeyedWaiting:
         claim.limit_key.waiting.remove(claim)
         self._size -= 1
 
-    def next(self, now: float) -> Claim | None:
-        """One that may begin now; it takes a slot of its key until `end`."""
+    def peek(self, now: float) -> Claim | None:
+        """The one that may begin now and whose key has its turn."""
         for _ in range(len(self._queue)):
-            key = self._queue.popleft()
+            key = self._queue[0]
             if not key.waiting:
                 key.is_queued = False
-                continue
-            self._queue.append(key)
-            if key.may_begin(now, free=self._free):
-                claim = key.waiting.popleft()
-                self._size -= 1
-                claim.begun = True
-                key.running += 1
-                self._free -= 1
-                key.moved_at = now
-                return claim
+                self._queue.popleft()
+            elif key.may_begin(now, free=self._free):
+                return key.waiting[0]
+            else:
+                self._queue.rotate(-1)
         return None
+
+    def begin(self, claim: Claim, now: float) -> None:
+        """What `peek` has just shown; it takes a slot of its key until `end`."""
+        key = self._queue[0]
+        assert key.waiting[0] is claim
+        key.waiting.popleft()
+        self._queue.rotate(-1)
+        self._size -= 1
+        self._free -= 1
+        claim.begun = True
+        key.running += 1
+        key.moved_at = now
 
     def end(
         self, claim: Claim, now: float, *, latency_seconds: float | None = None, answered: bool | None = None

@@ -56,7 +56,7 @@ class Leases:
         self._on_lost = on_lost
 
     def take(self, attempt: Attempt, *, asked_at: float, received_at: float, streak: int = 0) -> Claim:
-        claim = Claim(attempt, received_at, asked_at + self._limits.lease_seconds, streak=streak)
+        claim = Claim(attempt, received_at, asked_at + self._limits.lease_seconds, known_at=asked_at, streak=streak)
         self.held[attempt.id] = claim
         return claim
 
@@ -166,6 +166,11 @@ class Leases:
         for claim in due:
             if claim.fence in kept:
                 claim.lease_until = now + self._limits.lease_seconds
-            elif self.held.get(claim.attempt.id) is claim:
-                claim.lost = True
-                self._on_lost(claim)
+            else:
+                self.lose(claim)
+
+    def lose(self, claim: Claim) -> None:
+        """The database says that this claim is not ours; it may also be settled since the database was asked."""
+        if self.held.get(claim.attempt.id) is claim:
+            claim.lost = True
+            self._on_lost(claim)

@@ -25,6 +25,7 @@ from redrive.events import Events
 from redrive.message import Attempt, Fence, WorkerId
 from redrive.ports import Claimed, Clock, NotBegun, Outcome, RelayInfo, Room, Store, TransientFailure
 from redrive.relay.claim import Claim
+from redrive.relay.claim_checks import ClaimChecks
 from redrive.relay.dispatch import Dispatcher
 from redrive.relay.doorbell import Doorbell
 from redrive.relay.hand import Hand, Slot
@@ -95,6 +96,9 @@ class Relay:
             tasks=self._tasks,
             on_let_go=self._let_go,
             on_lost=self._lost,
+        )
+        self._checks = ClaimChecks(
+            store, self._worker, self._hands.values(), self._leases, clock=clock, events=events, tasks=self._tasks
         )
         self._patience = Patience(clock, events)
         self._doorbell = Doorbell(
@@ -389,6 +393,7 @@ class Relay:
     def _prepare_completion(self, attempt: Attempt, hand: Hand) -> None:
         attempt.completion.worker = self._worker
         attempt.completion.rules = hand.destination.rules
+        attempt.completion.staged = hand.destination.staged
 
     def _may_take(self, destination: str) -> bool:
         """Whether the next message of a lane is welcome: not where a relay stops, or runs suspects one by one."""
@@ -463,22 +468,21 @@ class Relay:
     async def _working(self, hand: Hand, slot: Slot) -> None:
         """Take from hand and dispatch, until nothing waits, or another destination is owed the slot."""
         done = 0
+        checked = False  # a moment ago, however long it took: so one begins after each check
         try:
             while not self._stopping.is_set() and not hand.held and not slot.abandoned:
-                claim = hand.next_claim(self._clock.monotonic())
-                if claim is None:
+                first = hand.peek(self._clock.monotonic())
+                if first is None:
                     break
+                if not checked and self._checks.is_due(first):
+                    checked = await self._checks.check_waiting()
+                    continue
+                checked = False
+                claim = hand.take(first, self._clock.monotonic())
                 if not hand.waiting:
                     self._changed.set()  # there is room again, though nothing has ended
-                try:
-                    if self._leases.is_short(claim) or hand.is_stale(claim.attempt):
-                        await self._leases.hand_back([claim])
-                        continue
-                    if claim.limit_key is not None and not await self._holding.keys.may_go(hand, claim):
-                        continue
-                    await self._dispatch(hand, slot, claim)
-                finally:
-                    hand.end(claim, self._clock.monotonic())
+                if not await self._begin(hand, slot, claim):
+                    continue
                 done += 1
                 its_turn = done % YIELD_EVERY == 0 or not hand.is_quick()
                 if self._short and its_turn and self._owes_slot(hand):
@@ -493,17 +497,31 @@ class Relay:
             if not slot.abandoned:
                 self._free(hand, slot)
 
+    async def _begin(self, hand: Hand, slot: Slot, claim: Claim) -> bool:
+        """False where it went back instead: its lease is too short, or its destination or limit key is down."""
+        try:
+            if self._leases.is_short(claim) or hand.is_stale(claim.attempt):
+                await self._leases.hand_back([claim])
+                return False
+            if claim.limit_key is not None and not await self._holding.keys.may_go(hand, claim):
+                return False
+            await self._dispatch(hand, slot, claim)
+            return True
+        finally:
+            hand.end(claim, self._clock.monotonic())
+
     async def _dispatch(self, hand: Hand, slot: Slot, claim: Claim) -> None:
         began = self._clock.monotonic()
         slot.claim = claim
         slot.began = began
         slot.cut = None
+        slot.asking = False
         slot.deadline = began + hand.deadline_seconds(claim)
         try:
             run = self._dispatch_with_event if self._events.wants_step("dispatch") else self._dispatch_claim
             outcome: Outcome | None = await run(hand, slot, claim)
         except asyncio.CancelledError:
-            outcome = self._cut_off(hand, slot, claim)
+            outcome = None if slot.asking else self._cut_off(hand, slot, claim)
         except NotBegun:
             outcome = None
         except Exception:  # of a subscriber, or our own: the claim must not stay in hand for ever
@@ -535,15 +553,31 @@ class Relay:
             return await self._dispatch_claim(hand, slot, claim)
 
     def _dispatch_claim(self, hand: Hand, slot: Slot, claim: Claim) -> Awaitable[Outcome]:
-        """What was abandoned in its lookup is settled long since, and must not be sent when that ends at last."""
         return hand.dispatcher.dispatch(
-            claim.attempt,
-            claimed_at=claim.claimed_at,
-            may_send=lambda: not (slot.abandoned or self._leases.is_short(claim)) and self._noted(hand, claim),
+            claim.attempt, claimed_at=claim.claimed_at, may_send=lambda: self._may_send(hand, slot, claim)
         )
 
-    def _noted(self, hand: Hand, claim: Claim) -> bool:
-        """Remembered outside the database before the first byte, if it moves money; always true."""
+    def _may_send(self, hand: Hand, slot: Slot, claim: Claim) -> bool | Awaitable[bool]:
+        """What was abandoned in its lookup is settled long since, and must not be sent when that ends at last."""
+        if slot.abandoned or self._leases.is_short(claim):
+            return False
+        if self._checks.is_due(claim):
+            return self._asked_and_may_send(hand, slot, claim)
+        return self._noted(hand, slot, claim)
+
+    async def _asked_and_may_send(self, hand: Hand, slot: Slot, claim: Claim) -> bool:
+        slot.asking = True
+        allowed = await self._checks.may_still_be_sent(claim)
+        slot.asking = False
+        return allowed and not (slot.abandoned or self._leases.is_short(claim)) and self._noted(hand, slot, claim)
+
+    def _noted(self, hand: Hand, slot: Slot, claim: Claim) -> bool:
+        """Remembered outside the database before the first byte, if it moves money; always true.
+
+        From here on the send has its timeout, whatever a lookup or a validation before it has left of theirs.
+        """
+        if hand.steps_before(claim) and slot.deadline is not None and slot.cut is None:
+            slot.deadline = min(slot.deadline, self._clock.monotonic() + hand.destination.timeout_seconds)
         if self._witness is not None and hand.destination.rules.money:
             self._witness.note(claim.attempt)
         return True

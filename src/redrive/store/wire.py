@@ -280,14 +280,17 @@ def _json(value: Any) -> str | None:
     return None if value is None else json.dumps(value, allow_nan=False)
 
 
+def is_handed_over(row: Sequence[Any]) -> bool:
+    """Whether a row of settle is the next message of a lane, claimed; the others were not settled."""
+    return len(row) > 3 and row[_REFUSAL] is None
+
+
 def settled(total: int, rows: Sequence[Any], lease_seconds: float) -> Settled:
     """From the rows of settle (id, attempt, result) and of settle_delivered (as of claim, with a refusal)."""
     lost: dict[str, list[Fence]] = {"refused": [], "repeated": [], "busy": []}
     handed_over: list[Attempt] = []
     for row in rows:
         refusal = row[2] if len(row) == 3 else row[_REFUSAL]
-        if refusal is None and not is_decodable(row):
-            continue  # its lease runs out; the claim that follows parks it
         if refusal is None:
             handed_over.append(attempt(row, lease_seconds, alone=False))
         else:

@@ -23,6 +23,7 @@ from redrive.message import Attempt, Closed, Fence, HistoryEntry, MessageId, Par
 from redrive.policy import SettlementKind
 from redrive.ports import (
     Claimed,
+    ClaimState,
     HandOver,
     LowWaterMark,
     Outcome,
@@ -362,6 +363,20 @@ class ModelStore(LimitKeys, Desk):
 
     def _ours(self, worker: WorkerId, fences: Sequence[Fence]) -> list[Lease]:
         return [lease for fence in dict.fromkeys(fences) if (lease := self._held(fence, by=worker))]
+
+    async def check_claims(
+        self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
+    ) -> Sequence[ClaimState]:
+        moment = self.at(now)
+        return [
+            ClaimState(
+                Fence(lease.id, lease.attempt),
+                cancel_requested=lease.cancel_requested,
+                expired=transitions.has_expired(lease, moment),
+                has_evidence=self.has_evidence(lease.id),
+            )
+            for lease in self._ours(worker, fences)
+        ]
 
     async def leases_of(self, worker: WorkerId) -> Sequence[Fence]:
         ours = sorted(lease.id for lease in self._leases.values() if lease.worker == worker)

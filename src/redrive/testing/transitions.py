@@ -128,8 +128,8 @@ def claimed(
     return Move(lease, None)
 
 
-def has_expired(pending: Pending, now: datetime) -> bool:
-    return pending.expires_at is not None and pending.expires_at <= now
+def has_expired(place: Pending | Lease, now: datetime) -> bool:
+    return place.expires_at is not None and place.expires_at <= now
 
 
 def may_just_end(place: Pending | Lease) -> bool:

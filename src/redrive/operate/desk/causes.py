@@ -37,6 +37,8 @@ class Advice:
 _RULES: Final[tuple[tuple[re.Pattern[str], Advice], ...]] = tuple(
     (re.compile(pattern), Advice(cause, first))
     for pattern, cause, first in (
+        (r"ADVANCE_UNDECLARED", Cause.CODE_DEFECT,
+         "Declare the destination with staged=True and deploy it; confirm what has had its effect, and resume it."),
         (r"RETURN_INVALID", Cause.CODE_DEFECT,
          "Fix what the handler returns and deploy it; confirm what has had its effect, and resume the destination."),
         (r"UNCLASSIFIED|CRASHED|KEPT_ANSWER_INVALID|REQUEST_FAILED", Cause.CODE_DEFECT,

@@ -1,6 +1,6 @@
 -- What `redrive doctor` looks at in our own tables. partition_end: up to when messages have a partition of their own.
 -- differing: destinations about whose rules live relays disagree. money: whether any destination moves money. unwitnessed: live relays that
--- send money and do not remember it over restarts.
+-- send money and do not remember it over restarts. by_default: rows in the default partitions, counted up to a bound.
 SELECT (SELECT max(p.ends_at) FROM redrive.partition_range p) AS partition_end,
        ARRAY(SELECT p.key
                FROM redrive.relay r CROSS JOIN LATERAL json_each_text(r.policies) p
@@ -13,4 +13,5 @@ SELECT (SELECT max(p.ends_at) FROM redrive.partition_range p) AS partition_end,
               WHERE r.seen_at > clock_timestamp() - make_interval(secs => %(live_seconds)s) AND NOT r.suspects_only
                 AND r.witness IS DISTINCT FROM 'file'
                 AND EXISTS (SELECT 1 FROM redrive.destination d WHERE d.money AND d.name = ANY (r.destinations))
-              ORDER BY r.name) AS unwitnessed
+              ORDER BY r.name) AS unwitnessed,
+       redrive.rows_in_default_1(%(by_default_max)s) AS by_default

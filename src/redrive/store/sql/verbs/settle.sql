@@ -123,7 +123,7 @@ BEGIN
                                                 FOR UPDATE) waited
                              UNION ALL
                              SELECT * FROM (SELECT x.* FROM lease x
-                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt
+                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
                                                FOR UPDATE SKIP LOCKED) free) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
@@ -245,7 +245,7 @@ BEGIN
                              SELECT * FROM (SELECT x.id, x.attempt, x.claimed_at, x.worker, x.spent, x.version, x.tenant,
                                                    x.destination, x.stage, x.lane, x.level, x.token
                                               FROM lease x
-                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt
+                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
                                                FOR UPDATE SKIP LOCKED) free) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
