@@ -20,6 +20,7 @@ RETURN_INVALID: Final = "RETURN_INVALID"
 ADVANCE_UNDECLARED: Final = "ADVANCE_UNDECLARED"
 # The row of a message has values that Python cannot read; nothing was sent.
 UNDECODABLE: Final = "UNDECODABLE"
+MESSAGE_GONE: Final = "MESSAGE_GONE"
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}\Z")
 
 

@@ -194,3 +194,16 @@ async def test_a_worker_can_ask_what_happened_to_its_claims_since(store: Subject
     assert await store.check_claims(BOB, asked, now=at(6)) == []
     await store.hand_back(ALICE, asked[:1], now=at(6))
     assert [state.fence for state in await store.check_claims(ALICE, asked[:2], now=at(6))] == asked[1:2]
+
+
+@pytest.mark.req("G-31")
+async def test_a_claim_can_be_handed_back_as_a_suspect(store: Subject) -> None:
+    """Where no thread is left for it: a child process is to run it."""
+    id = enqueue(store)
+    before = store.place_of(id)
+    fence = (await claim_one(store)).fence
+    assert await store.hand_back(ALICE, [fence], suspect=True, now=at(1)) == [fence]
+    assert before is not None
+    assert store.place_of(id) == replace(before, attempt=1, suspect=True)  # type: ignore[type-var]
+    assert await claim(store, now=at(1)) == []
+    assert (await claim_alone(store, now=at(1))).id == id

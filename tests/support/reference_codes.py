@@ -45,6 +45,7 @@ CODES: Final = {
     "LOOKUP_CANNOT_TELL": "The lookup said `CannotTell` without a code of its own: asked again.",
     "LOOKUP_FAILED": "The lookup raised: asked again.",
     "LOOKUP_TIMEOUT": "The lookup took longer than `timeout_seconds`: asked again.",
+    "MESSAGE_GONE": "The row of the message is gone: a partition of `redrive.message` was dropped by hand. Parked.",
     "PAYLOAD_INVALID": "The payload does not fit the destination's `schema`; the text names the field and the rule.",
     "RECORD_FAILED": "The destination answered and `record` raised: unrecorded, the answer is kept.",
     "RECORD_WAITS": "`record` waited for a lock when its relay stopped: another relay records it, and nothing is sent.",

@@ -42,6 +42,7 @@ POINTS: Final = (
     "commits",
     "replication slots",
     "partitions",
+    "messages",
     "old snapshots",
     "queue",
     "destinations",
@@ -110,6 +111,7 @@ async def _looked(dsn: str, listen_dsn: str, sets: Sequence[migrate.MigrationSet
         yield _slots(server)
         upkeep = await looks.upkeep(store)
         yield _partitions(upkeep, server.at)
+        yield _messages(upkeep)
         for point in _work(await operations.status(store), server):
             yield point
         yield _policies(upkeep)
@@ -253,6 +255,17 @@ def _how_to_move(upkeep: Upkeep) -> str:
     )
 
 
+def _messages(upkeep: Upkeep) -> Point:
+    if not upkeep.gone:
+        return _ok("messages", "the oldest open ones have their rows")
+    return _fail(
+        "messages",
+        f"{upkeep.gone} open messages have no row any more: a partition of redrive.message was dropped by hand. They"
+        " park themselves with the code MESSAGE_GONE",
+        "restore the partition and requeue them, or discard them (`redrive dead list --error-class MESSAGE_GONE`)",
+    )
+
+
 def _slots(server: Server) -> Point:
     if not server.idle_slots:
         return _ok("replication slots", "none that nobody reads")
@@ -269,7 +282,7 @@ def _work(status: Status, server: Server) -> Iterator[Point]:
     yield _worst("old snapshots", _of(found, "old_snapshot"), _snapshots(server))
     yield _queue(status)
     yield _worst("destinations", _of(found, "unhandled", "paused", "down"), "every one with work is handled")
-    yield _worst("relays", _of(found, "relay_stale", "relay_deaf", "duty_overdue"), _relays(status))
+    yield _worst("relays", _of(found, "clock_jumped", "relay_stale", "relay_deaf", "duty_overdue"), _relays(status))
 
 
 def _snapshots(server: Server) -> str:

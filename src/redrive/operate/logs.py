@@ -58,6 +58,7 @@ _LEVELS: Final[Mapping[str, int]] = {
     "relay.reply_lost": logging.WARNING,
     "relay.asynchronous_commit": logging.WARNING,
     "relay.restored": logging.ERROR,
+    "relay.clock_jumped": logging.ERROR,
     "relay.unwitnessed": logging.WARNING,
     "listener.listening": logging.INFO,
     "listener.reconnecting": logging.WARNING,
@@ -73,6 +74,7 @@ _LEVELS: Final[Mapping[str, int]] = {
     "duty.failed": logging.ERROR,
     "lanes.mended": logging.ERROR,
     "suspects.spawned": logging.WARNING,
+    "suspects.waiting": logging.INFO,
     "suspects.ended": logging.INFO,
 }
 

@@ -26,6 +26,7 @@ from redrive.relay.room import Demand
 from redrive.relay.wake import Wake
 
 QUICK_SECONDS = 0.001
+DISPATCH_STEPS = 3  # of one attempt at most, each with a timeout: lookup, validation, send
 
 
 @dataclass(slots=True, eq=False)
@@ -133,6 +134,7 @@ class Hand:
         keyed = self.keyed
         self.demand.waiting = len(self.waiting) if keyed is None else keyed.soon(now, horizon_seconds=horizon_seconds)
         self.demand.put_aside = len(self.waiting) - self.demand.waiting
+        self.demand.lacks_threads = not self.dispatcher.has_threads()
         self.demand.running = self.destination.concurrency if self.held else self.running + self.settling
         return self.demand
 

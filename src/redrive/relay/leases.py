@@ -87,16 +87,24 @@ class Leases:
         enough = self._limits.lease_seconds / RENEWALS_PER_LEASE
         return claim.lost or claim.lease_until - self._clock.monotonic() < enough
 
-    async def hand_back(self, claims: Sequence[Claim]) -> None:
-        """Claims that were not begun; nothing is spent. One that another transaction holds goes back when that ends."""
+    async def hand_back(self, claims: Sequence[Claim], *, suspect: bool = False) -> None:
+        """Claims that were not begun; nothing is spent. One that another transaction holds goes back when that ends.
+
+        suspect: they are to be run in a process of their own.
+        """
         if claims:
-            await self._hand_back([claim.fence for claim in claims])
+            await self._hand_back([claim.fence for claim in claims], suspect=suspect)
+
+    async def hand_back_unbegun(self, fences: Sequence[Fence]) -> None:
+        """Claims that this process has not taken in hand."""
+        if fences:
+            await self._hand_back(fences)
 
     async def put_off(self, claims: Sequence[tuple[Claim, PutOff]]) -> None:
         """Claims that were not begun, and are not to be sent yet."""
         if claims:
             later = {claim.fence: until for claim, until in claims}
-            await self._hand_back(list(later), later)
+            await self._hand_back(list(later), put_off=later)
 
     async def hand_back_unknown(self, fences: Sequence[Fence]) -> None:
         """Claims whose reply was lost: they are ours, and nothing of them was begun."""
@@ -104,31 +112,33 @@ class Leases:
             self._events.emit("relay.reply_lost", worker=self._worker, count=len(fences))
             await self._hand_back(fences)
 
-    async def _hand_back(self, fences: Sequence[Fence], put_off: Mapping[Fence, PutOff] | None = None) -> None:
+    async def _hand_back(
+        self, fences: Sequence[Fence], *, suspect: bool = False, put_off: Mapping[Fence, PutOff] | None = None
+    ) -> None:
         with self._handing():
-            back = await self._back(fences, wait=False, put_off=put_off)
+            back = await self._back(fences, suspect=suspect, put_off=put_off, wait=False)
             self.let_go(back)
             for fence in set(fences).difference(back):
-                _ = self._tasks.start(self._hand_back_later(fence, put_off))
+                _ = self._tasks.start(self._hand_back_later(fence, suspect=suspect, put_off=put_off))
 
-    async def _hand_back_later(self, fence: Fence, put_off: Mapping[Fence, PutOff] | None) -> None:
+    async def _hand_back_later(self, fence: Fence, *, suspect: bool, put_off: Mapping[Fence, PutOff] | None) -> None:
         """One that was lost, or that another transaction holds: an open cancel, or our own renewal for a moment."""
         with self._handing():
             await self._clock.sleep(AGAIN_SECONDS)
-            while not await self._back([fence], wait=False, put_off=put_off):
+            while not await self._back([fence], suspect=suspect, put_off=put_off, wait=False):
                 async with self._waiters:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(WAIT_SECONDS):
-                            await self._back([fence], wait=True, put_off=put_off)
+                            await self._back([fence], suspect=suspect, put_off=put_off, wait=True)
                             break
             self.let_go([fence])
 
     async def _back(
-        self, fences: Sequence[Fence], *, wait: bool, put_off: Mapping[Fence, PutOff] | None
+        self, fences: Sequence[Fence], *, suspect: bool, put_off: Mapping[Fence, PutOff] | None, wait: bool
     ) -> Sequence[Fence]:
-        with self._events.step("hand_back", count=len(fences)):
+        with self._events.step("hand_back", count=len(fences), suspect=suspect):
             return await self._patience.until_reached(
-                lambda: self._store.hand_back(self._worker, fences, wait=wait, put_off=put_off)
+                lambda: self._store.hand_back(self._worker, fences, suspect=suspect, put_off=put_off, wait=wait)
             )
 
     @contextmanager
@@ -141,6 +151,11 @@ class Leases:
             self._handing_back -= 1
             if not self._handing_back:
                 self._all_back.set()
+
+    @property
+    def handing_back(self) -> bool:
+        """Whether a claim waits to be handed back."""
+        return self._handing_back > 0
 
     async def all_back(self) -> None:
         """What somebody is handing back is in nobody's hand any more, and must not be left behind by a stop."""

@@ -7,7 +7,7 @@
 Beside that path: leases are renewed, the relay says that it lives, deadlines are kept. Whatever of this fails ends the
 relay. A stop claims nothing more, hands back what has not begun, lets the rest finish, and cuts off what does not
 (G-09). With `suspects_only` the same loop runs messages that came back from a crash: one at a time, alone, until none
-is left (G-18).
+is left or its turn is over (G-18).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -23,9 +24,11 @@ from redrive.answers import Delivered
 from redrive.app import Destination
 from redrive.events import Events
 from redrive.message import Attempt, Fence, WorkerId
+from redrive.policy import SettlementKind
 from redrive.ports import Claimed, Clock, NotBegun, Outcome, RelayInfo, Room, Store, TransientFailure
 from redrive.relay.claim import Claim
 from redrive.relay.claim_checks import ClaimChecks
+from redrive.relay.clock_watch import ClockWatch
 from redrive.relay.dispatch import Dispatcher
 from redrive.relay.doorbell import Doorbell
 from redrive.relay.hand import Hand, Slot
@@ -47,11 +50,15 @@ ABANDON_SECONDS = 5.0  # a handler that ignores its cancellation for this long i
 STOP_SECONDS_MIN = 1.0  # even a stop that waits for nothing writes what it knows
 YIELD_EVERY = 8  # messages that one slot runs before it lets others have the event loop
 UNSETTLED_MAX = 4000
+TURN_SECONDS = 10.0  # for which one process runs suspects of a destination; then others have their turn
 LOOKS_PER_LEASE = 10  # how often a relay that lost a reply asks for the claims that it holds
 
 
 class Relay:
-    """Runs until `stop()` is called (or, with `suspects_only`, until no suspect is left)."""
+    """Runs until `stop()` is called (or, with `suspects_only`, until no suspect is left or its turn is over).
+
+    runs_apart: suspects are run by child processes, so that what holds on to its thread can be made one.
+    """
 
     def __init__(
         self,
@@ -65,9 +72,15 @@ class Relay:
         events: Events,
         open_line: OpenLine | None = None,
         witness: Witness | None = None,
+        runs_apart: bool = False,
+        clock_watch: ClockWatch | None = None,
     ) -> None:
         self._store = store
+        self._runs_apart = runs_apart
         self._witness = witness
+        self._clock_watch = clock_watch
+        if clock_watch is not None:
+            clock_watch.on_jump = self._clock_jumped
         self._info = info
         self._worker: WorkerId = info.worker
         self._limits = limits
@@ -131,6 +144,7 @@ class Relay:
         self._stopping = asyncio.Event()
         self._beat_asked = asyncio.Event()
         self._slots_used = 0
+        self._said_waiting = False
         self._unknown_until: float | None = None  # until when claims may turn up that this process does not know
         self._unknown_look_at = 0.0
         self._capped = [hand for hand in self._hands.values() if hand.destination.global_concurrency is not None]
@@ -161,6 +175,7 @@ class Relay:
                 self._beating(),
                 self._doorbell.run(),
                 *([] if self._info.suspects_only else [self._low_water.run()]),
+                *([] if self._clock_watch is None or self._info.suspects_only else [self._clock_watch.redating()]),
                 self._tasks.watching(),
             )
         ]
@@ -191,6 +206,7 @@ class Relay:
         while not self._stopping.is_set():
             try:
                 await self._register()
+                await self._watch_clock()
                 await self._holding.keys.hear()
                 await self._ask_witness()
                 return True
@@ -207,6 +223,27 @@ class Relay:
     async def _deregister(self) -> None:
         with self._events.step("deregister", worker=self._worker):
             await self._store.deregister(self._worker)
+
+    async def _watch_clock(self) -> None:
+        """Before anything follows from what the database's clock says (G-33)."""
+        if self._clock_watch is None:
+            return
+        await self._clock_watch.look()
+        for hand in self._hands.values():
+            hand.dispatcher.clock_jumps = self._clock_watch.jumps
+        self._changed.set()
+
+    def _clock_jumped(self) -> None:
+        """Marks are times of the clock as it was; and what waits may have become due."""
+        self._low_water.forget()
+        self._look_now()
+
+    def _dated_by_a_jump(self, claimed: Claimed, *, sent_at: float) -> bool:
+        """Whether these claims are dated where the database's clock cannot be: nothing of them is begun."""
+        if self._clock_watch is None or not claimed.attempts:
+            return False
+        at = claimed.attempts[0].claimed_at
+        return not self._clock_watch.saw(at, sent=sent_at, received=self._clock_watch.elapsed())
 
     async def _ask_witness(self) -> None:
         """Whether the database knows the money that this relay has sent; until it does, none is claimed or begun."""
@@ -238,7 +275,10 @@ class Relay:
     # claim
 
     async def _claiming(self) -> None:
+        turn_ends = self._clock.monotonic() + TURN_SECONDS
         while not self._stopping.is_set():
+            if self._info.suspects_only and self._has_had_its_turn(turn_ends):
+                return
             await self._hand_back_unknown()
             asked = self._ask()
             self._events.emit("relay.looked", worker=self._worker)
@@ -256,6 +296,16 @@ class Relay:
                 return
             elif all(looked_everywhere(self._hands[room.destination].demand) for room in asked):
                 self._events.emit("relay.idle", worker=self._worker)
+
+    def _has_had_its_turn(self, turn_ends: float) -> bool:
+        """Whether to run no further suspect. What is in hand is settled first, however long that takes."""
+        if self._leases.held:
+            if not self._said_waiting and (self._settler.busy or self._leases.handing_back):
+                self._said_waiting = True
+                self._events.emit("suspects.waiting", worker=self._worker)
+            return False
+        few_threads = any(hand.dispatcher.has_few_threads() for hand in self._hands.values())  # they end with it
+        return self._said_waiting or few_threads or self._clock.monotonic() >= turn_ends
 
     async def _doze(self) -> None:
         """Let producers ring for what has run dry, and look there once more: nobody rang for what came before."""
@@ -281,6 +331,8 @@ class Relay:
         unsettled = max(self._settler.behind, self._settler.busy)
         if unsettled > UNSETTLED_MAX or (self._info.suspects_only and self._leases.held):
             return []
+        if self._clock_watch is not None and self._clock_watch.distrusted:
+            return []  # until the next look at the clock
         now = self._clock.monotonic()
         horizon = self._limits.horizon_seconds
         demands = [
@@ -306,18 +358,26 @@ class Relay:
 
     async def _claim(self, asked: Sequence[Room]) -> Claimed | None:
         sent_at = self._clock.monotonic()
+        asked_at = 0.0 if self._clock_watch is None else self._clock_watch.elapsed()
         try:
             claimed = await self._claim_from_store(asked)
         except TransientFailure:
             self._events.emit("relay.unreachable", during="claim", tries=0)
             self._reply_lost()
             return None
+        if self._dated_by_a_jump(claimed, sent_at=asked_at):
+            self._beat_asked.set()
+            await self._leases.hand_back_unbegun([attempt.fence for attempt in claimed.attempts])
+            return None
         self._distrust_new_connections()  # the claim itself may have made one: then nothing of it is sent
         self._take_in_hand(claimed, asked, sent_at)
         for name in {attempt.destination for attempt in claimed.attempts}:
             await self._sift(self._hands[name])
         for hand in self._hands.values():
-            if hand.waiting:  # paused, distrusted, or its breaker opened, while the claim was on its way
+            if hand.waiting and self._lacks_threads(hand):
+                hand.wake.held_back(self._clock.monotonic(), found=False, asked_at=sent_at)
+                await self._leases.hand_back(hand.take_waiting(), suspect=True)
+            elif hand.waiting:  # paused, distrusted, or its breaker opened, while the claim was on its way
                 is_closed = hand.paused or hand.unwitnessed
                 await self._leases.hand_back(hand.take_waiting() if is_closed else hand.take_stale())
         return claimed
@@ -328,19 +388,23 @@ class Relay:
             await self._holding.keys.sift(hand)
             self._fill_slots(hand)
 
+    def _lacks_threads(self, hand: Hand) -> bool:
+        """Handlers that never returned keep so many threads that a child process has to run what is claimed."""
+        return self._runs_apart and not self._info.suspects_only and not hand.dispatcher.has_threads()
+
     async def _claim_from_store(self, asked: Sequence[Room]) -> Claimed:
         lease_seconds = self._limits.lease_seconds
         if self._info.suspects_only:
             with self._events.step("claim_suspect", worker=self._worker) as added:
                 names = [name for name, hand in self._hands.items() if not hand.unwitnessed]
                 claimed = await self._store.claim_suspect(self._worker, names, lease_seconds=lease_seconds)
-                added["count"] = len(claimed.attempts)
+                added.update(count=len(claimed.attempts), gone=claimed.gone)
         else:
             with self._events.step("claim", worker=self._worker) as added:
                 claimed = await self._store.claim(
                     self._worker, self._low_water.marked(asked), lease_seconds=lease_seconds
                 )
-                added.update(count=len(claimed.attempts), expired=claimed.expired)
+                added.update(count=len(claimed.attempts), expired=claimed.expired, gone=claimed.gone)
         return claimed
 
     def _reply_lost(self) -> None:
@@ -398,7 +462,7 @@ class Relay:
     def _may_take(self, destination: str) -> bool:
         """Whether the next message of a lane is welcome: not where a relay stops, or runs suspects one by one."""
         hand = self._hands[destination]
-        return not (self._stopping.is_set() or self._info.suspects_only or hand.held)
+        return not (self._stopping.is_set() or self._info.suspects_only or hand.held or self._lacks_threads(hand))
 
     def _take_handed_over(self, attempt: Attempt, asked_at: float, streak: int) -> None:
         hand = self._hands[attempt.destination]
@@ -498,8 +562,11 @@ class Relay:
                 self._free(hand, slot)
 
     async def _begin(self, hand: Hand, slot: Slot, claim: Claim) -> bool:
-        """False where it went back instead: its lease is too short, or its destination or limit key is down."""
+        """False where it went back instead: no thread, too short a lease, or its destination or limit key is down."""
         try:
+            if self._lacks_threads(hand):
+                await self._leases.hand_back([claim], suspect=True)
+                return False
             if self._leases.is_short(claim) or hand.is_stale(claim.attempt):
                 await self._leases.hand_back([claim])
                 return False
@@ -611,6 +678,8 @@ class Relay:
     def _finished(self, hand: Hand, outcome: Outcome, *, may_run_on: bool = False) -> None:
         """may_run_on: the handler (a thread, say) does not know that it is over, and may still call `complete`."""
         completing = outcome.attempt.completion.attempted
+        if self._runs_apart and outcome.settlement.kind is SettlementKind.RETRY:
+            outcome = replace(outcome, suspect=hand.dispatcher.must_run_apart(outcome.attempt))
         record = None if completing else hand.destination.record
         alone = self._settler.add(outcome, record, apart=completing or may_run_on)
         if alone is not None:
@@ -693,6 +762,7 @@ class Relay:
                 await self._beat()
 
     async def _beat(self) -> None:
+        await self._watch_clock()
         with self._events.step("heartbeat", worker=self._worker):
             states = await self._store.heartbeat(self._worker, listener=self._doorbell.state)
         if not states and not self._stopping.is_set():  # else the row is gone because we took our leave

@@ -32,6 +32,7 @@ class Demand:
     only_begun: it claims nothing that it cannot begin at once in this process: a crash would leave that in doubt.
     put_aside: so many more are in hand and cannot begin soon, because their limit keys are full. skims: some of the
     last claim were put off. In both cases as much as possible is asked for, until those behind them are reached.
+    lacks_threads: what it claims now goes to a child process, a few at a time.
     """
 
     destination: str
@@ -45,12 +46,13 @@ class Demand:
     only_begun: bool = False
     put_aside: int = 0
     skims: bool = False
+    lacks_threads: bool = False
 
     def target(self, *, claim_max: int, horizon_seconds: float) -> int:
         """How many to have in hand: all slots busy, and enough behind them for the horizon."""
-        if self.skims or self.put_aside:
+        if (self.skims or self.put_aside) and not self.lacks_threads:
             return max(claim_max - self.put_aside, 0)
-        if self.latency_seconds is None or not self.ahead:
+        if self.latency_seconds is None or not self.ahead or self.lacks_threads:
             return min(self.concurrency, claim_max)
         ahead = self.concurrency * horizon_seconds / max(self.latency_seconds, 1e-6)
         return min(self.concurrency + int(min(ahead, claim_max)), claim_max)

@@ -22,10 +22,12 @@ from psycopg import AsyncConnection, sql
 from redrive import redact
 from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound, OperatorError
 from redrive.message import CancelAnswer, Fence, HistoryEntry, MessageId, WorkerId
+from redrive.policy import ClockJump
 from redrive.ports import (
     Asked,
     Claimed,
     ClaimState,
+    ClockLook,
     DestinationState,
     HandOver,
     LowWaterMark,
@@ -37,6 +39,7 @@ from redrive.ports import (
     Record,
     RecordFailed,
     RecordWaits,
+    Redated,
     RelayInfo,
     RestoredDestination,
     Room,
@@ -216,6 +219,7 @@ class PostgresStore(LimitKeyVerbs):
         worker: WorkerId,
         fences: Sequence[Fence],
         *,
+        suspect: bool = False,
         wait: bool = True,
         put_off: Mapping[Fence, PutOff] | None = None,
         now: datetime | None = None,
@@ -225,8 +229,8 @@ class PostgresStore(LimitKeyVerbs):
         seconds = [None if one is None else one.seconds for one in later]
         keys = [None if one is None else one.key for one in later]
         rows = await self.rows(
-            "SELECT * FROM redrive.hand_back_1(%s, %s::uuid[], %s::integer[], %s, %s, %s::float8[], %s::text[])",
-            [worker, ids, attempts, now, wait, seconds if put_off else None, keys if put_off else None],
+            "SELECT * FROM redrive.hand_back_1(%s, %s::uuid[], %s::integer[], %s, %s, %s, %s::float8[], %s::text[])",
+            [worker, ids, attempts, now, wait, suspect, seconds if put_off else None, keys if put_off else None],
         )
         return [Fence(*row) for row in rows]
 
@@ -255,11 +259,49 @@ class PostgresStore(LimitKeyVerbs):
     async def is_leased(self, fence: Fence) -> bool:
         return bool(await self._value("SELECT redrive.is_leased_1(%s, %s)", list(fence)))
 
-    async def reap(self, *, limit: int, worker: WorkerId | None = None, now: datetime | None = None) -> Reaped:
+    async def reap(
+        self,
+        *,
+        limit: int,
+        worker: WorkerId | None = None,
+        expected: datetime | None = None,
+        now: datetime | None = None,
+    ) -> Reaped:
         """No relay can renew while the server refuses writes: leases then count from the last refusal."""
         since = self._refused_at
         ago = None if since is None else asyncio.get_running_loop().time() - since
-        return Reaped(await self._value("SELECT redrive.reap_1(%s, %s, %s, %s)", [limit, worker, now, ago]))
+        values = [limit, worker, now, ago, expected]
+        requeued = await self._value("SELECT redrive.reap_1(%s, %s, %s, %s, %s)", values)
+        return Reaped(0, unconfirmed=True) if requeued is None else Reaped(requeued)
+
+    async def observe_clock(
+        self, worker: WorkerId, *, steady: tuple[datetime, datetime] | None = None, now: datetime | None = None
+    ) -> ClockLook:
+        since, until = steady or (None, None)
+        values = [worker, since, until, now]
+        ((at, era, unfinished, ahead, noticed, offsets),) = await self.rows(
+            "SELECT * FROM redrive.observe_clock_1(%s, %s, %s, %s)", values
+        )
+        jumps = tuple(ClockJump(*jump) for jump in zip(noticed or (), offsets or (), strict=True))
+        return ClockLook(at, era, unfinished, ahead, jumps)
+
+    async def clock_jumped(
+        self,
+        worker: WorkerId,
+        *,
+        era: int,
+        offset_seconds: float,
+        window_seconds: float | None,
+        now: datetime | None = None,
+    ) -> int:
+        values = [worker, era, offset_seconds, window_seconds, now]
+        return int(await self._value("SELECT redrive.clock_jumped_1(%s, %s, %s, %s, %s)", values))
+
+    async def redate(
+        self, era: int, *, after: MessageId | None, limit: int, end: bool = False, now: datetime | None = None
+    ) -> Redated:
+        values = [era, after, limit, end, now]
+        return Redated(*(await self.rows("SELECT * FROM redrive.redate_1(%s, %s, %s, %s, %s)", values))[0])
 
     async def expire(self, *, limit: int, now: datetime | None = None) -> int:
         return int(await self._value("SELECT redrive.expire_1(%s, %s)", [limit, now]))
@@ -543,8 +585,14 @@ class PostgresStore(LimitKeyVerbs):
     async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: datetime | None = None) -> None:
         await self.rows("SELECT redrive.end_duty_1(%s, %s, %s, %s)", [name, worker, result, now])
 
-    async def has_suspect(self, destinations: Sequence[str], *, now: datetime | None = None) -> bool:
-        return bool(await self._value("SELECT redrive.has_suspect_1(%s::text[], %s)", [wire.array(destinations), now]))
+    async def suspect_destinations(
+        self, destinations: Sequence[str], *, after: str = "", limit: int = 100, now: datetime | None = None
+    ) -> Sequence[str]:
+        found: list[str] = await self._value(
+            "SELECT redrive.suspect_destinations_1(%s::text[], %s, %s, %s)",
+            [wire.array(destinations), after, limit, now],
+        )
+        return found
 
     async def vacuum(self) -> str:
         looks = await self.rows(vacuum.LOOK, [vacuum.IN_VAIN_SECONDS, vacuum.OLD_SECONDS, vacuum.OLD_TRANSACTIONS])

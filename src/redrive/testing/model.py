@@ -42,6 +42,7 @@ from redrive.testing.desk import Desk
 from redrive.testing.limit_keys import LimitKeys
 from redrive.testing.tables import LateAnswer
 from redrive.testing.transitions import Lane, Lease, Move, Pending
+from redrive.testing.upkeep import CLOCK_TOLERANCE
 
 EARLIER_MAX: Final = 50  # archive rows that an attempt carries
 
@@ -98,8 +99,11 @@ class ModelStore(LimitKeys, Desk):
     ) -> Sequence[LowWaterMark]:
         return []
 
-    async def has_suspect(self, destinations: Sequence[str], *, now: datetime | None = None) -> bool:
-        return bool(self._due_suspects(destinations, self.at(now)))
+    async def suspect_destinations(
+        self, destinations: Sequence[str], *, after: str = "", limit: int = 100, now: datetime | None = None
+    ) -> Sequence[str]:
+        names = {pending.destination for pending in self._due_suspects(destinations, self.at(now))}
+        return sorted(names, key=lambda name: (name <= after, name))[:limit]
 
     def _due_suspects(self, destinations: Sequence[str], now: datetime) -> list[Pending]:
         """Unordered ones first; one of a lane only while it is its head."""
@@ -112,7 +116,7 @@ class ModelStore(LimitKeys, Desk):
         self, taken: Iterable[Pending], worker: WorkerId, *, alone: bool, lease_seconds: float, now: datetime
     ) -> Claimed:
         leased: dict[str, list[MessageId]] = {}
-        attempts, expired = [], 0
+        attempts, expired, gone = [], 0, 0
         for pending in taken:
             counted = self._destination(pending.destination).limited
             move = transitions.claimed(
@@ -125,13 +129,16 @@ class ModelStore(LimitKeys, Desk):
                 proven=self.has_evidence(pending.id),
             )
             self._move(pending.id, move)
-            if isinstance(move.to, Lease):
+            if isinstance(move.to, Lease) and pending.id not in self._messages:
+                gone += 1
+                self._move(pending.id, transitions.gone(move.to, now, proven=self.has_evidence(pending.id)))
+            elif isinstance(move.to, Lease):
                 leased.setdefault(pending.destination, []).append(pending.id)
                 attempts.append(self._attempt(move.to, expired=transitions.has_expired(pending, now)))
             else:
                 expired += 1
         self._charge(leased, now)
-        return Claimed([replace(a, probe=self._is_probe(a)) for a in attempts], expired)
+        return Claimed([replace(a, probe=self._is_probe(a)) for a in attempts], expired, gone)
 
     def _is_probe(self, attempt: Attempt) -> bool:
         known = self._destination(attempt.destination)
@@ -336,6 +343,7 @@ class ModelStore(LimitKeys, Desk):
         worker: WorkerId,
         fences: Sequence[Fence],
         *,
+        suspect: bool = False,
         wait: bool = True,
         put_off: Mapping[Fence, PutOff] | None = None,
         now: datetime | None = None,
@@ -348,7 +356,7 @@ class ModelStore(LimitKeys, Desk):
             asked = None if put_off is None else put_off.get(Fence(lease.id, lease.attempt))
             later = asked and self._put_off(lease.destination, asked, moment)
             proven = self.has_evidence(lease.id)
-            self._move(lease.id, transitions.handed_back(lease, moment, proven=proven, put_off=later))
+            self._move(lease.id, transitions.handed_back(lease, moment, suspect=suspect, proven=proven, put_off=later))
         return [Fence(lease.id, lease.attempt) for lease in ours]
 
     async def renew(
@@ -391,8 +399,22 @@ class ModelStore(LimitKeys, Desk):
             return None
         return lease if by is None or lease.worker == by else None
 
-    async def reap(self, *, limit: int, worker: WorkerId | None = None, now: datetime | None = None) -> Reaped:
+    async def reap(
+        self,
+        *,
+        limit: int,
+        worker: WorkerId | None = None,
+        expected: datetime | None = None,
+        now: datetime | None = None,
+    ) -> Reaped:
         moment = self.at(now)
+        if worker is None:
+            if expected is not None and abs(moment - expected) > CLOCK_TOLERANCE:
+                return Reaped(0, unconfirmed=True)
+            for lease in self._leases.values():
+                length = timedelta(seconds=lease.lease_seconds)
+                if lease.until > moment + length + CLOCK_TOLERANCE and lease.id not in self._fenced:
+                    self._leases[lease.id] = replace(lease, until=moment + length)
         code = "LEASE_RAN_OUT" if worker is None else "WORKER_DIED"
         ended = [lease for lease in self._leases.values() if self._is_over(lease, worker, moment)][:limit]
         for lease in ended:
@@ -400,13 +422,14 @@ class ModelStore(LimitKeys, Desk):
         return Reaped(len(ended))
 
     def _is_over(self, lease: Lease, worker: WorkerId | None, now: datetime) -> bool:
-        """Ran out, also counted from the server's start; or ends impossibly late (a clock that jumped)."""
+        """Ran out, also counted from the server's start and from the last jump of its clock."""
         length = timedelta(seconds=lease.lease_seconds)
         if lease.id in self._fenced:
             return False
         if worker is not None:
             return lease.worker == worker
-        return (lease.until < now and now > self.server_started_at + length) or lease.until > now + 2 * length
+        since = (self.server_started_at, *(jump.noticed_at for jump in self.jumps))
+        return lease.until < now and all(now > at + length for at in since if at <= now)
 
     async def expire(self, *, limit: int, now: datetime | None = None) -> int:
         moment = self.at(now)

@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="e8ee8b0303c097c5"),
+        Upgrade(version="0.1.0", fingerprint="0e62a93307e47899"),
         migrations.CreateModel(
             name="Destination",
             fields=[

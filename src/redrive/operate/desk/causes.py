@@ -50,6 +50,8 @@ _RULES: Final[tuple[tuple[re.Pattern[str], Advice], ...]] = tuple(
          "Check the address of the destination; nothing was sent."),
         (r"HTTP_4(?:08|23|25|29)|HTTP_5\d\d|.*(?:TIMEOUT|CONNECT|UNREACHABLE|RESET|RATE|LOCK|BUSY).*", Cause.TRANSIENT,
          "See whether the destination is up again and has room."),
+        (r"MESSAGE_GONE", Cause.DATA,
+         "Its row is gone with a dropped partition: restore that and requeue it, or discard it."),
         (r"UNDECODABLE", Cause.DATA, "Discard it and enqueue it anew: its row has values that no relay can read."),
         (r"HTTP_4\d\d|.*(?:SCHEMA|INVALID|VALIDAT|PAYLOAD|NOT_FOUND|MISSING|FORMAT|DUPLICATE|CONFLICT).*", Cause.DATA,
          "Look at the payload: correct it, or what it refers to."),

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from redrive.prove.isolation import cancel, hostile_peers, limit_keys, open_transaction, partitions
+from redrive.prove.isolation import cancel, clock, hostile_peers, limit_keys, open_transaction, partitions, suspects
 from redrive.prove.isolation.case import Case
 
 CASES: Final[dict[str, Case]] = {
     case.name: case
-    for case in (open_transaction.CASE, cancel.CASE, partitions.CASE, limit_keys.CASE, hostile_peers.CASE)
+    for case in (
+        open_transaction.CASE,
+        cancel.CASE,
+        suspects.CASE,
+        partitions.CASE,
+        clock.CASE,
+        limit_keys.CASE,
+        hostile_peers.CASE,
+    )
 }

@@ -1,15 +1,17 @@
--- hand_back: claims that were not begun go back as they were; nothing is spent (G-09). Returns those that were handed back.
+-- hand_back: claims that were not begun go back as they were, and due; nothing is spent (G-09). Returns those that were handed back.
 -- A cancel that was asked for meanwhile ends the message here, unless it is in doubt, its answer is kept, or there is evidence that it was
 -- delivered.
 -- p_wait: false = a lease row that another transaction holds is left as it is, and not returned.
+-- p_suspect: each comes back as a suspect, to be run alone in a process of its own.
 -- p_limit_keys, p_seconds: what is put off because of its limit key (limit_keys.sql), for so many seconds; without seconds, for as long
 -- as the key rests, is paused, or is open, and not at all where nothing holds it any more. NULL of what goes back as it was.
 -- Locks: limit keys that are named, in order, to read them; lease rows in id order, then lanes in id order with SKIP LOCKED.
 DROP FUNCTION IF EXISTS redrive.hand_back_1(uuid, uuid[], integer[], timestamptz);
 DROP FUNCTION IF EXISTS redrive.hand_back_1(uuid, uuid[], integer[], timestamptz, boolean);
+DROP FUNCTION IF EXISTS redrive.hand_back_1(uuid, uuid[], integer[], timestamptz, boolean, boolean);
 CREATE OR REPLACE FUNCTION redrive.hand_back_1(
     p_worker uuid, p_ids uuid[], p_attempts integer[], p_now timestamptz DEFAULT NULL, p_wait boolean DEFAULT true,
-    p_seconds float8[] DEFAULT NULL, p_limit_keys text[] DEFAULT NULL
+    p_suspect boolean DEFAULT false, p_seconds float8[] DEFAULT NULL, p_limit_keys text[] DEFAULT NULL
 ) RETURNS TABLE (id uuid, attempt integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -45,7 +47,7 @@ BEGIN
     ), archived AS (
         INSERT INTO attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, in_doubt, verb, tenant,
                              destination, stage, settlement, closed, token)
-        SELECT f.id, f.claimed_at, v_now, f.worker, f.attempt, f.spent, f.version, f.in_doubt_since IS NOT NULL,
+        SELECT f.id, f.claimed_at, greatest(f.claimed_at, v_now), f.worker, f.attempt, f.spent, f.version, f.in_doubt_since IS NOT NULL,
                'hand_back', f.tenant, f.destination, f.stage, 'hand_back', CASE WHEN f.cancelled THEN 'cancelled' END,
                f.token
           FROM fenced f
@@ -53,8 +55,8 @@ BEGIN
         INSERT INTO pending (id, due_at, lane, sequence, attempt, spent, lookups, crashes, version, level, suspect,
                              cancel_requested, tenant, destination, stage, expires_at, in_doubt_since, down_since,
                              first_failed_at, policy_version, kept_answer, token, limit_key)
-        SELECT f.id, greatest(f.due_at, f.put_off_until), f.lane, f.sequence, f.attempt, f.spent, f.lookups, f.crashes, f.version,
-               f.level, f.alone,
+        SELECT f.id, greatest(least(f.due_at, v_now), f.put_off_until), f.lane, f.sequence, f.attempt, f.spent, f.lookups, f.crashes,
+               f.version, f.level, f.alone OR p_suspect,
                f.cancel_requested, f.tenant, f.destination, f.stage, f.expires_at, f.in_doubt_since, f.down_since,
                f.first_failed_at, f.policy_version, f.kept_answer, f.token, f.put_off_for
           FROM fenced f WHERE NOT f.cancelled

@@ -28,14 +28,14 @@ GRANT EXECUTE ON FUNCTION
     redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1
     TO redrive_producer;
 GRANT EXECUTE ON FUNCTION
-    redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1, redrive.claim_1, redrive.claim_suspect_1, redrive.has_suspect_1,
+    redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1, redrive.claim_1, redrive.claim_suspect_1, redrive.has_suspect_1, redrive.suspect_destinations_1,
     redrive.fence_1,
     redrive.settle_1, redrive.settle_delivered_1, redrive.hand_back_1, redrive.renew_1, redrive.leases_1, redrive.reap_1, redrive.expire_1,
     redrive.register_1, redrive.register_2, redrive.heartbeat_1, redrive.deregister_1, redrive.forget_relays_1, redrive.begin_duty_1,
     redrive.end_duty_1, redrive.make_partitions_1, redrive.retire_1, redrive.pause_1, redrive.is_leased_1,
     redrive.ranges_1, redrive.check_claims_1, redrive.mend_lanes_1, redrive.doze_1, redrive.low_water_1, redrive.open_breaker_1, redrive.close_breaker_1,
     redrive.pause_until_1, redrive.fold_failures_1, redrive.hold_duty_1, redrive.gauges_1, redrive.run_replay_1,
-    redrive.take_requests_1, redrive.answer_request_1, redrive.database_id_1, redrive.witness_1,
+    redrive.take_requests_1, redrive.answer_request_1, redrive.observe_clock_1, redrive.clock_jumped_1, redrive.redate_1, redrive.database_id_1, redrive.witness_1,
     redrive.limit_keys_1, redrive.pause_key_1, redrive.rest_key_1, redrive.open_key_1, redrive.probe_key_1, redrive.close_key_1,
     redrive.book_key_1
     TO redrive_relay;
@@ -61,7 +61,7 @@ GRANT SELECT ON redrive.attempt, redrive.pending, redrive.lease, redrive.parked,
     redrive.duty, redrive.failure_group, redrive.failure_tally, redrive.late_answer, redrive.schema_version, redrive.partition_range,
     redrive.messages, redrive.history, redrive.conservation, redrive.stream, redrive.lane_wake, redrive.replay,
     redrive.replay_item, redrive.request, redrive.evidence, redrive.destination_owner,
-    redrive.epoch, redrive.comparison
+    redrive.epoch, redrive.comparison, redrive.clock_jump
     TO redrive_viewer, redrive_operator, redrive_auditor;
 -- The payload that an edit proposes is not in this grant.
 GRANT SELECT (act, subject, asked_by, asked_at, reason, binding, options, content_type) ON redrive.proposal
