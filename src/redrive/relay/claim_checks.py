@@ -16,7 +16,8 @@ from typing import Final
 from redrive.events import Events
 from redrive.message import WorkerId
 from redrive.ports import ClaimState, Clock, Store, TransientFailure
-from redrive.relay.hand import Claim, Hand
+from redrive.relay.claim import Claim
+from redrive.relay.hand import Hand
 from redrive.relay.leases import Leases
 from redrive.relay.patience import UNREACHABLE_SECONDS
 from redrive.relay.tasks import Tasks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from redrive.prove.isolation import cancel, claims, clock, open_transaction, partitions, rate, suspects, upkeep
+from redrive.prove.isolation import cancel, claims, clock, from, hostile_peers, import, isolation, limit_keys, limits, open_transaction, partitions, prove, rate, redrive, suspects, upkeep
 from redrive.prove.isolation.case import Case
 
 CASES: Final[dict[str, Case]] = {
@@ -13,10 +13,18 @@ CASES: Final[dict[str, Case]] = {
         open_transaction.CASE,
         cancel.CASE,
         suspects.CASE,
+        limit_keys.CASE,
+        hostile_peers.CASE,
         partitions.CASE,
         clock.CASE,
+        rate.CASE,
         claims.CASE,
         upkeep.CASE,
-        rate.CASE,
+        from.CASE,
+        import.CASE,
+        isolation.CASE,
+        limits.CASE,
+        prove.CASE,
+        redrive.CASE,
     )
 }
