@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from redrive.prove.isolation import cancel, claims, clock, from, hostile_peers, import, isolation, limit_keys, limits, open_transaction, partitions, prove, rate, redrive, suspects, upkeep
+from redrive.prove.isolation import (
+    cancel,
+    claims,
+    clock,
+    hostile_peers,
+    limit_keys,
+    open_transaction,
+    partitions,
+    rate,
+    suspects,
+    upkeep,
+)
 from redrive.prove.isolation.case import Case
 
 CASES: Final[dict[str, Case]] = {
@@ -20,11 +31,5 @@ CASES: Final[dict[str, Case]] = {
         rate.CASE,
         claims.CASE,
         upkeep.CASE,
-        from.CASE,
-        import.CASE,
-        isolation.CASE,
-        limits.CASE,
-        prove.CASE,
-        redrive.CASE,
     )
 }
