@@ -541,6 +541,7 @@ class Relay:
                 if not checked and self._checks.is_due(first):
                     checked = await self._checks.check_waiting()
                     continue
+                self._checks.begin_in_time(hand.waiting[0])
                 checked = False
                 claim = hand.take(first, self._clock.monotonic())
                 if not hand.waiting:
@@ -626,7 +627,7 @@ class Relay:
 
     def _may_send(self, hand: Hand, slot: Slot, claim: Claim) -> bool | Awaitable[bool]:
         """What was abandoned in its lookup is settled long since, and must not be sent when that ends at last."""
-        if slot.abandoned or self._leases.is_short(claim):
+        if slot.abandoned or claim.outdated or self._leases.is_short(claim):
             return False
         if self._checks.is_due(claim):
             return self._asked_and_may_send(hand, slot, claim)
