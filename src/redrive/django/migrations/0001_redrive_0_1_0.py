@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="0e62a93307e47899"),
+        Upgrade(version="0.1.0", fingerprint="83d72aeb66eb6435"),
         migrations.CreateModel(
             name="Destination",
             fields=[
