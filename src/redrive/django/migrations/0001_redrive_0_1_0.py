@@ -11,11 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-<<<<<<< HEAD
         Upgrade(version="0.1.0", fingerprint="47bb9947055f231f"),
-=======
-        Upgrade(version="0.1.0", fingerprint="83d72aeb66eb6435"),
->>>>>>> limits
         migrations.CreateModel(
             name="Destination",
             fields=[
