@@ -541,7 +541,7 @@ class Relay:
                 if not checked and self._checks.is_due(first):
                     checked = await self._checks.check_waiting()
                     continue
-                self._checks.begin_in_time(hand.waiting[0])
+                self._checks.begin_in_time(first)
                 checked = False
                 claim = hand.take(first, self._clock.monotonic())
                 if not hand.waiting:
