@@ -6,6 +6,7 @@ A row in a default partition (no relay ran for weeks, or the clock was ahead) be
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import psycopg
@@ -137,3 +138,11 @@ def test_no_claim_waits_for_a_partition_that_is_made_or_retired_beside_a_long_re
         reader.rollback()
     with psycopg.connect(database, autocommit=True) as connection:
         assert value(connection, act) == (1 if verb == "make" else "retired")
+
+
+async def test_a_clock_that_is_years_ahead_makes_a_bounded_number_of_partitions(database: str) -> None:
+    async with PostgresStore(database) as store:
+        before = len(await store.ranges())
+        ahead = datetime.now(UTC) + timedelta(days=3650)
+        assert await store.make_partitions(width_seconds=7 * 86_400, ahead=4, now=ahead) == postgres.RANGES_AT_ONCE
+        assert len(await store.ranges()) == before + postgres.RANGES_AT_ONCE

@@ -60,6 +60,7 @@ from redrive.store.sessions import Sessions
 
 ADDRESS_REFUSED = "RDA01"  # SQLSTATE of check_addresses in relay.sql
 DEFAULT_TOO_FULL = "RDP01"  # SQLSTATE of make_partitions in partitions.sql
+RANGES_AT_ONCE = 60  # more wait for the next time: a clock that was set forward by decades makes no thousands
 TABLE_LOCK_TRIES = 40
 TABLE_LOCK_PAUSE_SECONDS = 0.25
 _TRANSIENT = (
@@ -608,8 +609,10 @@ class PostgresStore(LimitKeyVerbs):
         """In pieces: a call ends after a range into which rows of the default partitions had to be moved."""
         made = 0
         try:
-            while piece := await self._with_table_locks(
-                "SELECT redrive.make_partitions_1(%s, %s, %s)", [width_seconds, ahead, now]
+            while made < RANGES_AT_ONCE and (
+                piece := await self._with_table_locks(
+                    "SELECT redrive.make_partitions_1(%s, %s, %s)", [width_seconds, ahead, now]
+                )
             ):
                 made += piece
         except psycopg.Error as error:

@@ -18,6 +18,7 @@ from redrive.testing.tables import START, Tables, milliseconds, require_actor_an
 
 FIRST_WIDTH_SECONDS: Final = 7 * 86_400.0
 FIRST_AHEAD: Final = 4
+RANGES_AT_ONCE: Final = 60
 CLOCK_TOLERANCE: Final = timedelta(seconds=5)
 
 
@@ -305,7 +306,7 @@ class Upkeep(Tables):
     def _make_partitions(self, width_seconds: float, ahead: int, now: datetime) -> int:
         width, made = timedelta(seconds=width_seconds), 0
         start = self._ranges[-1][1] if self._ranges else _floor(now, width_seconds)
-        while start <= now + ahead * width:
+        while start <= now + ahead * width and made < RANGES_AT_ONCE:
             self._ranges.append((start, start + width))
             start, made = start + width, made + 1
         return made

@@ -1,7 +1,7 @@
 -- make_partitions: ranges of message, body and attempt, made ahead of time so that the default partitions stay empty. Returns how many.
 -- Rows that lie in a default partition and belong into a new range (no relay ran for weeks, or the clock was ahead) are moved into it, at
 -- most p_move_max of the three tables together; after a range into which rows were moved the call ends, so that no lock is held for long:
--- call it again until it returns 0. A range with more rows than that is not made: SQLSTATE RDP01; the messages stay where they are, and
+-- call it again until it returns 0. It ends after 60 ranges too: a clock that was set forward by decades makes no thousands. A range with more rows than that is not made: SQLSTATE RDP01; the messages stay where they are, and
 -- are delivered from there.
 -- Locks: the defaults, so briefly that claims and producers wait 50 ms for it at most: a reader of them, such as a dump, makes it fail
 -- with 55P03 (lock_not_available), and it is to be called again. CREATE ... LIKE and then ATTACH, because creating a partition in place
@@ -32,7 +32,7 @@ BEGIN
         PERFORM redrive.make_partition(v_start, v_end);
         v_start := v_end;
         v_made := v_made + 1;
-        EXIT WHEN v_rows > 0;
+        EXIT WHEN v_rows > 0 OR v_made = 60;
     END LOOP;
     RETURN v_made;
 END
