@@ -68,11 +68,12 @@ class Observer:
         call, message = asked["call"], asked["id"]
         self._requests[call, message] += 1
         now = time.time()
-        fault = self._script.fault(
+        fault = asked.get("fault") or self._script.fault(
             call, message, self._requests[call, message], destination=asked["destination"], at=now
         )
         body = base64.b64decode(asked["body"])
         noted = {name: asked[name] for name in ("call", "destination", "id", "attempt", "token")}
+        noted |= {name: asked[name] for name in ("pid", "parent") if name in asked}
         await self._journal.append(log="request", **noted, sha256=hashlib.sha256(body).hexdigest(), at=now, fault=fault)
         if call == "lookup":
             return await self._lookup(noted, fault, writer)
