@@ -16,6 +16,9 @@ import pytest
 import redrive as product
 from redrive.events import Events
 from redrive.prove.desk import DeskReport
+from redrive.prove.isolation.case import Figure
+from redrive.prove.isolation.prove import Measured
+from redrive.prove.isolation.prove import Report as IsolationReport
 from redrive.relay.requests import Requests
 from redrive.relay.run import SystemClock
 from redrive.store.postgres import PostgresStore
@@ -162,3 +165,20 @@ def test_the_list_of_a_group_has_its_messages_only(look: Redrive, stock: Shop) -
     group = next(one["fingerprint"] for one in groups if one["error_class"] == "HTTP_409")
     assert [one["id"] for one in look.json("dead", "list", "--group", group[:12])["items"]] == [str(stock["dead"])]
     assert look.json("held", "list", "--group", group)["items"] == []
+
+
+@pytest.mark.req("G-31")
+def test_the_report_of_an_isolation_proof_says_what_is_beyond_its_bound(look: Redrive) -> None:
+    within = Figure(what="delay", measured=1.5, unit="ms", bound=2)
+    report = IsolationReport(
+        commit=None, server="x", cases=[Measured(case="one", title="One.", seconds=1, figures=[within])]
+    )
+    figures = [replace(within, measured=3.0), replace(within, bound=None)]
+    beyond = replace(report, commit="a", cases=[replace(report.cases[0], figures=figures)])
+    assert (report.ok, beyond.ok) == (True, False)
+    assert any("NOT within 2 ms" in line for line in beyond.lines())
+    for one in (report, beyond):
+        documents.seen("prove_isolation", {"schema": "redrive.prove_isolation/v1", **one.document()})
+    refused = look("prove", "isolation", "nothing")
+    assert refused.exit_code == 2
+    assert "open-transaction" in refused.stderr

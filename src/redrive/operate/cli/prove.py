@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import getdoc
@@ -90,6 +90,31 @@ def desk(seed: int | None, scale: float, dsn: str | None, as_json: bool) -> None
     report = _run(prove, seed=seed, scale=scale, dsn=dsn)
     if as_json:
         output.document("prove_desk", report.document())
+    _end(report, as_json=as_json)
+
+
+@command.command(
+    "isolation", epilog=example("redrive prove isolation", "redrive prove isolation open-transaction --json")
+)
+@click.argument("cases", nargs=-1, metavar="[CASE]...")
+@click.option("--dsn", metavar="DSN", help="A server to make databases on. Default: a server of its own.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of the report.")
+def isolation(cases: Sequence[str], dsn: str | None, as_json: bool) -> None:
+    """Make trouble for one destination, and measure what the others notice of it; each figure beside its bound.
+
+    Without a CASE all of them are run. Exit code 1 means that a figure is beyond its bound: figures in milliseconds
+    need a machine with a core to spare.
+    """
+    from redrive.prove.isolation.cases import CASES
+    from redrive.prove.isolation.prove import prove
+
+    unknown = [name for name in cases if name not in CASES]
+    if unknown:
+        raise click.UsageError(f"There is no case {unknown[0]!r}; there are {', '.join(CASES)}.")
+    with _ended_by_sigterm(), bars() as progress:
+        report = prove([CASES[name] for name in cases or CASES], dsn=dsn, progress=progress)
+    if as_json:
+        output.document("prove_isolation", report.document())
     _end(report, as_json=as_json)
 
 

@@ -1,0 +1,38 @@
+"""The app of this proof: handlers say when they began, then do what their payload asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+
+from redrive.app import App
+from redrive.message import Attempt
+from redrive.policy import Backoff, Policy
+from redrive.prove.isolation.ground import LOG_VARIABLE, NEIGHBOUR
+
+QUICK = Policy(attempts=3, backoff=Backoff(initial_seconds=0.05, multiplier=2, max_seconds=0.5, jitter="full"))
+
+app = App()
+
+
+def say_begun(message: Attempt) -> None:
+    """One line, written by one call, so that processes do not mix theirs."""
+    line = json.dumps({"key": message.key, "at": time.monotonic()})
+    with Path(os.environ[LOG_VARIABLE]).open("a") as log:
+        log.write(line + "\n")
+
+
+@app.destination(NEIGHBOUR, in_doubt="resend", policy=QUICK)
+async def begin(message: Attempt) -> None:
+    """A healthy destination."""
+    say_begun(message)
+
+
+@app.destination("slow", in_doubt="resend", policy=QUICK, timeout_seconds=60)
+async def take_long(message: Attempt) -> None:
+    """As many seconds as the payload says."""
+    say_begun(message)
+    await asyncio.sleep(message.payload["seconds"])

@@ -1,0 +1,10 @@
+"""Every case, in the order in which they are run."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from redrive.prove.isolation import open_transaction
+from redrive.prove.isolation.case import Case
+
+CASES: Final[dict[str, Case]] = {case.name: case for case in (open_transaction.CASE,)}

@@ -1,0 +1,80 @@
+"""Run cases one after the other, each in a database of its own on one server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from redrive.prove import report
+from redrive.prove.campaign import Progress
+from redrive.prove.engine import open_database, open_place
+from redrive.prove.isolation.case import Case, Figure
+from redrive.prove.isolation.ground import Ground
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What one case found."""
+
+    case: str
+    title: str
+    seconds: float
+    figures: Sequence[Figure]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """All cases."""
+
+    commit: str | None
+    server: str
+    cases: Sequence[Measured]
+
+    @property
+    def ok(self) -> bool:
+        return all(figure.holds for case in self.cases for figure in case.figures)
+
+    def document(self) -> dict[str, Any]:
+        return {**asdict(self), "ok": self.ok}
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        yield f"redrive prove isolation{f', commit {self.commit}' if self.commit else ''}"
+        yield self.server
+        for case in self.cases:
+            yield ""
+            yield f"{case.case}: {case.title} ({case.seconds:.0f} s)"
+            for figure in case.figures:
+                yield f"  {_number(figure.measured):>10} {figure.unit:<3}{_bound(figure):<24} {figure.what}"
+
+
+def prove(cases: Sequence[Case], *, dsn: str | None, progress: Progress) -> Report:
+    """Measure these."""
+    measured = []
+    server = ""
+    for number, case in enumerate(cases):
+        progress("cases", number, len(cases))
+        with open_place() as place, open_database(place, dsn) as database:
+            server = database.server
+            measured.append(_measure(case, place, database.dsn))
+    return Report(commit=report.commit(), server=server, cases=measured)
+
+
+def _measure(case: Case, place: Path, dsn: str) -> Measured:
+    began = time.monotonic()
+    with Ground(place, dsn) as ground:
+        figures = case.run(ground)
+    return Measured(case=case.name, title=case.title, seconds=time.monotonic() - began, figures=figures)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+
+
+def _bound(figure: Figure) -> str:
+    if figure.bound is None:
+        return ""
+    return f"{'' if figure.holds else 'NOT '}within {_number(figure.bound)} {figure.unit}".rstrip()
