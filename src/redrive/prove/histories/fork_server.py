@@ -76,6 +76,10 @@ class ForkServer:
         return code
 
     async def _ask(self, **order: Any) -> Any:
+        """Whoever is cancelled meanwhile leaves no answer behind that another would take for its own."""
+        return await asyncio.shield(asyncio.ensure_future(self._answered(order)))
+
+    async def _answered(self, order: Mapping[str, Any]) -> Any:
         async with self._asking:
             assert self._process.stdin is not None
             assert self._process.stdout is not None

@@ -56,7 +56,7 @@ def _observer(settings: Mapping[str, Any]) -> None:
         observer.main(
             Path(settings["socket"]),
             Path(settings["log"]),
-            {"script": {"send": {}, "lookup": {}}, "remembers": list(destinations.REMEMBERING)},
+            {"script": {"send": {}, "lookup": {}}, "remembers": destinations.REMEMBERING, "durable": False},
         )
     )
 

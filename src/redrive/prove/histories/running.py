@@ -12,7 +12,7 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from signal import Signals
@@ -45,7 +45,7 @@ LIMITS: Final[Mapping[str, Any]] = {
     "claim_max": 20,
 }
 LOCK_MS: Final = 700  # producers and people give up then, and are told so
-HEALTHY_EVERY_SECONDS: Final = 0.1
+HEALTHY_EVERY_SECONDS: Final = 0.25
 LOOK_SECONDS: Final = 0.1
 STALL_SECONDS: Final = 0.5
 READY_SECONDS: Final = 10.0
@@ -61,7 +61,10 @@ SELECT (SELECT count(*) FROM redrive.lease WHERE destination <> ALL (%s))
            AND NOT EXISTS (SELECT FROM redrive.parked k WHERE k.lane = p.lane AND k.halts AND k.sequence < p.sequence))
 """
 _STATES: Final = """
-SELECT m.id::text, coalesce(k.reason, e.closed, redrive.state_of(m.id), 'gone')
+SELECT m.id::text,
+       CASE WHEN EXISTS (SELECT FROM redrive.pending p JOIN redrive.parked h ON h.lane = p.lane
+                          WHERE p.id = m.id AND h.halts AND h.sequence < p.sequence) THEN 'behind'
+            ELSE coalesce(k.reason, e.closed, redrive.state_of(m.id), 'gone') END
   FROM redrive.message m LEFT JOIN redrive.parked k ON k.id = m.id
   LEFT JOIN redrive.attempt e ON e.message_id = m.id AND e.closed IS NOT NULL
  WHERE m.destination <> ALL (%s)
@@ -145,15 +148,18 @@ class _Teller:
             await self._start_relay()
         self._note(next(iter(self.history.lines())))
         done: list[Command] = []
-        async with self._beside():
-            for command in self.history.commands:
-                for drawn in await self._drawn(command):
-                    done.append(drawn)
-                    answer = await self._answer(drawn)
-                    self.answers[f"{drawn.verb}: {answer}"] += 1
-                    self._note(f"  {len(done):>2} {drawn} -> {answer}")
-            await self._settle_down()
-        await self._finish()
+        async with _beside(self._supervise(), self._look_at_clock()):
+            async with _beside(self._produce_healthy()):
+                for command in self.history.commands:
+                    for drawn in await self._drawn(command):
+                        done.append(drawn)
+                        answer = await self._answer(drawn)
+                        self.answers[f"{drawn.verb}: {answer}"] += 1
+                        self._note(f"  {len(done):>2} {drawn} -> {answer}")
+                await self._settle_down()
+            await self._is_over([])
+            await self._stop_relays()
+        self._read_logs()
         violations = judging.judged(self.book, await self._reported())
         for sentence in violations:
             self._note(f"  {sentence}")
@@ -203,20 +209,6 @@ class _Teller:
         self._pids.append(pid)
         self._relays.append(_Relay(pid, name))
 
-    @contextlib.asynccontextmanager
-    async def _beside(self) -> AsyncIterator[None]:
-        """What goes on beside the script: the healthy destination's producer, a supervisor, a look at the clock."""
-        tasks = [asyncio.create_task(one()) for one in (self._produce_healthy, self._supervise, self._look_at_clock)]
-        try:
-            yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for task in tasks:
-            if not task.cancelled() and task.exception():
-                raise task.exception() or RuntimeError
-
     async def _supervise(self) -> None:
         """A relay that ended by itself is started again; only a handler that ends its process may end it."""
         while True:
@@ -260,16 +252,11 @@ class _Teller:
         began = time.time()
         async with conn.transaction():
             receipt = await redrive.aenqueue(conn, HEALTHY, {"number": self._healthy}, tenant=TENANT)
-        self.book.messages.append(
-            Message(
-                name=f"healthy-{self._healthy}",
-                id=str(receipt.id),
-                destination=HEALTHY,
-                committed=True,
-                began_at=began,
-                acknowledged_at=time.time(),
-            )
-        )
+            message = Message(
+                name=f"healthy-{self._healthy}", id=str(receipt.id), destination=HEALTHY, began_at=began
+            )  # fmt: skip
+            self.book.messages.append(message)
+        message.committed, message.acknowledged_at = True, time.time()
 
     async def _producer(self) -> psycopg.AsyncConnection[TupleRow]:
         conn = await self.place.connect("redrive_producer", dsn=self.place.wire.dsn)
@@ -704,11 +691,12 @@ class _Teller:
         await self._thaw()
         await self._is_over([HEALTHY])
 
-    async def _finish(self) -> None:
-        await self._is_over([])
-        for relay in tuple(self._relays):
-            self._relays.remove(relay)
+    async def _stop_relays(self) -> None:
+        stopped, self._relays = self._relays, []
+        for relay in stopped:
             await self._stopped(relay)
+
+    def _read_logs(self) -> None:
         self.book.ended_at = time.time()
         self.book.observed = [{**line, "place": place} for place, line in enumerate(journal.read(self._log))]
         lines = list(journal.read(self._handlers))
@@ -740,6 +728,21 @@ class _Teller:
 
     async def _reported(self) -> dict[str, Reported]:
         return {row[0]: Reported(state=row[1]) for row in await self.place.rows(_STATES, [])}
+
+
+@contextlib.asynccontextmanager
+async def _beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Goes on beside the block; an error of it is raised at the end."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+    for error in ended:
+        if isinstance(error, Exception):
+            raise error
 
 
 def _in(seconds: float | None) -> datetime | None:

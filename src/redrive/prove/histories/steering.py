@@ -19,12 +19,22 @@ _ACTS: Final[Mapping[str, Mapping[str, int]]] = {
     "held": {"deny": 4, "confirm": 2, "discard": 2, "skip": 1, "requeue": 1, "group": 1},
     "unrecorded": {"repair": 5, "discard": 1, "skip": 1},
     "pending": {"stop_message": 3, "skip": 2, "pause": 1, "requeue": 1},
+    "behind": {"stop_message": 1, "skip": 1},
     "leased": {"stop_message": 2, "skip": 1, "pause": 1},
     "discarded": {"copy": 4},
     "closed": {"requeue": 1, "copy": 1, "discard": 1, "confirm": 1, "resume": 2, "pause": 1},
 }
 _ALL: Final = sorted({verb for acts in _ACTS.values() for verb in acts})
-_WEIGHTS: Final = {"dead": 8, "held": 8, "unrecorded": 8, "pending": 4, "leased": 3, "discarded": 2, "closed": 1}
+_WEIGHTS: Final = {
+    "dead": 8,
+    "held": 8,
+    "unrecorded": 8,
+    "pending": 4,
+    "behind": 1,
+    "leased": 3,
+    "discarded": 2,
+    "closed": 1,
+}
 
 
 def acts(draw: int, states: Mapping[str, str], paused: Sequence[str]) -> list[Command]:
