@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from redrive.prove.engine import open_place
 from redrive.prove.histories.campaign import Campaign, Progress, Say, Violated, add_up, seeds_of
 from redrive.prove.histories.ground import Ground
+from redrive.prove.places import open_place
 from redrive.store.migration_files import MigrationSet
 from redrive.systems import payments
 from redrive.systems.payments.prove.histories import History, history
