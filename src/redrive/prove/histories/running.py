@@ -375,7 +375,9 @@ class _Teller:
             return [command]
         try:
             states: dict[str, str] = dict(await self.place.rows(_STATES, [HEALTHY]))
-            paused = await self.place.rows("SELECT name FROM redrive.destination WHERE paused_at IS NOT NULL")
+            paused = await self.place.rows(
+                "SELECT name FROM redrive.destination WHERE paused_at IS NOT NULL AND paused_until IS NULL"
+            )
         except psycopg.Error:
             return []
         known = {name: states[message.id] for name, message in self._messages.items() if message.id in states}
@@ -720,7 +722,9 @@ class _Teller:
         while time.monotonic() < until:
             paused: list[TupleRow] = []
             with contextlib.suppress(psycopg.Error):
-                paused = await self.place.rows("SELECT name FROM redrive.destination WHERE paused_at IS NOT NULL")
+                paused = await self.place.rows(
+                    "SELECT name FROM redrive.destination WHERE paused_at IS NOT NULL AND paused_until IS NULL"
+                )
                 for (name,) in paused:
                     await self.place.rows("SELECT redrive.resume_2(%s, 'alice', 'history')", name, role=OPERATOR_ROLE)
             if await self._is_quiet(1.0, without=without) and not paused:
