@@ -127,13 +127,20 @@ class _Writer:
 
     def _held_open(self) -> None:
         """An application has cancelled, or enqueued for a key, and does not commit for a while."""
-        name = self._begin()
+        if self._chance.random() < 0.5:
+            self._enqueue(faults=[self._chance.choice(["hang", "slow", "never"])])
+            self._add("wait", seconds=round(self._chance.uniform(0.2, 0.8), 2))
+            name = self._begin()
+            self._add("cancel", message=self._messages[-1], tx=name)  # while it is in flight
+        else:
+            name = self._begin()
         for _ in range(self._chance.randint(1, 3)):
             self._chance.choice([self._cancel, self._cancel, self._enqueue])(name)
         for _ in range(self._chance.randint(1, 4)):
             self._chance.choice(
                 [self._enqueue, self._enqueue, self._wait, self._relay_fault, self._act, self._stop, self._quiet]
             )()
+        self._sometimes(0.3, lambda: self._add("wait", seconds=round(self._chance.uniform(3.0, 7.0), 1)))
         self._sometimes(0.8, lambda: self._end(name))
 
     def _order(self) -> None:

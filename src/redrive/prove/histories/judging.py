@@ -31,10 +31,10 @@ HEALTHY_SECONDS: Final = 3.0
 ENQUEUES: Final = 10.0
 ALLOWANCES: Final[Mapping[str, float]] = {
     # The lease, the reaper, for ten seconds the place of a reaper that died, and a process for suspects.
-    **dict.fromkeys(["kill", "freeze", "exit", "end"], 18.0),
-    **dict.fromkeys(["block", "stop", "server", "read_only", "cut", "stall", "clock"], 3.0),
+    **dict.fromkeys(["kill", "freeze", "exit", "block"], 18.0),
+    **dict.fromkeys(["stop", "server", "read_only", "cut", "stall", "clock"], 3.0),
 }
-_DEADLY: Final = ("kill", "freeze", "block", "exit", "stall", "end")
+_DEADLY: Final = ("kill", "freeze", "block", "exit", "stall")
 _AWAY: Final = ("server", "read_only", "cut", "clock")
 _SENT_AGAIN: Final = ("requeue", "replay", "deny", "edit", "repair")
 

@@ -42,10 +42,10 @@ LIMITS: Final[Mapping[str, Any]] = {
     "record_timeout_seconds": 0.8,
     "stop_seconds": 2.5,
     "concurrency": 16,
-    "claim_max": 20,
+    "claim_max": 10,
 }
 LOCK_MS: Final = 700  # producers and people give up then, and are told so
-HEALTHY_EVERY_SECONDS: Final = 0.25
+HEALTHY_EVERY_SECONDS: Final = 0.12
 LOOK_SECONDS: Final = 0.1
 STALL_SECONDS: Final = 0.5
 READY_SECONDS: Final = 10.0
