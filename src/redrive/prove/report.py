@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from redrive.prove import terms
+
 if TYPE_CHECKING:
     from redrive.prove.histories.engine import Histories
 
@@ -133,7 +135,7 @@ def of_histories(told: Histories, *, seed: int, scale: float, seconds: float) ->
         scale=scale,
         commit=commit(),
         server=told.server,
-        terms={},
+        terms={**terms.DEFAULT.printed(), "limits": dict(told.limits)},
         seconds=seconds,
         quiet_seconds=0.0,
         quiet_seconds_max=0.0,

@@ -15,7 +15,7 @@ from redrive.prove.histories.drawing import History, history
 from redrive.prove.histories.ground import Ground
 from redrive.prove.histories.judging import Delays, percentile
 from redrive.prove.histories.processes import MODULE
-from redrive.prove.histories.running import Told, tell
+from redrive.prove.histories.running import LIMITS, Told, tell
 from redrive.prove.places import open_place
 
 HISTORIES: Final = 100  # at scale 1, as the help of the command says
@@ -23,7 +23,7 @@ HISTORIES: Final = 100  # at scale 1, as the help of the command says
 
 @dataclass(frozen=True, kw_only=True)
 class Histories:
-    """What came of them. answers, faults: how often each. told: each of them, as they ended."""
+    """What came of them. answers, faults: how often each. told: each of them, as they ended. limits: of relays."""
 
     count: int = 0
     commands: int = 0
@@ -33,6 +33,7 @@ class Histories:
     faults: Mapping[str, int] = field(default_factory=dict)
     violated: Sequence[Violated] = ()
     told: Sequence[Told] = field(default=(), repr=False)
+    limits: Mapping[str, float] = field(default_factory=lambda: dict(LIMITS))
 
     @property
     def delays(self) -> Delays:

@@ -151,8 +151,8 @@ class Place:
     ) -> psycopg.AsyncConnection[TupleRow]:
         """As a person or a program with that role; a server that is just starting is waited for."""
         options = f"-c redrive.tenant=* {self._options}" + (f" -c role={role}" if role else "")
-        if writes:  # also while all others may not
-            options += " -c default_transaction_read_only=off"
+        if writes:  # also while all others may not, and however long it takes
+            options += " -c default_transaction_read_only=off -c lock_timeout=0"
         there = conninfo.make_conninfo(dsn or self.dsn, options=options)
         until = time.monotonic() + READY_SECONDS
         while True:

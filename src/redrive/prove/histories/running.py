@@ -239,6 +239,8 @@ class _Teller:
     # producers
 
     async def _produce_healthy(self) -> None:
+        while self._relays and not await self._workers(self._relays[0]):  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(LOOK_SECONDS)
         while True:
             with contextlib.suppress(psycopg.Error):
                 async with await self.place.connect() as conn:
