@@ -16,8 +16,11 @@ from typing import Any, Final
 UNCLASSIFIED: Final = "UNCLASSIFIED"
 # The handler ended well and said something that cannot be kept: with every message its effect would happen once more.
 RETURN_INVALID: Final = "RETURN_INVALID"
+# The handler answered Advance, and its destination has a lookup and no declared stages: its effect has happened.
+ADVANCE_UNDECLARED: Final = "ADVANCE_UNDECLARED"
 # The row of a message has values that Python cannot read; nothing was sent.
 UNDECODABLE: Final = "UNDECODABLE"
+MESSAGE_GONE: Final = "MESSAGE_GONE"
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{0,63}\Z")
 
 

@@ -67,12 +67,13 @@ class Destination:
     """Where messages of one name go, and by which rules.
 
     concurrency: sends at a time in one relay process. timeout_seconds: for one send; cut off after it, it is Unknown.
-    A lookup and a validation before the send have as long each, so a dispatch takes at most three times as long.
+    A lookup and a validation before the send have as long each, whatever the others left of theirs; so a dispatch takes
+    at most three times as long.
     global_concurrency: messages in flight over all relays, 1 to 100,000; None = no limit.
     rate: messages per second over all relays, 0.001 to 100,000; None = no limit.
     breaker: when it is taken to be down, and left alone; None = it has none.
     schema: the type of its payloads; None = any.
-    staged: it answers `Advance`, so that a lookup has to say how a stage ended; noticed too when it first does.
+    staged: it answers `Advance`, so that a lookup has to say how a stage ended. With a lookup it must be declared.
     record: your writes inside the settle transaction; None = outcomes are settled in bulk.
     """
 

@@ -15,7 +15,7 @@ from random import SystemRandom
 from typing import Any
 
 from redrive import policy
-from redrive.answers import Answer, Delivered
+from redrive.answers import Advance, Answer, Delivered
 from redrive.errors import ClaimLost, UsageError
 from redrive.message import Attempt
 from redrive.ports import Outcome
@@ -40,6 +40,10 @@ def _statement(attempt: Attempt, answer: Answer | None) -> tuple[Any, list[Any]]
     if completion.worker is None or completion.rules is None:
         raise UsageError(
             "complete() takes the attempt that a relay handed to its handler; this one was not claimed by a relay."
+        )
+    if isinstance(answer, Advance) and completion.rules.in_doubt == "lookup" and not completion.staged:
+        raise UsageError(
+            f"Destination {attempt.destination!r} has a lookup, so its stages have to be declared: staged=True."
         )
     completion.attempted = True
     settlement = policy.decide(

@@ -28,6 +28,7 @@ STEPS: Final = (
     "record",
     "commit",
     "is_leased",
+    "check_claims",
     "hand_back",
     "renew",
     "pause",
@@ -40,7 +41,7 @@ STEPS: Final = (
     "doze",
     "probe",
     "deregister",
-    "has_suspect",
+    "suspect_destinations",
     "reap",
     "expire",
     "mend_lanes",
@@ -88,6 +89,7 @@ FACTS: Final = (
     "duty.failed",
     "lanes.mended",
     "suspects.spawned",
+    "suspects.waiting",
     "suspects.ended",
 )
 EDGES: Final = ("start", "stop", "exception")

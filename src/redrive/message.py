@@ -212,6 +212,7 @@ class Completion:
     attempted: bool = False
     worker: WorkerId | None = None
     rules: Any = None
+    staged: bool = False
     outcome: Any = None
 
 

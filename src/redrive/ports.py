@@ -114,21 +114,32 @@ class LowWaterMark(NamedTuple):
     walked_seconds: float
 
 
+class ClaimState(NamedTuple):
+    """What the database says of a claimed message, some time after its claim."""
+
+    fence: Fence
+    cancel_requested: bool
+    expired: bool
+    has_evidence: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """attempts: what this worker holds now. expired: messages closed as expired instead of being handed out.
 
+    gone: messages parked instead, because their rows are gone (MESSAGE_GONE).
     more: so much led nowhere that there may be more. held_back: where limits or a breaker let no more out now.
     """
 
     attempts: Sequence[Attempt] = ()
     expired: int = 0
+    gone: int = 0
     more: bool = False
     held_back: frozenset[str] = frozenset()
 
     @property
     def found_something(self) -> bool:
-        return bool(self.attempts or self.expired or self.more)
+        return bool(self.attempts or self.expired or self.gone or self.more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +149,7 @@ class Outcome:
     text, stack, context: redacted already (`redrive.redact`). latency_ms: from dispatch to answer.
     kept_answer: with park reason unrecorded, what the destination said (`answers.to_json`).
     policy_version: which rules judged it (I52).
+    suspect: its handler runs on in a thread: the next attempt of it runs alone, in a process that can be ended.
     """
 
     attempt: Attempt
@@ -148,6 +160,7 @@ class Outcome:
     context: Mapping[str, Any] = field(default_factory=dict)
     kept_answer: Mapping[str, Any] | None = None
     policy_version: str | None = None
+    suspect: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,8 +344,13 @@ class Store(Protocol):
         now: datetime | None = None,
     ) -> Claimed: ...
 
-    async def has_suspect(self, destinations: Sequence[str], *, now: datetime | None = None) -> bool:
-        """Whether `claim_suspect` would find something."""
+    async def suspect_destinations(
+        self, destinations: Sequence[str], *, after: str = "", limit: int = 100, now: datetime | None = None
+    ) -> Sequence[str]:
+        """For which of these `claim_suspect` would find something, by name: first those behind `after`, then the rest.
+
+        A suspect that another transaction holds does not count.
+        """
         ...
 
     async def settle(
@@ -369,10 +387,17 @@ class Store(Protocol):
         ...
 
     async def hand_back(
-        self, worker: WorkerId, fences: Sequence[Fence], *, wait: bool = True, now: datetime | None = None
+        self,
+        worker: WorkerId,
+        fences: Sequence[Fence],
+        *,
+        suspect: bool = False,
+        wait: bool = True,
+        now: datetime | None = None,
     ) -> Sequence[Fence]:
         """Give back claims that were not begun; they spend nothing. Returns those that were handed back.
 
+        suspect: each is to be run alone, in a process of its own.
         wait: false = what another transaction holds is left out, and not returned.
         """
         ...
@@ -381,6 +406,12 @@ class Store(Protocol):
         self, worker: WorkerId, fences: Sequence[Fence], *, lease_seconds: float, now: datetime | None = None
     ) -> Sequence[Fence]:
         """Lengthen leases; returns those that are still ours. One that is locked by its own settle counts as ours."""
+        ...
+
+    async def check_claims(
+        self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
+    ) -> Sequence[ClaimState]:
+        """What has happened to claimed messages since their claims; only of those that are still this worker's."""
         ...
 
     async def leases_of(self, worker: WorkerId) -> Sequence[Fence]:

@@ -218,3 +218,15 @@ def test_partitions_must_be_made_ahead(server: examine.Server, days: int, verdic
     upkeep = examine.Upkeep(partition_end=server.at + timedelta(days=days), differing=[], money=False, unwitnessed=[])
     assert doctor._partitions(upkeep, server.at).verdict is verdict
     assert doctor._partitions(replace(upkeep, partition_end=None), server.at).verdict is Verdict.FAIL
+
+
+def test_rows_in_the_default_partitions_are_a_warning_with_their_number_and_what_moves_them(
+    server: examine.Server,
+) -> None:
+    upkeep = examine.Upkeep(
+        partition_end=server.at + timedelta(days=28), differing=[], money=False, unwitnessed=[], by_default=1_234
+    )
+    point = doctor._partitions(upkeep, server.at)
+    assert point.verdict is Verdict.WARN
+    assert "1,234 rows lie in the default partitions" in point.detail
+    assert "p_move_max" in point.next

@@ -16,7 +16,7 @@ from tests.support.racing import Connection, column, is_waiting, together, value
 from tests.support.waiting import wait_until
 
 OLD = "timestamptz '2020-01-06 00:00+00'"
-RETIRE_OLD = f"SELECT redrive.retire_1({OLD})"
+RETIRE_OLD = f"SELECT redrive.retire_1({OLD}, p_lock_ms => 1000)"
 # Ids as an old server would have made them: the range is long past, the transaction that writes into it is not.
 OLD_IDS = """
 CREATE OR REPLACE FUNCTION redrive.new_id() RETURNS uuid LANGUAGE sql VOLATILE AS $$

@@ -58,6 +58,10 @@ class Subject(Store, Protocol):
         """A transaction of somebody else that stays open meanwhile."""
         ...
 
+    def drop_row(self, id: MessageId) -> None:
+        """As if an administrator had dropped the partition that the message is in."""
+        ...
+
     def transient_error(self) -> Exception:
         """What this store's `record` raises when trying again can mend it."""
         ...
@@ -72,6 +76,9 @@ class ModelSubject(ModelStore):
         self.oldest_transaction_at = self.time
         yield
         self.oldest_transaction_at = None
+
+    def drop_row(self, id: MessageId) -> None:
+        del self._messages[id]
 
     def transient_error(self) -> Exception:
         return TransientFailure("deadlock")
@@ -165,6 +172,11 @@ class PostgresSubject(PostgresStore):
         with psycopg.connect(self._dsn) as other:
             other.execute("SELECT 1")
             yield
+
+    def drop_row(self, id: MessageId) -> None:
+        with self._reader.transaction():
+            self._reader.execute("SET LOCAL session_replication_role = replica")
+            self._reader.execute("DELETE FROM redrive.message WHERE id = %s", [id])
 
     def transient_error(self) -> Exception:
         return psycopg.errors.DeadlockDetected("deadlock")

@@ -80,7 +80,7 @@ async def test_it_opens_once_for_all_relays(store: Subject) -> None:
 async def test_a_suspect_waits_too(store: Subject) -> None:
     await crashed(store)
     await trip(store, now=at(1))
-    assert not await store.has_suspect([MAIL], now=at(2))
+    assert not await store.suspect_destinations([MAIL], now=at(2))
     assert (await store.claim_suspect(BOB, [MAIL], lease_seconds=LEASE_SECONDS, now=at(2))).attempts == []
 
 

@@ -125,10 +125,10 @@ async def test_a_paused_destination_is_not_claimed_for(store: Subject) -> None:
     assert await claim(store, now=at(1)) == []
     suspects = await store.claim_suspect(BOB, [MAIL], lease_seconds=LEASE_SECONDS, now=at(1))
     assert suspects == Claimed([], 0)
-    assert not await store.has_suspect([MAIL], now=at(1))
+    assert not await store.suspect_destinations([MAIL], now=at(1))
     await store.resume(MAIL, **ACT, now=at(2))
     assert len(await claim(store, now=at(2))) == 1
-    assert await store.has_suspect([MAIL], now=at(2))
+    assert await store.suspect_destinations([MAIL], now=at(2))
 
 
 @pytest.mark.req("G-24")
@@ -211,15 +211,29 @@ async def test_suspects_of_other_destinations_are_not_ours(store: Subject) -> No
     await crashed(store)
     other = await store.claim_suspect(BOB, ["bank"], lease_seconds=LEASE_SECONDS, now=at(1))
     assert other == Claimed([], 0)
-    assert not await store.has_suspect(["bank"], now=at(1))
-    assert not await store.has_suspect([], now=at(1))
+    assert not await store.suspect_destinations(["bank"], now=at(1))
+    assert not await store.suspect_destinations([], now=at(1))
 
 
-async def test_has_suspect_says_whether_one_is_due(store: Subject) -> None:
+async def test_suspect_destinations_says_where_one_is_due(store: Subject) -> None:
     enqueue(store)
-    assert not await store.has_suspect([MAIL], now=at(1))
+    assert not await store.suspect_destinations([MAIL], now=at(1))
     attempt = await claim_one(store)
     await store.reap(limit=1, worker=ALICE, now=at(5))
     assert attempt.number == 1
-    assert not await store.has_suspect([MAIL], now=at(4))
-    assert await store.has_suspect(["bank", MAIL], now=at(5))
+    assert not await store.suspect_destinations([MAIL], now=at(4))
+    assert await store.suspect_destinations(["bank", MAIL], now=at(5)) == [MAIL]
+
+
+@pytest.mark.req("G-31")
+async def test_destinations_with_suspects_are_named_in_turn(store: Subject) -> None:
+    names = ["a", "b", "c", "d"]
+    for name in names:
+        enqueue(store, destination=name)
+        await claim_one(store, destination=name)
+    await store.reap(limit=10, worker=ALICE, now=at(1))
+    assert await store.suspect_destinations(names, now=at(1)) == names
+    assert await store.suspect_destinations(names, after="b", now=at(1)) == ["c", "d", "a", "b"]
+    assert await store.suspect_destinations(["a", "c", "d"], after="c", limit=2, now=at(1)) == ["d", "a"]
+    assert await store.suspect_destinations(names, after="z", limit=1, now=at(1)) == ["a"]
+    assert await store.suspect_destinations(names, limit=0, now=at(1)) == []

@@ -146,6 +146,16 @@ async def test_a_claim_of_a_message_with_evidence_says_so(store: Subject) -> Non
     assert (await claim_alone(store, now=at(5))).has_evidence
 
 
+async def test_a_worker_that_asks_about_its_claim_is_told_of_evidence(store: Subject) -> None:
+    await register(store, in_doubt="lookup")
+    lost = await lose(store)
+    current = await claim_alone(store, now=at(2))
+    assert not current.has_evidence
+    await late(store, lost)
+    (found,) = await store.check_claims(BOB, [current.fence], now=at(4))
+    assert found.has_evidence
+
+
 async def test_elsewhere_a_late_success_changes_nothing(store: Subject) -> None:
     await register(store)
     lost = await lose(store)

@@ -98,9 +98,10 @@ async def test_an_outcome_settled_again_by_another_worker_is_refused(store: Subj
 
 
 @pytest.mark.req("G-14")
+@pytest.mark.parametrize("wait", [True, False])
 @pytest.mark.parametrize("how", ["plain", "result", "retry", "park"])
 async def test_an_outcome_of_a_worker_that_does_not_hold_the_claim_is_refused_and_kept(
-    store: Subject, how: str
+    store: Subject, how: str, *, wait: bool
 ) -> None:
     """After a restore two relays may both believe that they hold attempt 1: only the one that the lease names does."""
     id = enqueue(store)
@@ -111,7 +112,7 @@ async def test_an_outcome_of_a_worker_that_does_not_hold_the_claim_is_refused_an
         "retry": retried(attempt),
         "park": parked(attempt),
     }[how]
-    assert await store.settle(BOB, [outcome], now=at(1)) == Settled(0, [Fence(id, 1)], [])
+    assert await store.settle(BOB, [outcome], wait=wait, now=at(1)) == Settled(0, [Fence(id, 1)], [])
     assert store.state_of(id) == "leased"
     assert [late.worker for late in store.late_answers] == [BOB]
     await settle(store, delivered(attempt), now=at(2))

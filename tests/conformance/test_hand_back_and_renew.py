@@ -181,3 +181,29 @@ async def test_a_lease_that_ran_out_can_be_renewed_until_it_is_reaped(store: Sub
     fence = (await claim_one(store)).fence
     assert await store.renew(ALICE, [fence], lease_seconds=LEASE_SECONDS, now=at(99)) == [fence]
     assert (await store.reap(limit=9, now=at(100))).requeued == 0
+
+
+@pytest.mark.req("G-24")
+async def test_a_worker_can_ask_what_happened_to_its_claims_since(store: Subject) -> None:
+    plain, cancelled, expires = (enqueue(store, expires_at=at(5) if n == 2 else None) for n in range(3))
+    fences = {attempt.id: attempt.fence for attempt in await claim(store, room=3)}
+    assert await store.cancel(cancelled, now=at(1)) is CancelAnswer.IN_FLIGHT
+    asked = [fences[id] for id in (plain, cancelled, expires)]
+    found = {state.fence.id: tuple(state[1:]) for state in await store.check_claims(ALICE, asked, now=at(6))}
+    assert found == {plain: (False, False, False), cancelled: (True, False, False), expires: (False, True, False)}
+    assert await store.check_claims(BOB, asked, now=at(6)) == []
+    await store.hand_back(ALICE, asked[:1], now=at(6))
+    assert [state.fence for state in await store.check_claims(ALICE, asked[:2], now=at(6))] == asked[1:2]
+
+
+@pytest.mark.req("G-31")
+async def test_a_claim_can_be_handed_back_as_a_suspect(store: Subject) -> None:
+    """Where no thread is left for it: a child process is to run it."""
+    id = enqueue(store)
+    before = store.place_of(id)
+    fence = (await claim_one(store)).fence
+    assert await store.hand_back(ALICE, [fence], suspect=True, now=at(1)) == [fence]
+    assert before is not None
+    assert store.place_of(id) == replace(before, attempt=1, suspect=True)  # type: ignore[type-var]
+    assert await claim(store, now=at(1)) == []
+    assert (await claim_alone(store, now=at(1))).id == id

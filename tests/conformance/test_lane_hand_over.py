@@ -171,7 +171,7 @@ async def test_a_suspect_is_not_handed_over(store: Subject) -> None:
     head = await claim_one(store, now=at(2))
     assert (await settle_asking(store, [delivered(head)], now=3)).handed_over == ()
     assert store.state_of(suspect) == "pending"
-    assert await store.has_suspect([MAIL], now=at(3))
+    assert await store.suspect_destinations([MAIL], now=at(3))
 
 
 async def test_nothing_is_handed_over_for_a_paused_destination(store: Subject) -> None:

@@ -197,10 +197,10 @@ async def test_a_suspect_head_waits_for_its_own_claim_and_blocks_its_key(store: 
     await claim_one(store)
     await store.reap(limit=10, worker=ALICE, now=at(1))
     assert await claim(store, now=at(1)) == []
-    assert await store.has_suspect([MAIL], now=at(1))
+    assert await store.suspect_destinations([MAIL], now=at(1))
     suspect = await claim_alone(store, now=at(1))
     assert (suspect.sequence, suspect.number, suspect.alone) == (1, 2, True)
-    assert not await store.has_suspect([MAIL], now=at(2))
+    assert not await store.suspect_destinations([MAIL], now=at(2))
     await deliver(store, suspect, now=at(2), worker=BOB)
     assert order(await claim(store, now=at(2))) == [K2]
 
@@ -211,7 +211,7 @@ async def test_a_suspect_behind_the_head_of_its_key_is_not_claimed(store: Subjec
     await claim_one(store)
     await store.reap(limit=10, worker=ALICE, now=at(1))
     await store.requeue(dead, **ACT, out_of_order=True, now=at(2))
-    assert not await store.has_suspect([MAIL], now=at(2))
+    assert not await store.suspect_destinations([MAIL], now=at(2))
     assert (await store.claim_suspect(BOB, [MAIL], lease_seconds=LEASE_SECONDS, now=at(2))).attempts == []
     await deliver(store, await claim_one(store, now=at(2)), now=at(2))
     assert (await claim_alone(store, now=at(2))).sequence == 2
@@ -227,7 +227,7 @@ async def test_a_suspect_before_another_one_elsewhere_is_not_claimed_for_it(stor
     await store.requeue(first, **ACT, out_of_order=True, now=at(2))
     await claim_one(store, now=at(2))
     await store.reap(limit=10, worker=ALICE, now=at(3))
-    assert not await store.has_suspect(["bank"], now=at(3))
+    assert not await store.suspect_destinations(["bank"], now=at(3))
     assert (await store.claim_suspect(BOB, ["bank"], lease_seconds=LEASE_SECONDS, now=at(3))).attempts == []
     assert (await claim_alone(store, now=at(3))).id == first
 
@@ -259,7 +259,7 @@ async def test_a_suspect_head_of_a_paused_destination_waits(store: Subject) -> N
     await claim_one(store)
     await store.reap(limit=10, worker=ALICE, now=at(1))
     await store.pause(MAIL, **ACT, now=at(2))
-    assert not await store.has_suspect([MAIL], now=at(2))
+    assert not await store.suspect_destinations([MAIL], now=at(2))
     assert (await store.claim_suspect(BOB, [MAIL], lease_seconds=LEASE_SECONDS, now=at(2))).attempts == []
 
 

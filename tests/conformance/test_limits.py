@@ -106,10 +106,10 @@ async def test_a_suspect_needs_room_like_everybody(store: Subject) -> None:
     await register(store, in_flight=1)
     enqueue(store)
     (other,) = await claim(store, now=at(1))
-    assert not await store.has_suspect([MAIL], now=at(1))
+    assert not await store.suspect_destinations([MAIL], now=at(1))
     assert (await store.claim_suspect(BOB, [MAIL], lease_seconds=LEASE_SECONDS, now=at(1))).attempts == []
     await settle(store, delivered(other), now=at(2))
-    assert await store.has_suspect([MAIL], now=at(2))
+    assert await store.suspect_destinations([MAIL], now=at(2))
     claimed = await store.claim_suspect(BOB, [MAIL], lease_seconds=LEASE_SECONDS, now=at(2))
     assert [attempt.id for attempt in claimed.attempts] == [id]
     enqueue(store)

@@ -319,3 +319,16 @@ async def test_an_advance_into_a_destination_of_a_system_is_parked_and_the_other
     assert (other.destination, other.stage) == ("bank", "second")
     (row,) = await store.history(stopped)
     assert (row.settlement, row.code, row.closed) == ("park", "DESTINATION_OWNED", None)
+
+
+@pytest.mark.req("G-31")
+async def test_a_retry_can_come_back_as_a_suspect(store: Subject) -> None:
+    """Its handler runs on in a thread: the next attempt is for a process that can be ended."""
+    id = enqueue(store)
+    await settle(store, replace(retried(await claim_one(store), in_doubt=True), suspect=True), now=at(1))
+    assert (pending(store).suspect, pending(store).crashes, pending(store).spent) == (True, 0, 1)
+    assert await claim(store, now=at(2)) == []
+    attempt = await claim_alone(store, now=at(2))
+    assert attempt.id == id
+    await settle(store, retried(attempt), worker=BOB, now=at(3))
+    assert not pending(store).suspect  # it was answered: there is nothing to be suspected of

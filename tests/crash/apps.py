@@ -253,3 +253,33 @@ rude.destination(
     policy=Policy(attempts=3, lookups=2, backoff=AT_ONCE, lookup_backoff=AT_ONCE),
     timeout_seconds=0.5,
 )(hang)
+
+
+# What never ends, beside what does.
+
+hanging = App()
+
+
+@hanging.destination("hanging", in_doubt="resend", policy=TWICE, concurrency=12, timeout_seconds=30)
+async def never_answer(message: Attempt) -> None:
+    stand_at_gate("hanging", message)
+    await asyncio.sleep(3600)
+
+
+@hanging.destination("fast", in_doubt="resend", policy=TWICE, concurrency=12, timeout_seconds=10)
+async def answer_when_open(message: Attempt) -> None:
+    stand_at_gate("fast", message)
+    await pass_gate("fast")
+
+
+@hanging.destination("blocking", in_doubt="resend", policy=TWICE, timeout_seconds=0.5)
+async def block_the_event_loop(message: Attempt) -> None:
+    """No child ends by itself, and none renews."""
+    if message.alone:
+        threading.Event().wait()
+
+
+@hanging.destination("threads", in_doubt="resend", policy=TWICE, concurrency=3, timeout_seconds=0.3)
+def hold_the_thread(message: Attempt) -> None:
+    if message.payload["hangs"]:
+        threading.Event().wait()

@@ -64,9 +64,9 @@ async def test_in_another_epoch_no_suspect_and_no_next_of_a_key_goes_to_money(st
     await m.enqueue(store, destination=BANK)
     assert await claimed(store) == {BANK}
     await store.reap(limit=10, worker=m.WORKER, now=m.START)
-    assert await store.has_suspect([BANK], now=m.START)
+    assert await store.suspect_destinations([BANK], now=m.START)
     await store.rows(ELSEWHERE, [])
-    assert not await store.has_suspect([BANK], now=m.START)
+    assert not await store.suspect_destinations([BANK], now=m.START)
     (rows,) = await store.rows("SELECT redrive.is_open(%s, %s)", [BANK, m.START])
     assert rows == (False,)  # what hands over the next message of a key asks this too
 

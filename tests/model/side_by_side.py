@@ -96,7 +96,7 @@ class SideBySide(Comparison):
             self.wait_until(pending.due_at)
         busy = {self.holders[attempt.fence] for attempt in self.live()}
         who = next((idle for idle in WORKERS if idle not in busy), worker)
-        self._at_now(lambda s, now: s.has_suspect(wanted, now=now))
+        self._at_now(lambda s, now: s.suspect_destinations(wanted, now=now))
         claimed = self._at_now(lambda s, now: s.claim_suspect(who, wanted, lease_seconds=60, now=now))
         self.took(who, claimed.attempts)
 
@@ -115,12 +115,12 @@ class SideBySide(Comparison):
     def settle_one(self, place: int, said: str, fails: bool) -> None:
         self._settle_one(self._held(place), said, fails=fails)
 
-    @rule(place=position, others=st.lists(any_position, max_size=2), worker=somebody)
-    def hand_back(self, place: int, others: Sequence[int], worker: WorkerId | None) -> None:
+    @rule(place=position, others=st.lists(any_position, max_size=2), worker=somebody, suspect=st.booleans())
+    def hand_back(self, place: int, others: Sequence[int], worker: WorkerId | None, suspect: bool = False) -> None:
         first = self._held(place)
         who = worker or self.holders[first.fence]
         fences = [first.fence, *(newest(self.attempts, other).fence for other in others)]
-        self._at_now(lambda s, now: s.hand_back(who, fences, now=now))
+        self._at_now(lambda s, now: s.hand_back(who, fences, suspect=suspect, now=now))
 
     @rule(place=position, wait_seconds=st.sampled_from([1, 29, 40]), worker=somebody)
     def renew(self, place: int, wait_seconds: float, worker: WorkerId | None) -> None:

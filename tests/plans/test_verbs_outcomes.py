@@ -111,6 +111,16 @@ def test_renewing_500_claims_touches_500_leases_of_5000(leased: Leased) -> None:
     assert seen.written == {"lease": BATCH}
 
 
+@pytest.mark.req("G-24")
+def test_checking_500_claims_touches_500_leases_of_5000(leased: Leased) -> None:
+    connection, ids = leased
+    with touched(connection) as seen:
+        query = "SELECT count(*) FROM redrive.check_claims_1(%s, %s, %s)"
+        assert connection.execute(query, [bulk.WORKER, ids, [1] * BATCH]).fetchone() == (BATCH,)
+    _assert_only_its_own_leases(seen)
+    assert seen.written == {}
+
+
 @pytest.mark.req("G-14")
 def test_reap_looks_at_the_leases_and_at_nothing_else(leased: Leased) -> None:
     connection, _ = leased

@@ -61,6 +61,7 @@ WITHOUT: Final = {
     "present_epoch": (SETTINGS, "asks the server about itself, and reads no table"),
     "ranges_1": (SETTINGS, FEW_ROWS),
     "reap_1": (SETTINGS - {"jit=off"}, "reads all leases, and there are few: no index is kept for it"),
+    "rows_in_default_1": (SETTINGS, "once a look of `redrive doctor`; reads tables that are empty, up to a bound"),
     "refuse_change": (SETTINGS, "a trigger that raises, and reads nothing"),
     "refuse_message": (SETTINGS, "says what is wrong with its arguments, and reads nothing"),
     "refuse_owned": (SETTINGS, "says what is wrong with its argument"),

@@ -160,7 +160,7 @@ async def test_large_payloads_are_cut_into_several_statements_too(
 ) -> None:
     monkeypatch.setattr(steps, "CHUNK_BYTES_MAX", 1000)
     messages = [NewMessage("mail", bytes([n]) * 400, key=f"k{n}") for n in range(7)] + [NewMessage("mail", b"x" * 5000)]
-    chunks = list(steps._chunks(steps.prepare_many(messages)))
+    chunks = list(steps._chunks(steps.prepare_many(messages), range(len(messages))))
     assert sorted(map(len, chunks)) == [1, 1, 2, 2, 2]
     receipts = await producer.enqueue_many(messages)
     bodies = dict(await producer.rows("SELECT id, body FROM redrive.message"))

@@ -88,26 +88,71 @@ def test_a_duplicate_waits_for_the_first_and_then_knows(database: str, first_com
         assert value(observer, "SELECT count(*) FROM redrive.message") == 1
 
 
-def bulk(keys: list[str], rounds: int, barrier: threading.Barrier, connection: Connection) -> None:
+def bulk(keys: list[str], rounds: int, barrier: threading.Barrier, streams: int, connection: Connection) -> None:
+    """Every key, with a tenant and an ordering key that it always has."""
     for number in range(rounds):
-        barrier.wait(30)
-        messages = [NewMessage("mail", 1, key=f"{number}:{key}", tenant=f"t{len(key)}") for key in keys]
+        barrier.wait(60)
+        messages = [
+            NewMessage(
+                "mail",
+                1,
+                key=f"{number}:{key}",
+                tenant=f"t{len(key)}",
+                order_by=f"s{sum(key.encode()) % streams}" if streams else None,
+            )
+            for key in keys
+        ]
         with connection.transaction():
             redrive.enqueue_many(connection, messages)
 
 
 @pytest.mark.req("G-03")
+@pytest.mark.parametrize("streams", [0, 4], ids=["unordered", "ordered"])
 @pytest.mark.parametrize("chunk", [10_000, 60])
-def test_two_bulk_calls_in_opposite_order_do_not_deadlock(
-    database: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+def test_bulk_calls_in_opposite_order_do_not_deadlock(
+    database: str, chunk: int, streams: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """However many statements a call is cut into; the third call is of one statement in any case."""
     monkeypatch.setattr(steps, "CHUNK_MESSAGES_MAX", chunk)
     keys = [f"{'k' * (1 + n % 3)}{n}" for n in range(200)]
-    barrier = threading.Barrier(2)
-    calls: list[Any] = [partial(bulk, order, 15, barrier) for order in (keys, keys[::-1])]
+    barrier = threading.Barrier(3)
+    calls: list[Any] = [partial(bulk, order, 10, barrier, streams) for order in (keys, keys[::-1], keys[100:40:-1])]
     together(database, calls)
     with psycopg.connect(database) as connection:
-        assert value(connection, "SELECT count(*) FROM redrive.message") == 15 * len(keys)
+        assert value(connection, "SELECT count(*) FROM redrive.message") == 10 * len(keys)
+
+
+@pytest.mark.full
+@pytest.mark.req("G-03")
+def test_two_calls_of_twenty_thousand_in_opposite_order_do_not_deadlock(database: str) -> None:
+    keys = [f"{'k' * (1 + n % 3)}{n}" for n in range(20_000)]
+    barrier = threading.Barrier(2)
+    together(database, [partial(bulk, order, 3, barrier, 50) for order in (keys, keys[::-1])])
+    with psycopg.connect(database) as connection:
+        assert value(connection, "SELECT count(*) FROM redrive.message") == 3 * len(keys)
+
+
+@pytest.mark.req("G-02")
+@pytest.mark.parametrize("chunk", [1, 2, 10_000])
+def test_the_first_position_of_a_key_wins_over_the_whole_call(
+    database: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although the second one belongs to an ordering key that is taken earlier. Receipts are in the caller's order."""
+    monkeypatch.setattr(steps, "CHUNK_MESSAGES_MAX", chunk)
+    messages = [
+        NewMessage("mail", 1, key="a", order_by="z"),
+        NewMessage("mail", 2, order_by="b"),
+        NewMessage("mail", 3, key="a", order_by="b", on_other_payload="first_wins"),
+        NewMessage("mail", 4, order_by="z"),
+        NewMessage("mail", 1, key="a", order_by="z"),
+    ]
+    with psycopg.connect(database) as connection:
+        receipts = redrive.enqueue_many(connection, messages)
+        assert [receipt.already_existed for receipt in receipts] == [False, False, True, False, True]
+        assert receipts[0].id == receipts[2].id == receipts[4].id
+        assert [receipt.sequence for receipt in receipts] == [1, 1, 1, 2, 1]
+        bodies = column(connection, "SELECT convert_from(body, 'utf8') FROM redrive.message ORDER BY body")
+    assert bodies == ["1", "2", "4"]
 
 
 @pytest.mark.req("G-02")

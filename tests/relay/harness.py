@@ -84,6 +84,7 @@ class Running:
         seen: Seen,
         *,
         suspects_only: bool = False,
+        runs_apart: bool = False,
         listen_dsn: str | None = None,
         **limits: Any,
     ) -> None:
@@ -99,6 +100,7 @@ class Running:
             random=Random(),
             events=seen.events,
             open_line=partial(line.opened, listen_dsn, self.worker) if listen_dsn else None,
+            runs_apart=runs_apart,
         )
         self.task = asyncio.create_task(self.relay.run())
 

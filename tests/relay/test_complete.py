@@ -174,3 +174,29 @@ async def test_an_attempt_that_no_relay_claimed_is_refused() -> None:
     with pytest.raises(redrive.UsageError, match="not claimed by a relay"):
         await redrive.acomplete(NoConnection(), m.attempt())
     assert asyncio.get_running_loop().is_running()
+
+
+async def test_a_destination_with_a_lookup_completes_no_stage_that_it_has_not_declared(
+    database: str, ledger: PostgresStore, app: App
+) -> None:
+    said: list[str] = []
+
+    async def lookup(_: Attempt) -> redrive.Absent:
+        return redrive.Absent()
+
+    @app.destination("shop", policy=LATER, lookup=lookup)
+    def handle(attempt: Attempt) -> None:
+        with psycopg.connect(database) as conn:
+            conn.execute("INSERT INTO ledger VALUES (%s)", [attempt.id])
+            try:
+                redrive.complete(conn, attempt, redrive.Advance("second"))
+            except redrive.UsageError as error:
+                said.append(str(error))
+                conn.rollback()
+                raise redrive.Retryable("UNDECLARED") from None
+
+    await enqueue(ledger)
+    async with relaying(ledger, app) as relay:
+        await relay.seen.until("message.retried")
+    assert "staged=True" in said[0]
+    assert await rows(ledger) == 0

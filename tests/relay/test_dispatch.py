@@ -123,7 +123,7 @@ async def test_what_a_send_ends_with_decides(name: str) -> None:
 async def test_after_absent_a_send_is_like_any_first_one(name: str) -> None:
     step, expected = SENDS[name]
     transport = Scripted(send=step, lookup=Absent())
-    outcome = await dispatch(transport, DOUBTFUL, in_doubt="lookup")
+    outcome = await dispatch(transport, DOUBTFUL, in_doubt="lookup", staged=True)
     spent = expected.spent + 1 if expected.spent else 0
     assert seen(outcome) == expected._replace(spent=spent)
     assert outcome.attempt.in_doubt_since is None
@@ -241,11 +241,14 @@ async def test_of_a_message_with_stages_a_lookup_has_to_say_how_the_stage_ended(
     assert transport.calls == ["lookup"]
 
 
-async def test_a_handler_that_was_seen_to_advance_has_stages() -> None:
-    stage = Stage(Scripted(send=Advance("second"), lookup=Found("r-1")), in_doubt="lookup")
-    assert seen(await stage.dispatch(DOUBTFUL)).what == "close·delivered"
-    assert seen(await stage.dispatch(PLAIN)).what == "advance"
-    assert seen(await stage.dispatch(DOUBTFUL)) == STAGED_HELD
+async def test_a_destination_with_a_lookup_must_declare_its_stages() -> None:
+    """A process that has just begun could not know that a message which its lookup finds has another stage."""
+    transport = Scripted(send=Advance("second"), lookup=Found("r-1"))
+    refused = await Stage(transport, in_doubt="lookup").dispatch(PLAIN)
+    assert seen(refused) == BUG._replace(code="ADVANCE_UNDECLARED")
+    assert refused.text == "It answered Advance and has a lookup, so its stages have to be declared: staged."
+    assert seen(await Stage(transport, in_doubt="lookup", staged=True).dispatch(PLAIN)).what == "advance"
+    assert seen(await Stage(transport, in_doubt="resend").dispatch(PLAIN)).what == "advance"
 
 
 async def test_a_lookup_that_takes_too_long_cannot_tell() -> None:

@@ -152,7 +152,7 @@ async def test_work_beside_the_path_that_dies_stops_the_whole_process(
     async def broken(self: PostgresStore, *arguments: object, **options: object) -> bool:
         raise Broken
 
-    for verb in ("has_suspect", "begin_duty"):
+    for verb in ("suspect_destinations", "begin_duty"):
         monkeypatch.setattr(PostgresStore, verb, broken)
         process = RelayProcess(app=app, dsn=database, limits=RelayLimits(**QUICK), name="test")
         with pytest.raises(Broken):

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import psycopg
 import pytest
 
 import redrive
 from redrive.app import App
 from redrive.message import Attempt, MessageId, NewMessage, WorkerId
-from redrive.ports import Reaped, TransientFailure
+from redrive.ports import Reaped, Room, TransientFailure
+from redrive.relay import loop
 from redrive.relay.limits import RelayLimits
 from redrive.relay.run import CHILD_NOT_STARTED, RelayProcess, child
-from redrive.relay.suspects import Suspects
+from redrive.relay.suspects import CHILDREN_MAX, OVERDUE, RunAlone, Suspects
 from redrive.store.postgres import PostgresStore
 from redrive.testing import ManualClock, ModelStore
-from tests.relay.harness import Gate, Seen, enqueue, processing, states
+from redrive.testing.transitions import Pending
+from tests.relay.harness import Gate, Running, Seen, enqueue, processing, states
 from tests.support import messages as m
 
 pytestmark = pytest.mark.req("G-18")
@@ -86,84 +91,274 @@ async def test_a_stop_lets_the_running_suspect_end_and_counts_no_crash(
     assert sorted(verbs) == ["reap", "reap", "settle"]
 
 
-# the parent of a child process
+@pytest.mark.req("G-31")
+async def test_a_suspect_that_an_open_transaction_holds_keeps_no_other_from_running(
+    database: str, store: PostgresStore, app: App
+) -> None:
+    """An application has cancelled it and has not committed: nothing is started for it, the others run."""
+
+    @app.destination("shop")
+    async def handle(attempt: Attempt) -> None: ...
+
+    first, *others = await crash(store, 3)
+    with psycopg.connect(database) as caller:
+        caller.execute("SELECT redrive.cancel_1(%s)", [first])
+        async with processing(database, app) as seen:
+            await seen.until("message.delivered", count=len(others))
+            await seen.until("suspects.ended", code=0)
+            await seen.next("suspect_destinations.stop", count=2)
+        assert len(seen.of("suspects.spawned")) == 1
+        assert await store.suspect_destinations(["shop"]) == []
+    assert await store.suspect_destinations(["shop"]) == ["shop"]
+
+
+@pytest.mark.req("G-31")
+async def test_a_suspect_whose_outcome_an_open_transaction_holds_up_keeps_no_place(
+    database: str, store: PostgresStore, app: App
+) -> None:
+    """It was sent, and an application holds its claim: its process waits for that, another one runs the others."""
+    gate = Gate()
+    ids = await crash(store, 3)
+
+    @app.destination("shop")
+    async def handle(attempt: Attempt) -> None:
+        if attempt.id == ids[0]:
+            await gate(attempt.id)
+
+    async with processing(database, app) as seen:
+        await seen.that(lambda: gate.inside == 1, what="the first suspect to run")
+        with psycopg.connect(database) as caller:
+            caller.execute("SELECT redrive.cancel_1(%s)", [ids[0]])
+            gate.open()
+            await seen.until("suspects.waiting")
+            await seen.until("message.delivered", count=2)
+            assert not seen.of("message.delivered", id=ids[0])
+        await seen.until("message.delivered", id=ids[0])
+        await seen.until("suspects.ended", count=2, code=0)
+    assert await states(store) == {"delivered": 3}
+    assert {entry.verb for id in ids for entry in await store.history(id)} == {"reap", "settle"}
+
+
+@pytest.mark.req("G-31")
+async def test_a_turn_ends_although_suspects_are_left(
+    store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "TURN_SECONDS", 0.0)
+
+    @app.destination("shop")
+    async def handle(attempt: Attempt) -> None: ...
+
+    await crash(store, 3)
+    running = Running(store, app, Seen(), suspects_only=True)
+    await running.ended()
+    assert (await states(store))["pending"] >= 2
+    assert await store.leases_of(running.worker) == []
+
+
+# the parent of child processes
 
 
 class Bench:
-    """Suspects over a model store, with a child that does what the test says. pauses: between two looks."""
+    """Suspects over a model store, with children that do what the test says, each for at most a minute."""
 
-    def __init__(self, run_alone: Callable[[WorkerId], Awaitable[int]], *, suspects: int = 1) -> None:
+    def __init__(self, run_alone: RunAlone, *, destinations: Sequence[str] = ("shop",)) -> None:
         self.store = ModelStore()
         self.clock = ManualClock()
         self.seen = Seen()
-        for _ in range(suspects):
-            self.store.enqueue(NewMessage("shop", {}))
+        self.destinations = destinations
+        for name in destinations:
+            self.store.enqueue(NewMessage(name, {}))
         self.suspects = Suspects(
-            self.store, ["shop"], run_alone, clock=self.clock, random=Random(1), events=self.seen.events
+            self.store,
+            dict.fromkeys(destinations, 60.0),
+            run_alone,
+            clock=self.clock,
+            random=Random(1),
+            events=self.seen.events,
         )
 
     async def crash(self) -> None:
-        await self.store.claim(m.OTHER_WORKER, m.PLAIN_ROOMS, lease_seconds=60)
-        await self.store.reap(limit=10, worker=m.OTHER_WORKER)
+        rooms = [Room(name, 1, 10) for name in self.destinations]
+        await self.store.claim(m.OTHER_WORKER, rooms, lease_seconds=60)
+        await self.store.reap(limit=100, worker=m.OTHER_WORKER)
+
+    async def advance(self, seconds: float) -> None:
+        """And let everything run that can."""
+        self.clock.advance(seconds)
+        await self.settled()
+
+    async def settled(self) -> None:
+        """Nothing here waits for anything but the clock and the test."""
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+        task = asyncio.create_task(self.suspects.run())
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+class Children:
+    """Children that run until they are told to end, or asked to stop."""
+
+    def __init__(self) -> None:
+        self.running: dict[str, asyncio.Future[int]] = {}
+        self.started: list[str] = []
+        self.stopped: list[str] = []
+        self.on_waiting: dict[str, Callable[[], None]] = {}
+
+    async def __call__(self, worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
+        self.started.append(destination)
+        self.on_waiting[destination] = on_waiting
+        ending = self.running[destination] = asyncio.get_running_loop().create_future()
+        try:
+            return int(await ending)
+        except asyncio.CancelledError:
+            self.stopped.append(destination)
+            raise
+        finally:
+            if self.running.get(destination) is ending:
+                del self.running[destination]
+
+
+async def never(worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
+    raise AssertionError
 
 
 async def test_nothing_is_started_while_there_is_no_suspect() -> None:
-    async def never(worker: WorkerId) -> int:
-        raise AssertionError
-
     bench = Bench(never)
-    assert await bench.suspects.run_once() == 1.0
+    async with bench.running():
+        await bench.settled()
     assert bench.seen.of("suspects.spawned") == []
 
 
+@pytest.mark.req("G-31")
+async def test_each_destination_has_a_child_of_its_own_and_none_waits_for_another() -> None:
+    children = Children()
+    bench = Bench(children, destinations=["fast", "hanging"])
+    await bench.crash()
+    async with bench.running():
+        await bench.seen.that(lambda: len(children.running) == 2, what="a child of each")
+        children.running["fast"].set_result(0)
+        await bench.seen.until("suspects.ended", destination="fast", code=0)
+        assert list(children.running) == ["hanging"]
+    assert children.started == ["fast", "hanging"]
+
+
+@pytest.mark.req("G-31")
+async def test_children_are_few_and_destinations_have_their_turns() -> None:
+    names = [f"d{n}" for n in range(6)]
+    children = Children()
+    bench = Bench(children, destinations=names)
+    await bench.crash()
+    async with bench.running():
+        await bench.seen.that(lambda: len(children.running) == CHILDREN_MAX, what="as many as may be")
+        for _ in range(8):  # all of them have suspects still, so each comes again when the others have had their turn
+            next(iter(children.running.values())).set_result(0)
+            await bench.advance(1.0)
+            assert len(children.running) == CHILDREN_MAX
+    assert children.started == names + names
+
+
 async def test_a_child_that_dies_at_its_work_is_buried_at_once_and_the_next_starts_soon() -> None:
-    async def die(worker: WorkerId) -> int:
+    starts: list[WorkerId] = []
+
+    async def die(worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
+        starts.append(worker)
         assert (await bench.store.claim_suspect(worker, ["shop"], lease_seconds=60)).attempts
         return -9
 
     bench = Bench(die)
     await bench.crash()
-    assert await bench.suspects.run_once() == 0.2
-    assert await bench.store.has_suspect(["shop"])
-    assert bench.seen.of("reap.stop", requeued=1)
+    async with bench.running():
+        await bench.settled()
+        assert bench.seen.of("reap.stop", requeued=1)
+        await bench.advance(0.2)
+    assert len(set(starts)) == 2
+    (pending,) = bench.store.places().values()
+    assert isinstance(pending, Pending)
+    assert pending.crashes == 2
 
 
-@pytest.mark.parametrize("code", [1, 127, -9])
+@pytest.mark.parametrize("code", [1, 127, -15])
 async def test_a_child_that_dies_before_its_work_is_not_started_again_for_five_seconds(code: int) -> None:
     """The app cannot be imported, say: every start costs a process, and helps nobody."""
-    starts: list[WorkerId] = []
+    starts: list[float] = []
 
-    async def die(worker: WorkerId) -> int:
-        starts.append(worker)
+    async def die(worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
+        starts.append(bench.clock.monotonic())
         return code
 
     bench = Bench(die)
     await bench.crash()
-    running = asyncio.create_task(bench.suspects.run())
-    await bench.seen.that(lambda: bench.clock.sleepers == 1, what="it to wait")
-    for seconds, expected in ((4.9, 1), (0.2, 2), (4.8, 2), (0.3, 3)):
-        bench.clock.advance(seconds)
-        await bench.seen.that(lambda: bench.clock.sleepers == 1, what="it to wait again")
-        assert len(starts) == expected
-    running.cancel()
-    await asyncio.wait([running])
-    assert len(set(starts)) == 3
+    async with bench.running():
+        await bench.settled()
+        while bench.clock.monotonic() < 10.5:
+            await bench.advance(0.5)
+    assert starts == [0.0, 5.0, 10.0]
+
+
+@pytest.mark.req("G-31")
+async def test_a_child_that_does_not_end_by_itself_is_ended_and_its_lease_counted_as_a_crash() -> None:
+    """An event loop that a handler blocks, say: the child neither ends its turn nor renews."""
+    begun = asyncio.Event()
+
+    async def hang(worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
+        assert (await bench.store.claim_suspect(worker, ["shop"], lease_seconds=60)).attempts
+        begun.set()
+        await asyncio.Event().wait()
+        return 0
+
+    bench = Bench(hang)
+    await bench.crash()
+    async with bench.running():
+        await bench.settled()
+        assert begun.is_set()
+        await bench.advance(59)
+        assert not bench.seen.of("suspects.ended")
+        await bench.advance(1)
+    assert bench.seen.of("suspects.ended", code=OVERDUE)
+    (pending,) = bench.store.places().values()
+    assert isinstance(pending, Pending)
+    assert (pending.crashes, pending.suspect) == (1, True)
+
+
+@pytest.mark.req("G-31")
+async def test_a_child_that_only_waits_to_write_its_outcome_gives_up_its_place() -> None:
+    children = Children()
+    names = [f"d{n}" for n in range(CHILDREN_MAX + 1)]
+    bench = Bench(children, destinations=names)
+    await bench.crash()
+    async with bench.running():
+        await bench.settled()
+        assert list(children.running) == names[:-1]
+        waiting = children.running["d0"]
+        children.on_waiting["d0"]()
+        await bench.settled()
+        assert names[-1] in children.running
+        children.running["d1"].set_result(0)
+        await bench.settled()
+        assert children.started.count("d0") == 2  # its destination is served by another one
+        await bench.advance(3600)
+        assert not waiting.done()  # it may wait for however long the transaction takes
+        waiting.set_result(0)
+        await bench.settled()
+    assert bench.seen.of("suspects.ended", destination="d0", code=0)
 
 
 async def test_a_database_that_is_away_is_looked_at_again_in_a_second() -> None:
     class Away(ModelStore):
-        async def has_suspect(self, *arguments: object, **options: object) -> bool:
+        async def suspect_destinations(self, *arguments: Any, **options: Any) -> Sequence[str]:
             raise TransientFailure
-
-    async def never(worker: WorkerId) -> int:
-        raise AssertionError
 
     bench = Bench(never)
     bench.suspects._store = Away()
-    running = asyncio.create_task(bench.suspects.run())
-    await bench.seen.that(lambda: bench.clock.next_wake == 1.0, what="it to wait a second")
-    running.cancel()
-    await asyncio.wait([running])
+    async with bench.running():
+        await bench.seen.that(lambda: bench.clock.next_wake == 1.0, what="it to wait a second")
 
 
 async def test_a_stop_while_the_database_is_away_is_a_stop_and_no_failure() -> None:
@@ -171,35 +366,32 @@ async def test_a_stop_while_the_database_is_away_is_a_stop_and_no_failure() -> N
         async def reap(self, **options: object) -> Reaped:
             raise TransientFailure
 
-    begun = asyncio.Event()
-
-    async def hang(worker: WorkerId) -> int:
-        begun.set()
-        await asyncio.Event().wait()
-        return 0
-
-    bench = Bench(hang)
+    children = Children()
+    bench = Bench(children)
     await bench.crash()
     away = Away()
     away.__dict__.update(bench.store.__dict__)
     bench.suspects._store = away
-    running = asyncio.create_task(bench.suspects.run())
-    async with asyncio.timeout(5):
-        await begun.wait()
-    running.cancel()
-    await asyncio.wait([running])
+    async with bench.running() as running:
+        await bench.seen.that(lambda: bool(children.running), what="a child")
     assert running.cancelled()
+    assert children.stopped == ["shop"]
 
 
 def process(app_spec: str) -> RelayProcess:
-    return RelayProcess(app=App(), dsn="host=nowhere.invalid", app_spec=app_spec, limits=RelayLimits(stop_seconds=0))
+    app = App()
+
+    @app.destination("shop")
+    async def handle(attempt: Attempt) -> None: ...
+
+    return RelayProcess(app=app, dsn="host=nowhere.invalid", app_spec=app_spec, limits=RelayLimits(stop_seconds=0))
 
 
 async def test_a_child_whose_app_cannot_be_imported_says_so_by_its_exit_code(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(redrive.__file__).parents[1]))
-    code = await child(process("no_such_module_anywhere:app"))(m.WORKER)
+    code = await child(process("no_such_module_anywhere:app"))(m.WORKER, "shop", lambda: None)
     assert code == 1
     assert "no_such_module_anywhere" in capfd.readouterr().err
 
@@ -208,4 +400,4 @@ async def test_a_child_that_cannot_be_started_is_not_the_end_of_the_relay(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
-    assert await child(process("shop:app"))(m.WORKER) == CHILD_NOT_STARTED
+    assert await child(process("shop:app"))(m.WORKER, "shop", lambda: None) == CHILD_NOT_STARTED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -13,6 +14,7 @@ from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy
 from redrive.relay import loop
+from redrive.relay.run import SystemClock
 from redrive.store.postgres import PostgresStore
 from redrive.transports import functions
 from tests.relay.harness import SECONDS_MAX, enqueue, history, relaying, states
@@ -210,3 +212,102 @@ async def test_a_lookup_and_a_validation_have_a_time_of_their_own(store: Postgre
     async with relaying(store, app) as relay:
         await relay.seen.until("message.delivered")
     assert took[1] - took[0] > 0.3
+
+
+@pytest.mark.parametrize("in_doubt", [False, True])
+async def test_a_send_has_its_own_timeout_however_little_its_validation_or_lookup_took(
+    store: PostgresStore, app: App, *, in_doubt: bool
+) -> None:
+    """What they left of theirs is not the send's: "absent" is believed counting from when a send must have ended."""
+    left: list[float] = []
+
+    async def validate(attempt: Attempt) -> None: ...
+
+    async def lookup(attempt: Attempt) -> Absent:
+        return Absent()
+
+    @app.destination("shop", timeout_seconds=100, validate=validate, lookup=lookup)
+    async def handle(attempt: Attempt) -> None:
+        (slot,) = relay.relay._hands["shop"].slots
+        assert slot.deadline is not None
+        left.append(slot.deadline - SystemClock().monotonic())
+
+    await enqueue(store)
+    if in_doubt:
+        await store.rows("UPDATE redrive.pending SET in_doubt_since = now() RETURNING 1", [])
+    async with relaying(store, app) as relay:
+        await relay.seen.until("message.delivered")
+    assert left[0] <= 100
+
+
+@pytest.mark.req("G-31")
+async def test_a_message_whose_thread_is_abandoned_twice_runs_in_a_child_process_next(
+    store: PostgresStore, app: App
+) -> None:
+    """A thread cannot be ended, a process can: so one message keeps two threads of a relay at most."""
+    release = threading.Event()
+
+    @app.destination("slow", concurrency=3, timeout_seconds=0.1, policy=Policy(attempts=6, backoff=AT_ONCE))
+    def handle(attempt: Attempt) -> None:
+        release.wait(SECONDS_MAX)
+
+    (stuck,) = await enqueue(store, destination="slow")
+    async with relaying(store, app, runs_apart=True) as relay:
+        await relay.seen.until("message.retried", id=stuck, count=2)
+        release.set()
+    rows = await store.rows("SELECT suspect, crashes, spent FROM redrive.pending", [])
+    assert [tuple(row) for row in rows] == [(True, 0, 2)]
+
+
+@pytest.mark.req("G-31")
+async def test_when_many_threads_are_abandoned_further_ones_are_left_to_child_processes(
+    store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond a quarter of the bound at the first time, so that the bound is not reached."""
+    monkeypatch.setattr(functions, "ABANDONED_MAX", 4)
+    release = threading.Event()
+
+    @app.destination("slow", concurrency=4, timeout_seconds=0.1, policy=LATER)
+    def handle(attempt: Attempt) -> None:
+        release.wait(SECONDS_MAX)
+
+    await enqueue(store, 4, destination="slow")
+    async with relaying(store, app, runs_apart=True) as relay:
+        await relay.seen.until("message.retried", count=4)
+        release.set()
+    rows = await store.rows("SELECT suspect, count(*) FROM redrive.pending GROUP BY 1 ORDER BY 1", [])
+    assert [tuple(row) for row in rows] == [(False, 1), (True, 3)]
+
+
+@pytest.mark.req("G-31")
+async def test_beyond_the_bound_what_is_claimed_goes_to_a_child_process_and_other_destinations_go_on(
+    store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(functions, "ABANDONED_MAX", 1)
+    release = threading.Event()
+
+    @app.destination("slow", concurrency=2, timeout_seconds=0.1, policy=LATER)
+    def handle(attempt: Attempt) -> None:
+        if attempt.payload["hangs"]:
+            release.wait(SECONDS_MAX)
+
+    @app.destination("shop")
+    async def other(attempt: Attempt) -> None: ...
+
+    await enqueue(store, 2, destination="slow", body=b'{"hangs": true}')
+    async with relaying(store, app, runs_apart=True) as relay:
+        await relay.seen.until("message.retried", count=2)
+        healthy = await enqueue(store, 3, destination="slow", body=b'{"hangs": false}')
+        await enqueue(store, 3)
+        await relay.seen.until("message.delivered", count=3, destination="shop")
+        back = partial(relay.seen.of, "hand_back.stop", suspect=True)
+        await relay.seen.that(lambda: sum(values["count"] for values in back()) == 3, what="all to be handed back")
+        assert not relay.seen.of("message.delivered", destination="slow")
+        release.set()  # threads come free: the destination goes on here
+        transport = app.destinations["slow"].transport
+        assert isinstance(transport, functions.FunctionTransport)
+        await relay.seen.that(transport.has_threads, what="threads")
+        await enqueue(store, 1, destination="slow", body=b'{"hangs": false}')
+        await relay.seen.until("message.delivered", destination="slow")
+    rows = await store.rows("SELECT suspect, spent FROM redrive.pending WHERE id = ANY (%s)", [healthy])
+    assert [tuple(row) for row in rows] == 3 * [(True, 0)]  # unspent, and for a child process

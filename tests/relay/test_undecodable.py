@@ -74,3 +74,21 @@ async def every_list_can_be_read(store: PostgresStore, id: MessageId) -> None:
     assert (await show_message(store, id, payload=True)).view.id == id
     _ = await list_parked(store, ParkedFilter(reason=ParkReason.DEAD, limit=50))
     _ = await status(store)
+
+
+@pytest.mark.req("G-07")
+async def test_one_that_is_handed_over_is_parked_at_once_and_not_when_its_lease_runs_out(
+    database: str, store: PostgresStore, app: App
+) -> None:
+    sql = "SELECT (redrive.enqueue_1('shop', '{}', p_order_by => 'k')).id FROM generate_series(1, 2)"
+    first, bad = [MessageId(row[0]) for row in await store.rows(sql, [])]
+    spoil(database, bad, "headers = %s::json", HEADERS["digits"])
+
+    @app.destination("shop")
+    async def handle(_: Attempt) -> None: ...
+
+    async with relaying(store, app, lease_seconds=3600.0) as relay:
+        await relay.seen.until("message.delivered", id=first)
+        await relay.seen.until("relay.idle")
+    assert await states(store) == {"delivered": 1, "parked·dead": 1}
+    assert [row.verb for row in await store.history(bad)] == ["settle"]

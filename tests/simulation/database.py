@@ -247,7 +247,7 @@ _DULL = frozenset(
         "probe",
         "begin_duty",
         "end_duty",
-        "has_suspect",
+        "suspect_destinations",
         "make_partitions",
         "forget_relays",
         "vacuum",

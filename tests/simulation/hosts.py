@@ -7,7 +7,7 @@ which can be killed like any other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -18,7 +18,7 @@ from redrive.message import WorkerId
 from redrive.ports import RelayInfo, Store
 from redrive.recover.duties import engine_duties, run_duties
 from redrive.relay.loop import Relay, new_worker
-from redrive.relay.run import declared
+from redrive.relay.run import child_seconds, declared
 from redrive.relay.suspects import Suspects
 from redrive.relay.tasks import end
 from tests.simulation.bell import Bell
@@ -141,7 +141,12 @@ class Host:
         events, store, worker = process.events, self._server.connect(), new_worker(self._random)
         relay = self._relay(store, worker, process)
         suspects = Suspects(
-            store, list(self._destinations), self._run_alone, clock=self._clock, random=self._random, events=events
+            store,
+            {name: child_seconds(one, self._limits) for name, one in self._destinations.items()},
+            self._run_alone,
+            clock=self._clock,
+            random=self._random,
+            events=events,
         )
         duties = engine_duties(
             reap_every_seconds=self._limits.reap_every_seconds,
@@ -169,7 +174,8 @@ class Host:
         await end([upkeep])
         await asyncio.gather(alone, return_exceptions=True)
 
-    def _relay(self, store: Store, worker: WorkerId, process: Process, *, suspects_only: bool = False) -> Relay:
+    def _relay(self, store: Store, worker: WorkerId, process: Process, *, suspects_of: str | None = None) -> Relay:
+        destinations = self._destinations if suspects_of is None else {suspects_of: self._destinations[suspects_of]}
         self._trace.name(worker, process.name)
         self._watch.workers[worker] = process
         info = RelayInfo(
@@ -178,31 +184,37 @@ class Host:
             host=self.name,
             pid=self._lives,
             version="0",
-            **declared(self._destinations),
-            suspects_only=suspects_only,
+            **declared(destinations),
+            suspects_only=suspects_of is not None,
         )
         return Relay(
             store,
-            self._destinations,
+            destinations,
             info=info,
             limits=self._limits,
             clock=self._clock,
             random=Random(self._random.random()),
             events=process.events,
-            open_line=partial(self._bell.line, worker) if self._listens and not suspects_only else None,
+            open_line=partial(self._bell.line, worker) if self._listens and suspects_of is None else None,
         )
 
     # suspects
 
-    async def _run_alone(self, worker: WorkerId) -> int:
+    async def _run_alone(self, worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
         """A child process; asked to stop when its parent is, and left to itself when its parent is killed."""
         relays: list[Relay] = []
+        parent = self.process
+        assert parent is not None
 
         def run(process: Process) -> Coroutine[Any, Any, None]:
-            relays.append(self._relay(self._server.connect(), worker, process, suspects_only=True))
+            relays.append(self._relay(self._server.connect(), worker, process, suspects_of=destination))
             return relays[0].run()
 
-        process, main = self._loop.start(f"{self.name}.{self._lives}a", run)
+        def waits(*_: object) -> None:
+            self._loop.call_soon(on_waiting, context=parent.context)
+
+        process, main = self._loop.start(f"{self.name}.{self._lives}a {destination}", run)
+        process.events.subscribe(waits, "suspects.waiting")
         child = Child(process, self._loop.create_future())
         self._children.append(child)
         self._trace.note("starts", who=process.name)

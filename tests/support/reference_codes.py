@@ -22,6 +22,8 @@ CODES: Final = {
     "ABSENT_TOO_EARLY": "The lookup found nothing before `lookup_after_seconds` had passed: asked again then.",
     "ADOPTED_DEAD": "It came from another outbox, which had given it up: whether it had an effect is not known.",
     "BUDGET_SPENT": "The policy was given fewer attempts than are spent already: parked before anything was sent.",
+    "ADVANCE_UNDECLARED": "The handler answered `Advance`, its destination has a lookup and is not declared with"
+    " `staged=True`: a lookup would close the message before its last stage. The destination is paused at once.",
     "CANCELLED_IN_DOUBT": "It was cancelled while in doubt, and moves money: held, because it may have been paid.",
     "CANCELLED": "The handler cancelled itself (it raised `CancelledError`): nobody can tell.",
     "COMPLETE_ROLLED_BACK": "The handler called `complete` and its transaction did not commit: nobody can tell.",
@@ -43,6 +45,7 @@ CODES: Final = {
     "LOOKUP_CANNOT_TELL": "The lookup said `CannotTell` without a code of its own: asked again.",
     "LOOKUP_FAILED": "The lookup raised: asked again.",
     "LOOKUP_TIMEOUT": "The lookup took longer than `timeout_seconds`: asked again.",
+    "MESSAGE_GONE": "The row of the message is gone: a partition of `redrive.message` was dropped by hand. Parked.",
     "PAYLOAD_INVALID": "The payload does not fit the destination's `schema`; the text names the field and the rule.",
     "RECORD_FAILED": "The destination answered and `record` raised: unrecorded, the answer is kept.",
     "RECORD_WAITS": "`record` waited for a lock when its relay stopped: another relay records it, and nothing is sent.",

@@ -6,12 +6,14 @@ import asyncio
 import functools
 import threading
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from redrive.answers import Answer, Delivered, Found, Retryable, Terminal, Unknown
-from redrive.message import Attempt
+from redrive.message import Attempt, MessageId
 from redrive.ports import NotBegun
 from redrive.transports import functions
 from redrive.transports.functions import THREADS, Classify, FunctionTransport, Handler
@@ -227,3 +229,39 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(SECONDS_MAX):
         while not condition():  # noqa: ASYNC110 - another thread makes it true
             await asyncio.sleep(0.001)
+
+
+@pytest.mark.req("G-31")
+@pytest.mark.parametrize("function", ["send", "validate", "lookup"])
+async def test_a_function_that_was_given_up_and_runs_on_counts_until_its_thread_ends(
+    make: Made, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    """Few are left beyond a quarter of the bound, none beyond the bound; one message has its second thread apart."""
+    monkeypatch.setattr(functions, "ABANDONED_MAX", 4)
+
+    begun: list[object] = []
+
+    def hang(given: Attempt) -> None:
+        begun.append(given.id)
+        make.released.wait(SECONDS_MAX)
+
+    transport = make(hang, validate=hang, lookup=hang, threads=3)
+    others = [replace(ATTEMPT, id=MessageId(UUID(int=n))) for n in range(3)]
+    seen: list[tuple[bool, bool, bool]] = []
+    for given in [ATTEMPT, ATTEMPT, *others]:
+        call = asyncio.ensure_future(getattr(transport, function)(given))
+        await until(lambda: len(begun) > len(seen))
+        call.cancel()
+        await asyncio.wait([call])
+        seen.append((transport.must_run_apart(given.id), transport.has_few_threads(), transport.has_threads()))
+    assert seen == [
+        (False, False, True),
+        (True, True, True),
+        (True, True, True),
+        (True, True, True),
+        (True, True, False),
+    ]
+    make.released.set()
+    await until(lambda: not transport.has_few_threads())
+    assert transport.has_threads()
+    assert not transport.must_run_apart(ATTEMPT.id)

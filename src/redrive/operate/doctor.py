@@ -22,7 +22,7 @@ from redrive.operate import operations
 from redrive.operate.findings import Finding, findings
 from redrive.store import examine as looks
 from redrive.store import migrate
-from redrive.store.examine import Server, Upkeep
+from redrive.store.examine import BY_DEFAULT_MAX, Server, Upkeep
 from redrive.store.postgres import PostgresStore
 from redrive.store.status_models import Status
 
@@ -42,6 +42,7 @@ POINTS: Final = (
     "commits",
     "replication slots",
     "partitions",
+    "messages",
     "old snapshots",
     "queue",
     "destinations",
@@ -110,6 +111,7 @@ async def _looked(dsn: str, listen_dsn: str, sets: Sequence[migrate.MigrationSet
         yield _slots(server)
         upkeep = await looks.upkeep(store)
         yield _partitions(upkeep, server.at)
+        yield _messages(upkeep)
         for point in _work(await operations.status(store), server):
             yield point
         yield _policies(upkeep)
@@ -226,11 +228,42 @@ def _commits(server: Server) -> Point:
 def _partitions(upkeep: Upkeep, now: datetime) -> Point:
     end = upkeep.partition_end
     if end is None or end <= now:
-        return _fail("partitions", "the last one has ended", "start a relay: its duty `partitions` makes them")
+        return _fail("partitions", f"the last one has ended{_by_default(upkeep)}", _how_to_move(upkeep))
     left = end - now
     if left < PARTITIONS_AHEAD:
-        return _warn("partitions", f"made ahead for {left.days} days only", "start a relay; see its duty `partitions`")
+        return _warn("partitions", f"made ahead for {left.days} days only{_by_default(upkeep)}", _how_to_move(upkeep))
+    if upkeep.by_default:
+        return _warn("partitions", f"made ahead for {left.days} days{_by_default(upkeep)}", _how_to_move(upkeep))
     return _ok("partitions", f"made ahead for {left.days} days")
+
+
+def _by_default(upkeep: Upkeep) -> str:
+    """Where messages have arrived for which there was no partition."""
+    if not upkeep.by_default:
+        return ""
+    more = " or more" if upkeep.by_default >= BY_DEFAULT_MAX else ""
+    return f"; {upkeep.by_default:,}{more} rows lie in the default partitions, which are never retired"
+
+
+def _how_to_move(upkeep: Upkeep) -> str:
+    if not upkeep.by_default:
+        return "start a relay: its duty `partitions` makes them"
+    return (
+        "start a relay: its duty `partitions` makes the partitions, and moves up to 20,000 rows into each; for more, as"
+        " the owner, in a quiet hour, until it returns 0: SELECT redrive.make_partitions_1(604800, 4, p_move_max =>"
+        " 2000000000)"
+    )
+
+
+def _messages(upkeep: Upkeep) -> Point:
+    if not upkeep.gone:
+        return _ok("messages", "the oldest open ones have their rows")
+    return _fail(
+        "messages",
+        f"{upkeep.gone} open messages have no row any more: a partition of redrive.message was dropped by hand. They"
+        " park themselves with the code MESSAGE_GONE",
+        "restore the partition and requeue them, or discard them (`redrive dead list --error-class MESSAGE_GONE`)",
+    )
 
 
 def _slots(server: Server) -> Point:

@@ -73,6 +73,7 @@ _LEVELS: Final[Mapping[str, int]] = {
     "duty.failed": logging.ERROR,
     "lanes.mended": logging.ERROR,
     "suspects.spawned": logging.WARNING,
+    "suspects.waiting": logging.INFO,
     "suspects.ended": logging.INFO,
 }
 

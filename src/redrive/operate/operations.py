@@ -132,7 +132,7 @@ FITS: Final[Mapping[Act, Mapping[str, str]]] = {
 REFUSED_BY_EVIDENCE: Final = frozenset({Act.REQUEUE, Act.CANCEL, Act.DENY, Act.DISCARD})
 _CANCELLED: Final[Mapping[CancelAnswer, str]] = {
     CancelAnswer.CANCELLED: "cancelled: it is not sent any more",
-    CancelAnswer.IN_FLIGHT: "not cancelled yet, in flight: the attempt under way ends as it ends, and no other follows",
+    CancelAnswer.IN_FLIGHT: "not cancelled yet, in flight: if it has begun it ends as it ends, else it is not sent",
     CancelAnswer.IN_DOUBT: "not cancelled yet, in doubt: it may have been sent; it is looked up, and not sent again",
 }
 _STAYS_OPEN: Final = frozenset({_CANCELLED[CancelAnswer.IN_FLIGHT], _CANCELLED[CancelAnswer.IN_DOUBT]})

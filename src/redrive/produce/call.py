@@ -99,9 +99,8 @@ def enqueue_many(conn: Any, messages: Iterable[NewMessage]) -> list[Receipt]:
     deadlock with each other, whatever the order of their messages. Where one is refused (`KeyReused` names the
     positions), nothing of the call stays.
 
-    More than 10,000 messages, or 16 MiB of payloads, are several statements. Two calls of that size whose messages have
-    both a key and an `order_by` may deadlock (SQLSTATE 40P01; run the transaction again), and of one key the message
-    without an `order_by` wins.
+    More than 10,000 messages, or 16 MiB of payloads, are several statements, and the same holds over all of them: the
+    keys of the whole call are registered before its first message.
     """
     return drivers.run(conn, many(prepare_many(list(messages))))
 

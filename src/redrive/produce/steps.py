@@ -56,6 +56,8 @@ _MANY: Final[LiteralString] = (
     " %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[], %s::smallint[], %s::text[], t.now, %s::text[]) AS e"
     " WHERE t.earliest IS NULL OR t.earliest > t.now"
 )
+_REGISTER_KEYS: Final[LiteralString] = _MANY.replace("%s::text[]) AS e", "%s::text[], NULL, true) AS e")
+_MANY_REGISTERED: Final[LiteralString] = _MANY.replace("%s::text[]) AS e", "%s::text[], %s::text[]::uuid[]) AS e")
 _SAVEPOINT: Final[LiteralString] = "SAVEPOINT redrive_enqueue_many"
 _UNDO: Final[LiteralString] = "ROLLBACK TO SAVEPOINT redrive_enqueue_many"
 _RELEASE: Final[LiteralString] = "RELEASE SAVEPOINT redrive_enqueue_many"
@@ -145,12 +147,12 @@ def one(message: Prepared) -> Steps[Receipt]:
 
 def many(messages: Sequence[Prepared]) -> Steps[list[Receipt]]:
     """Receipts in the order of the messages. Refused means that nothing of the call stays."""
-    chunks = list(_chunks(messages))
-    undoable = len(chunks) > 1 or any(message.key is not None and not message.first_wins for message in messages)
+    whole = _fits_one_statement(messages)
+    undoable = not whole or any(message.key is not None and not message.first_wins for message in messages)
     if undoable:
         yield _SAVEPOINT, ()
     try:
-        answers = yield from _enqueue_chunks(messages, chunks)
+        answers = yield from _enqueue_whole(messages) if whole else _enqueue_in_chunks(messages)
         _refuse_conflicts(messages, answers)
     except UsageError:
         if undoable:
@@ -162,16 +164,41 @@ def many(messages: Sequence[Prepared]) -> Steps[list[Receipt]]:
     return [_receipt(answer) for answer in answers]
 
 
-def _enqueue_chunks(messages: Sequence[Prepared], chunks: Sequence[Sequence[int]]) -> Steps[list[Answer]]:
-    answers: dict[int, Answer] = {}
-    for places in chunks:
-        earliest = min((e for e in (messages[place].expires_at for place in places) if e), default=None)
-        rows = yield _MANY, (earliest, *_columns([messages[place] for place in places]))
-        if not rows:
-            place = next(place for place in places if messages[place].expires_at == earliest)
-            raise InvalidValue(f"messages[{place}]: {_has_passed(messages[place])}")
-        answers |= {places[number - 1]: _answer(*answer) for number, *answer in rows}
+def _enqueue_whole(messages: Sequence[Prepared]) -> Steps[list[Answer]]:
+    answers = (yield from _run_chunk(_MANY, messages, range(len(messages)))) if messages else {}
     return [answers[place] for place in range(len(messages))]
+
+
+def _enqueue_in_chunks(messages: Sequence[Prepared]) -> Steps[list[Answer]]:
+    """All keys are registered before the first message is numbered, keys and ordering keys each in one order over all
+    statements, the same as inside the verb: two such calls cannot deadlock, nor one with a smaller one. The first
+    position of a key wins, wherever it stands in the call."""
+    ids: dict[int, UUID] = {}
+    keyed = [place for place, message in enumerate(messages) if message.key is not None]
+    for chunk in _chunks(messages, sorted(keyed, key=lambda place: _by_key(messages[place]))):
+        registered = yield from _run_chunk(_REGISTER_KEYS, messages, chunk)
+        ids |= {place: answer.id for place, answer in registered.items()}
+    new = [place for place, message in enumerate(messages) if message.key is None or place in ids]
+    known = [place for place, message in enumerate(messages) if message.key is not None and place not in ids]
+    answers: dict[int, Answer] = {}
+    for chunk in _chunks(messages, sorted(new, key=lambda place: _by_ordering_key(messages[place]))):
+        given = [str(ids[place]) if place in ids else None for place in chunk]
+        answers |= yield from _run_chunk(_MANY_REGISTERED, messages, chunk, given if any(given) else None)
+    for chunk in _chunks(messages, known):  # the first of each key is there by now
+        answers |= yield from _run_chunk(_MANY, messages, chunk)
+    return [answers[place] for place in range(len(messages))]
+
+
+def _run_chunk(
+    statement: LiteralString, messages: Sequence[Prepared], places: Sequence[int], *more: Any
+) -> Steps[dict[int, Answer]]:
+    """Answers by position."""
+    earliest = min((e for e in (messages[place].expires_at for place in places) if e), default=None)
+    rows = yield statement, (earliest, *_columns([messages[place] for place in places]), *more)
+    if not rows and statement is not _REGISTER_KEYS:
+        place = next(place for place in places if messages[place].expires_at == earliest)
+        raise InvalidValue(f"messages[{place}]: {_has_passed(messages[place])}")
+    return {places[number - 1]: _answer(*answer) for number, *answer in rows}
 
 
 def _refuse_conflicts(messages: Sequence[Prepared], answers: Sequence[Answer]) -> None:
@@ -184,11 +211,15 @@ def _refuse_conflicts(messages: Sequence[Prepared], answers: Sequence[Answer]) -
         raise _key_reused(conflicts)
 
 
-def _chunks(messages: Sequence[Prepared]) -> Iterator[list[int]]:
-    """Positions, cut so that no statement grows without bound. Usually it is one."""
+def _fits_one_statement(messages: Sequence[Prepared]) -> bool:
+    return len(messages) <= CHUNK_MESSAGES_MAX and sum(len(m.body) for m in messages) <= CHUNK_BYTES_MAX
+
+
+def _chunks(messages: Sequence[Prepared], places: Sequence[int]) -> Iterator[list[int]]:
+    """Positions, cut so that no statement grows without bound."""
     chunk: list[int] = []
     size = 0
-    for place in _places(messages):
+    for place in places:
         room = len(messages[place].body)
         if chunk and (len(chunk) == CHUNK_MESSAGES_MAX or size + room > CHUNK_BYTES_MAX):
             yield chunk
@@ -199,21 +230,14 @@ def _chunks(messages: Sequence[Prepared]) -> Iterator[list[int]]:
         yield chunk
 
 
-def _places(messages: Sequence[Prepared]) -> Sequence[int]:
-    """The order of taking keys over all chunks, the same as inside the verb: two calls cannot deadlock (ruling 18).
-
-    Ordered messages keep their places among each other, since they are numbered as they come.
-    """
-    whole = len(messages) <= CHUNK_MESSAGES_MAX and sum(len(m.body) for m in messages) <= CHUNK_BYTES_MAX
-    places = range(len(messages))
-    return places if whole else sorted(places, key=lambda place: _order(messages[place]))
+def _by_key(message: Prepared) -> tuple[bytes, bytes]:
+    assert message.key is not None
+    return message.tenant.encode(), hashlib.sha256(message.key.encode()).digest()
 
 
-def _order(message: Prepared) -> tuple[bytes, bytes, bytes]:
-    if message.order_by is not None:
-        return message.tenant.encode(), message.order_by.encode(), b""
-    digest = b"" if message.key is None else hashlib.sha256(message.key.encode()).digest()
-    return message.tenant.encode(), b"", digest
+def _by_ordering_key(message: Prepared) -> tuple[bytes, bytes]:
+    """Messages of one ordering key keep their places among each other, since they are numbered as they come."""
+    return message.tenant.encode(), (message.order_by or "").encode()
 
 
 def _columns(messages: Sequence[Prepared]) -> list[list[Any] | None]:

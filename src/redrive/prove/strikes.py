@@ -58,6 +58,8 @@ _RECORD: Final = Recipe(kind="record")
 _SELDOM: Final = Recipe(messages=0, duty=True, tries=8, seconds=2.0)
 _LATER_DUTY: Final = Recipe(messages=0, duty=True, nth=3, tries=8, seconds=6.0)
 _SUSPECTS: Final = Recipe(messages=4, suspects=True)
+# Many are claimed and wait behind one slot: long enough to be renewed, and to be asked about before they begin.
+_WAITING: Final = Recipe(messages=70, limits={**_ONE_SLOT, "claim_max": 60, "horizon_seconds": 5.0}, tries=6)
 RECIPES: Final[Mapping[str, Recipe]] = {
     "lookup": Recipe(messages=40),
     "fence": _RECORD,
@@ -79,7 +81,8 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "retire": _SELDOM,
     "hand_back": Recipe(messages=40, stops=True, limits=_ONE_SLOT, tries=8),
     "deregister": Recipe(stops=True),
-    "renew": Recipe(messages=70, limits={**_ONE_SLOT, "claim_max": 60, "horizon_seconds": 5.0}, tries=6),
+    "renew": _WAITING,
+    "check_claims": _WAITING,
     "pause": Recipe(kind="bug", messages=16, environment={BUG_VARIABLE: "1"}),
     "pause_until": Recipe(kind="rest"),
     "open_breaker": Recipe(kind="down"),

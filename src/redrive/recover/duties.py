@@ -12,7 +12,7 @@ from functools import partial
 
 from redrive import redact
 from redrive.app import Duty
-from redrive.errors import NotAllowed
+from redrive.errors import OperatorError
 from redrive.events import Events
 from redrive.message import WorkerId
 from redrive.ports import Clock, Store, TransientFailure
@@ -95,8 +95,8 @@ async def run_if_due(store: Store, duty: Duty, *, worker: WorkerId, events: Even
         raise
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         events.emit("duty.failed", duty=duty.name, error=redact.error_type(error))
-        # What a login lacks is a sentence of ours, without data: it says what helps.
-        said = str(error) if isinstance(error, NotAllowed) else redact.error_type(error)
+        # What a login lacks, or what stands in the way, is a sentence of ours, without data: it says what helps.
+        said = str(error) if isinstance(error, OperatorError) else redact.error_type(error)
         result = redact.storable(f"failed: {said}", limit=RESULT_MAX)
     finally:
         with events.step("end_duty", duty=duty.name):

@@ -1,11 +1,13 @@
 """The child process that runs suspects: `python -m redrive.relay.alone`, its settings as JSON on standard input.
 
 Whatever a suspect does to this process (exit, segmentation fault, out of memory) it does to nobody else: there is one
-lease at a time, and the parent sees how the process ended. Started only by `redrive.relay.run.child`.
+lease at a time, and the parent sees how the process ended. One that has lived for too long ends itself, whatever holds
+on to it: its parent may be dead, and cannot end it. Started only by `redrive.relay.run.child`.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import sys
@@ -16,7 +18,7 @@ from redrive.events import Events
 from redrive.relay.limits import RelayLimits
 from redrive.relay.load import load_app
 from redrive.relay.run import RelayProcess, run_suspects, run_to_exit, worker_from
-from redrive.relay.telling import tell
+from redrive.relay.telling import WAITING, tell
 
 
 def main(events: Events | None = None) -> None:
@@ -34,6 +36,8 @@ def main(events: Events | None = None) -> None:
         state_directory=None if settings.get("state_directory") is None else Path(settings["state_directory"]),
     )
     events = events or Events()
+    faulthandler.dump_traceback_later(settings["seconds"], exit=True)  # in a thread that needs nothing of the others
+    events.subscribe(lambda *_: faulthandler.cancel_dump_traceback_later(), WAITING)
     tell(events, settings["tell"])
     run_to_exit(run_suspects(process, worker_from(settings["worker"]), events=events))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from redrive.answers import RETURN_INVALID, UNCLASSIFIED
+from redrive.answers import ADVANCE_UNDECLARED, RETURN_INVALID, UNCLASSIFIED
 
 BUGS_IN_A_ROW: Final = 10
 REASON: Final = "bug"
@@ -25,7 +25,7 @@ class BugBreaker:
 
     def saw_bug(self, message: UUID, code: str = UNCLASSIFIED) -> bool:
         """True when this one is the tenth, or the first of a handler that returns nonsense: pause the destination."""
-        if code == RETURN_INVALID:
+        if code in {RETURN_INVALID, ADVANCE_UNDECLARED}:
             first, self._returns_nonsense = not self._returns_nonsense, True
             return first
         self._messages.add(message)

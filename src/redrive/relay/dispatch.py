@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from redrive import answers, policy, redact
 from redrive.answers import (
+    ADVANCE_UNDECLARED,
     DELIVERED,
     RETURN_INVALID,
     UNCLASSIFIED,
@@ -43,6 +44,8 @@ from redrive.produce import bounds
 
 STILL_SENDS_SECONDS: Final = 1.0  # between two looks at a send that was given up and still runs
 GIVEN_UP_MAX: Final = 10_000  # of so many is remembered when they ended
+
+MaySend = Callable[[], bool | Awaitable[bool]]  # to be awaited only where the database has to be asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +72,19 @@ class Dispatcher:
         self._staged = destination.staged
         self._classify = getattr(destination.transport, "classify", lambda _: None)
         self._quiet_seconds = getattr(destination.transport, "quiet_seconds", lambda _: None)
+        # Of a transport that runs handlers in threads, which cannot be ended (`transports/functions.py`).
+        self.has_threads: Callable[[], bool] = getattr(destination.transport, "has_threads", lambda: True)
+        self.has_few_threads: Callable[[], bool] = getattr(destination.transport, "has_few_threads", lambda: False)
+        self._must_run_apart = getattr(destination.transport, "must_run_apart", lambda _: False)
         self._sending: Counter[MessageId] = Counter()
         self._given_up: set[MessageId] = set()  # abandoned, and still running
         self._given_up_ended: dict[MessageId, float] = {}
 
-    async def dispatch(
-        self, attempt: Attempt, *, claimed_at: float, may_send: Callable[[], bool] = lambda: True
-    ) -> Outcome:
+    async def dispatch(self, attempt: Attempt, *, claimed_at: float, may_send: MaySend = lambda: True) -> Outcome:
         """The outcome of one attempt. `claimed_at`: when we got the claim, on our own monotonic clock.
 
-        `may_send` is asked right before the first byte; false means that the claim may be lost: it is handed back.
+        `may_send` is asked right before the first byte; false means that the claim may be lost, or that its message was
+        cancelled meanwhile: it is handed back.
         """
         began = self._clock.monotonic()
         if self._schema is not None:
@@ -88,9 +94,7 @@ class Dispatcher:
             return self._decide(attempt, answer, failure, began, claimed_at)
         return await self._dispatch_in_doubt(attempt, began, claimed_at, may_send)
 
-    async def _dispatch_in_doubt(
-        self, attempt: Attempt, began: float, claimed_at: float, may_send: Callable[[], bool]
-    ) -> Outcome:
+    async def _dispatch_in_doubt(self, attempt: Attempt, began: float, claimed_at: float, may_send: MaySend) -> Outcome:
         """Not the plain case: something has happened to this message before, so the first step is a decision."""
         opening = policy.opening(attempt, self._rules, now=self._now(attempt, claimed_at))
         if isinstance(opening, Settlement):
@@ -150,6 +154,13 @@ class Dispatcher:
             attempt = replace(attempt, in_doubt_since=None)
         return self._decide(attempt, Unknown(code), None, began, claimed_at)
 
+    def must_run_apart(self, attempt: Attempt) -> bool:
+        """Whether the next attempt belongs in a process that can be ended, because this one still runs in a thread.
+
+        Not where money moves: only this process knows that the send has not ended, and that "absent" says nothing yet.
+        """
+        return not self._rules.money and bool(self._must_run_apart(attempt.id))
+
     async def _ask(self, attempt: Attempt, claimed_at: float) -> tuple[Attempt, Answer | Settlement | None]:
         """Look it up. None: it is not there, the doubt is gone, send.
 
@@ -203,7 +214,7 @@ class Dispatcher:
         known = isinstance(found, Found | Absent | CannotTell | Delivered | Advance) and _unkeepable(found) is None
         return found if known else CannotTell("LOOKUP_ANSWER_INVALID", type(found).__name__)
 
-    async def _validate_and_send(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
+    async def _validate_and_send(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, Failure | None]:
         if self._validate is not None or self._schema is not None:
             refused = await self._refused(attempt)
             if refused is not None:
@@ -212,7 +223,7 @@ class Dispatcher:
             return await self._send_with_event(attempt, may_send)
         return await self._send_classified(attempt, may_send)
 
-    async def _send_with_event(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
+    async def _send_with_event(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, Failure | None]:
         with self._events.step(
             "send",
             id=attempt.id,
@@ -242,9 +253,10 @@ class Dispatcher:
                 return Terminal(UNCLASSIFIED, bug=True), Failure(error)
         return None
 
-    async def _send_classified(self, attempt: Attempt, may_send: Callable[[], bool]) -> tuple[Answer, Failure | None]:
+    async def _send_classified(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, Failure | None]:
         """I18: a process that slept through its lease, or whose lookup took that long, does not send any more."""
-        if not may_send():
+        allowed = may_send()
+        if not (allowed if isinstance(allowed, bool) else await allowed):
             raise NotBegun
         if self._rules.money:
             return await self._send_money(attempt)
@@ -283,8 +295,9 @@ class Dispatcher:
         if not isinstance(answer, Answer):
             answer = Delivered(result=answer)
         problem = _unkeepable(answer)
+        if problem is None and isinstance(answer, Advance) and self._rules.in_doubt == "lookup" and not self._staged:
+            return Unknown(ADVANCE_UNDECLARED, _UNDECLARED, bug=True), None
         if problem is None:
-            self._staged = self._staged or isinstance(answer, Advance)
             return _as_sent(answer), None
         return Unknown(RETURN_INVALID, redact.unkeepable(answer), bug=True), Failure(problem)
 
@@ -320,6 +333,9 @@ class Dispatcher:
             context=_context(attempt, settlement, failure, self._rules_version),
             policy_version=self._rules_version,
         )
+
+
+_UNDECLARED: Final = "It answered Advance and has a lookup, so its stages have to be declared: staged."
 
 
 def _begins_with_send(attempt: Attempt, rules: Rules) -> bool:

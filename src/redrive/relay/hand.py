@@ -21,18 +21,23 @@ from redrive.relay.room import Demand
 from redrive.relay.wake import Wake
 
 QUICK_SECONDS = 0.001
+DISPATCH_STEPS = 3  # of one attempt at most, each with a timeout: lookup, validation, send
 
 
 @dataclass(slots=True, eq=False)
 class Claim:
     """One attempt in hand. claimed_at, lease_until: our monotonic clock; the latter moves with every renewal.
 
-    lost: the database says that it is not ours any more. streak: how many of its lane this relay was handed in a row.
+    known_at: when the database was last asked about its message. outdated: it has said since that the message must not
+    be sent as it was claimed. lost: it has said that the claim is not ours any more. streak: how many of its lane this
+    relay was handed in a row.
     """
 
     attempt: Attempt
     claimed_at: float
     lease_until: float
+    known_at: float
+    outdated: bool = False
     lost: bool = False
     streak: int = 0
 
@@ -46,6 +51,7 @@ class Slot:
     """One running task. began, deadline: when its present dispatch began and must be over; None between two.
 
     cut: why it was cancelled. abandoned: its handler ignored the cancellation; whatever it still says is refused.
+    asking: the database is being asked whether it may be sent, so that nothing of it was begun.
     """
 
     task: asyncio.Task[None] | None = None
@@ -54,6 +60,7 @@ class Slot:
     deadline: float | None = None
     cut: str | None = None
     abandoned: bool = False
+    asking: bool = False
 
 
 @dataclass(eq=False)
@@ -82,9 +89,11 @@ class Hand:
     unwitnessed: bool = False
     opened_at: datetime | None = None
     count: Count | None = field(init=False)
+    validates: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.count = Count(self.destination.breaker) if self.destination.breaker else None
+        self.validates = getattr(self.destination.transport, "validate", None) is not None
 
     @property
     def held(self) -> bool:
@@ -105,6 +114,7 @@ class Hand:
     def measure(self) -> Demand:
         """The demand as it is now; nothing is asked for while it is held."""
         self.demand.waiting = len(self.waiting)
+        self.demand.lacks_threads = not self.dispatcher.has_threads()
         self.demand.running = self.destination.concurrency if self.held else self.running + self.settling
         return self.demand
 
@@ -116,8 +126,11 @@ class Hand:
 
     def deadline_seconds(self, claim: Claim) -> float:
         """For the whole dispatch: a timeout for the send, and one each for a lookup and a validation before it."""
-        steps = 1 + claim.attempt.in_doubt + (getattr(self.destination.transport, "validate", None) is not None)
-        return self.destination.timeout_seconds * steps
+        return self.destination.timeout_seconds * (1 + self.steps_before(claim))
+
+    def steps_before(self, claim: Claim) -> int:
+        """How many things with a timeout of their own may come before the send."""
+        return claim.attempt.in_doubt + self.validates
 
     def take_waiting(self) -> list[Claim]:
         """All that has not begun, to be handed back."""

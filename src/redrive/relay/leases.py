@@ -56,7 +56,7 @@ class Leases:
         self._on_lost = on_lost
 
     def take(self, attempt: Attempt, *, asked_at: float, received_at: float, streak: int = 0) -> Claim:
-        claim = Claim(attempt, received_at, asked_at + self._limits.lease_seconds, streak=streak)
+        claim = Claim(attempt, received_at, asked_at + self._limits.lease_seconds, known_at=asked_at, streak=streak)
         self.held[attempt.id] = claim
         return claim
 
@@ -87,10 +87,13 @@ class Leases:
         enough = self._limits.lease_seconds / RENEWALS_PER_LEASE
         return claim.lost or claim.lease_until - self._clock.monotonic() < enough
 
-    async def hand_back(self, claims: Sequence[Claim]) -> None:
-        """Claims that were not begun; nothing is spent. One that another transaction holds goes back when that ends."""
+    async def hand_back(self, claims: Sequence[Claim], *, suspect: bool = False) -> None:
+        """Claims that were not begun; nothing is spent. One that another transaction holds goes back when that ends.
+
+        suspect: they are to be run in a process of their own.
+        """
         if claims:
-            await self._hand_back([claim.fence for claim in claims])
+            await self._hand_back([claim.fence for claim in claims], suspect=suspect)
 
     async def hand_back_unknown(self, fences: Sequence[Fence]) -> None:
         """Claims whose reply was lost: they are ours, and nothing of them was begun."""
@@ -98,28 +101,30 @@ class Leases:
             self._events.emit("relay.reply_lost", worker=self._worker, count=len(fences))
             await self._hand_back(fences)
 
-    async def _hand_back(self, fences: Sequence[Fence]) -> None:
+    async def _hand_back(self, fences: Sequence[Fence], *, suspect: bool = False) -> None:
         with self._handing():
-            back = await self._back(fences, wait=False)
+            back = await self._back(fences, suspect=suspect, wait=False)
             self.let_go(back)
             for fence in set(fences).difference(back):
-                _ = self._tasks.start(self._hand_back_later(fence))
+                _ = self._tasks.start(self._hand_back_later(fence, suspect=suspect))
 
-    async def _hand_back_later(self, fence: Fence) -> None:
+    async def _hand_back_later(self, fence: Fence, *, suspect: bool) -> None:
         """One that was lost, or that another transaction holds: an open cancel, or our own renewal for a moment."""
         with self._handing():
             await self._clock.sleep(AGAIN_SECONDS)
-            while not await self._back([fence], wait=False):
+            while not await self._back([fence], suspect=suspect, wait=False):
                 async with self._waiters:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(WAIT_SECONDS):
-                            await self._back([fence], wait=True)
+                            await self._back([fence], suspect=suspect, wait=True)
                             break
             self.let_go([fence])
 
-    async def _back(self, fences: Sequence[Fence], *, wait: bool) -> Sequence[Fence]:
-        with self._events.step("hand_back", count=len(fences)):
-            return await self._patience.until_reached(lambda: self._store.hand_back(self._worker, fences, wait=wait))
+    async def _back(self, fences: Sequence[Fence], *, suspect: bool, wait: bool) -> Sequence[Fence]:
+        with self._events.step("hand_back", count=len(fences), suspect=suspect):
+            return await self._patience.until_reached(
+                lambda: self._store.hand_back(self._worker, fences, suspect=suspect, wait=wait)
+            )
 
     @contextmanager
     def _handing(self) -> Iterator[None]:
@@ -131,6 +136,11 @@ class Leases:
             self._handing_back -= 1
             if not self._handing_back:
                 self._all_back.set()
+
+    @property
+    def handing_back(self) -> bool:
+        """Whether a claim waits to be handed back."""
+        return self._handing_back > 0
 
     async def all_back(self) -> None:
         """What somebody is handing back is in nobody's hand any more, and must not be left behind by a stop."""
@@ -156,6 +166,11 @@ class Leases:
         for claim in due:
             if claim.fence in kept:
                 claim.lease_until = now + self._limits.lease_seconds
-            elif self.held.get(claim.attempt.id) is claim:
-                claim.lost = True
-                self._on_lost(claim)
+            else:
+                self.lose(claim)
+
+    def lose(self, claim: Claim) -> None:
+        """The database says that this claim is not ours; it may also be settled since the database was asked."""
+        if self.held.get(claim.attempt.id) is claim:
+            claim.lost = True
+            self._on_lost(claim)

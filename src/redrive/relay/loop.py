@@ -7,7 +7,7 @@
 Beside that path: leases are renewed, the relay says that it lives, deadlines are kept. Whatever of this fails ends the
 relay. A stop claims nothing more, hands back what has not begun, lets the rest finish, and cuts off what does not
 (G-09). With `suspects_only` the same loop runs messages that came back from a crash: one at a time, alone, until none
-is left (G-18).
+is left or its turn is over (G-18).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -23,7 +24,9 @@ from redrive.answers import Delivered
 from redrive.app import Destination
 from redrive.events import Events
 from redrive.message import Attempt, Fence, WorkerId
+from redrive.policy import SettlementKind
 from redrive.ports import Claimed, Clock, NotBegun, Outcome, RelayInfo, Room, Store, TransientFailure
+from redrive.relay.claim_checks import ClaimChecks
 from redrive.relay.dispatch import Dispatcher
 from redrive.relay.doorbell import Doorbell
 from redrive.relay.hand import Claim, Hand, Slot
@@ -45,11 +48,15 @@ ABANDON_SECONDS = 5.0  # a handler that ignores its cancellation for this long i
 STOP_SECONDS_MIN = 1.0  # even a stop that waits for nothing writes what it knows
 YIELD_EVERY = 8  # messages that one slot runs before it lets others have the event loop
 UNSETTLED_MAX = 4000
+TURN_SECONDS = 10.0  # for which one process runs suspects of a destination; then others have their turn
 LOOKS_PER_LEASE = 10  # how often a relay that lost a reply asks for the claims that it holds
 
 
 class Relay:
-    """Runs until `stop()` is called (or, with `suspects_only`, until no suspect is left)."""
+    """Runs until `stop()` is called (or, with `suspects_only`, until no suspect is left or its turn is over).
+
+    runs_apart: suspects are run by child processes, so that what holds on to its thread can be made one.
+    """
 
     def __init__(
         self,
@@ -63,8 +70,10 @@ class Relay:
         events: Events,
         open_line: OpenLine | None = None,
         witness: Witness | None = None,
+        runs_apart: bool = False,
     ) -> None:
         self._store = store
+        self._runs_apart = runs_apart
         self._witness = witness
         self._info = info
         self._worker: WorkerId = info.worker
@@ -94,6 +103,9 @@ class Relay:
             tasks=self._tasks,
             on_let_go=self._let_go,
             on_lost=self._lost,
+        )
+        self._checks = ClaimChecks(
+            store, self._worker, self._hands.values(), self._leases, clock=clock, events=events, tasks=self._tasks
         )
         self._patience = Patience(clock, events)
         self._doorbell = Doorbell(
@@ -126,6 +138,7 @@ class Relay:
         self._stopping = asyncio.Event()
         self._beat_asked = asyncio.Event()
         self._slots_used = 0
+        self._said_waiting = False
         self._unknown_until: float | None = None  # until when claims may turn up that this process does not know
         self._unknown_look_at = 0.0
         self._capped = [hand for hand in self._hands.values() if hand.destination.global_concurrency is not None]
@@ -231,7 +244,10 @@ class Relay:
     # claim
 
     async def _claiming(self) -> None:
+        turn_ends = self._clock.monotonic() + TURN_SECONDS
         while not self._stopping.is_set():
+            if self._info.suspects_only and self._has_had_its_turn(turn_ends):
+                return
             await self._hand_back_unknown()
             asked = self._ask()
             self._events.emit("relay.looked", worker=self._worker)
@@ -249,6 +265,16 @@ class Relay:
                 return
             elif all(looked_everywhere(self._hands[room.destination].demand) for room in asked):
                 self._events.emit("relay.idle", worker=self._worker)
+
+    def _has_had_its_turn(self, turn_ends: float) -> bool:
+        """Whether to run no further suspect. What is in hand is settled first, however long that takes."""
+        if self._leases.held:
+            if not self._said_waiting and (self._settler.busy or self._leases.handing_back):
+                self._said_waiting = True
+                self._events.emit("suspects.waiting", worker=self._worker)
+            return False
+        few_threads = any(hand.dispatcher.has_few_threads() for hand in self._hands.values())  # they end with it
+        return self._said_waiting or few_threads or self._clock.monotonic() >= turn_ends
 
     async def _doze(self) -> None:
         """Let producers ring for what has run dry, and look there once more: nobody rang for what came before."""
@@ -303,10 +329,17 @@ class Relay:
         self._distrust_new_connections()  # the claim itself may have made one: then nothing of it is sent
         self._take_in_hand(claimed, asked, sent_at)
         for hand in self._hands.values():
-            if hand.waiting:  # paused, distrusted, or its breaker opened, while the claim was on its way
+            if hand.waiting and self._lacks_threads(hand):
+                hand.wake.held_back(self._clock.monotonic(), found=False, asked_at=sent_at)
+                await self._leases.hand_back(hand.take_waiting(), suspect=True)
+            elif hand.waiting:  # paused, distrusted, or its breaker opened, while the claim was on its way
                 is_closed = hand.paused or hand.unwitnessed
                 await self._leases.hand_back(hand.take_waiting() if is_closed else hand.take_stale())
         return claimed
+
+    def _lacks_threads(self, hand: Hand) -> bool:
+        """Handlers that never returned keep so many threads that a child process has to run what is claimed."""
+        return self._runs_apart and not self._info.suspects_only and not hand.dispatcher.has_threads()
 
     async def _claim_from_store(self, asked: Sequence[Room]) -> Claimed:
         lease_seconds = self._limits.lease_seconds
@@ -314,13 +347,13 @@ class Relay:
             with self._events.step("claim_suspect", worker=self._worker) as added:
                 names = [name for name, hand in self._hands.items() if not hand.unwitnessed]
                 claimed = await self._store.claim_suspect(self._worker, names, lease_seconds=lease_seconds)
-                added["count"] = len(claimed.attempts)
+                added.update(count=len(claimed.attempts), gone=claimed.gone)
         else:
             with self._events.step("claim", worker=self._worker) as added:
                 claimed = await self._store.claim(
                     self._worker, self._low_water.marked(asked), lease_seconds=lease_seconds
                 )
-                added.update(count=len(claimed.attempts), expired=claimed.expired)
+                added.update(count=len(claimed.attempts), expired=claimed.expired, gone=claimed.gone)
         return claimed
 
     def _reply_lost(self) -> None:
@@ -373,11 +406,12 @@ class Relay:
     def _prepare_completion(self, attempt: Attempt, hand: Hand) -> None:
         attempt.completion.worker = self._worker
         attempt.completion.rules = hand.destination.rules
+        attempt.completion.staged = hand.destination.staged
 
     def _may_take(self, destination: str) -> bool:
         """Whether the next message of a lane is welcome: not where a relay stops, or runs suspects one by one."""
         hand = self._hands[destination]
-        return not (self._stopping.is_set() or self._info.suspects_only or hand.held)
+        return not (self._stopping.is_set() or self._info.suspects_only or hand.held or self._lacks_threads(hand))
 
     def _take_handed_over(self, attempt: Attempt, asked_at: float, streak: int) -> None:
         hand = self._hands[attempt.destination]
@@ -444,11 +478,19 @@ class Relay:
     async def _working(self, hand: Hand, slot: Slot) -> None:
         """Take from hand and dispatch, until nothing waits, or another destination is owed the slot."""
         done = 0
+        checked = False  # a moment ago, however long it took: so one begins after each check
         try:
             while hand.waiting and not self._stopping.is_set() and not hand.held and not slot.abandoned:
+                if not checked and self._checks.is_due(hand.waiting[0]):
+                    checked = await self._checks.check_waiting()
+                    continue
+                checked = False
                 claim = hand.waiting.popleft()
                 if not hand.waiting:
                     self._changed.set()  # there is room again, though nothing has ended
+                if self._lacks_threads(hand):
+                    await self._leases.hand_back([claim], suspect=True)
+                    continue
                 if self._leases.is_short(claim) or hand.is_stale(claim.attempt):
                     await self._leases.hand_back([claim])
                     continue
@@ -472,12 +514,13 @@ class Relay:
         slot.claim = claim
         slot.began = began
         slot.cut = None
+        slot.asking = False
         slot.deadline = began + hand.deadline_seconds(claim)
         try:
             run = self._dispatch_with_event if self._events.wants_step("dispatch") else self._dispatch_claim
             outcome: Outcome | None = await run(hand, slot, claim)
         except asyncio.CancelledError:
-            outcome = self._cut_off(hand, slot, claim)
+            outcome = None if slot.asking else self._cut_off(hand, slot, claim)
         except NotBegun:
             outcome = None
         except Exception:  # of a subscriber, or our own: the claim must not stay in hand for ever
@@ -505,15 +548,31 @@ class Relay:
             return await self._dispatch_claim(hand, slot, claim)
 
     def _dispatch_claim(self, hand: Hand, slot: Slot, claim: Claim) -> Awaitable[Outcome]:
-        """What was abandoned in its lookup is settled long since, and must not be sent when that ends at last."""
         return hand.dispatcher.dispatch(
-            claim.attempt,
-            claimed_at=claim.claimed_at,
-            may_send=lambda: not (slot.abandoned or self._leases.is_short(claim)) and self._noted(hand, claim),
+            claim.attempt, claimed_at=claim.claimed_at, may_send=lambda: self._may_send(hand, slot, claim)
         )
 
-    def _noted(self, hand: Hand, claim: Claim) -> bool:
-        """Remembered outside the database before the first byte, if it moves money; always true."""
+    def _may_send(self, hand: Hand, slot: Slot, claim: Claim) -> bool | Awaitable[bool]:
+        """What was abandoned in its lookup is settled long since, and must not be sent when that ends at last."""
+        if slot.abandoned or self._leases.is_short(claim):
+            return False
+        if self._checks.is_due(claim):
+            return self._asked_and_may_send(hand, slot, claim)
+        return self._noted(hand, slot, claim)
+
+    async def _asked_and_may_send(self, hand: Hand, slot: Slot, claim: Claim) -> bool:
+        slot.asking = True
+        allowed = await self._checks.may_still_be_sent(claim)
+        slot.asking = False
+        return allowed and not (slot.abandoned or self._leases.is_short(claim)) and self._noted(hand, slot, claim)
+
+    def _noted(self, hand: Hand, slot: Slot, claim: Claim) -> bool:
+        """Remembered outside the database before the first byte, if it moves money; always true.
+
+        From here on the send has its timeout, whatever a lookup or a validation before it has left of theirs.
+        """
+        if hand.steps_before(claim) and slot.deadline is not None and slot.cut is None:
+            slot.deadline = min(slot.deadline, self._clock.monotonic() + hand.destination.timeout_seconds)
         if self._witness is not None and hand.destination.rules.money:
             self._witness.note(claim.attempt)
         return True
@@ -547,6 +606,8 @@ class Relay:
     def _finished(self, hand: Hand, outcome: Outcome, *, may_run_on: bool = False) -> None:
         """may_run_on: the handler (a thread, say) does not know that it is over, and may still call `complete`."""
         completing = outcome.attempt.completion.attempted
+        if self._runs_apart and outcome.settlement.kind is SettlementKind.RETRY:
+            outcome = replace(outcome, suspect=hand.dispatcher.must_run_apart(outcome.attempt))
         record = None if completing else hand.destination.record
         alone = self._settler.add(outcome, record, apart=completing or may_run_on)
         if alone is not None:

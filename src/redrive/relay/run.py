@@ -30,9 +30,10 @@ from redrive.events import Events
 from redrive.message import WorkerId
 from redrive.ports import RelayInfo, TransientFailure
 from redrive.recover.duties import engine_duties, run_duties
+from redrive.relay.hand import DISPATCH_STEPS
 from redrive.relay.limits import RelayLimits
 from redrive.relay.listening import OpenLine
-from redrive.relay.loop import Relay, new_worker
+from redrive.relay.loop import ABANDON_SECONDS, TURN_SECONDS, Relay, new_worker
 from redrive.relay.patience import UNREACHABLE_SECONDS
 from redrive.relay.requests import Requests
 from redrive.relay.settle import WAIT_SECONDS
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 # Claim, settle, hand back, renew and heartbeat at once, and four records beside them; and at most eight that wait for a
 # transaction of an application.
 CONNECTIONS = 20
+CHILD_START_SECONDS = 10.0  # to import the app and to connect
 CHILD_END_SECONDS = 5.0  # on top of its graceful stop
 CHILD_NOT_STARTED = 127  # as a shell says it
 STORE_SECONDS = 30.0  # for one verb; a `record` may take its own time inside one
@@ -110,7 +112,8 @@ async def run_relay(process: RelayProcess, *, events: Events | None = None, sign
         run_alone = (
             child(process, events) if process.app_spec else in_this_process(process, store, destinations, events=events)
         )
-        suspects = Suspects(store, list(destinations), run_alone, clock=clock, random=random, events=events)
+        turns = {name: child_seconds(destination, process.limits) for name, destination in destinations.items()}
+        suspects = Suspects(store, turns, run_alone, clock=clock, random=random, events=events)
         duties = [*_engine_duties(process, events), *process.app.duties.values()]
         alone = asyncio.create_task(suspects.run())
         requests = Requests(store, destinations, worker, clock=clock, random=random, events=events)
@@ -135,7 +138,7 @@ async def run_relay(process: RelayProcess, *, events: Events | None = None, sign
 
 
 async def run_suspects(process: RelayProcess, worker: WorkerId, *, events: Events | None = None) -> None:
-    """In the child: run suspects one at a time under this worker id, until none is left."""
+    """In the child: run suspects one at a time under this worker id, until none is left or its turn is over."""
     events = events or Events()
     destinations = _destinations(process)
     async with _store(process, "redrive suspects") as store:
@@ -173,13 +176,14 @@ def child(process: RelayProcess, events: Events | None = None) -> RunAlone:
     """Suspects in a process of their own (`python -m redrive.relay.alone`), whose facts are told on as ours."""
     events = events or Events()
 
-    async def run_alone(worker: WorkerId) -> int:
+    async def run_alone(worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
         heard, told = os.pipe()
         settings = {
             "app": process.app_spec,
-            "only": list(process.only),
+            "only": [destination],
             "limits": asdict(process.limits),
             "worker": str(worker),
+            "seconds": child_seconds(process.app.destinations[destination], process.limits) + CHILD_END_SECONDS,
             "tell": told,
             "state_directory": None if process.state_directory is None else str(process.state_directory),
         }
@@ -197,7 +201,7 @@ def child(process: RelayProcess, events: Events | None = None) -> RunAlone:
             return CHILD_NOT_STARTED
         finally:
             os.close(told)
-        hearing = asyncio.create_task(hear(heard, events))
+        hearing = asyncio.create_task(hear(heard, events, on_waiting=on_waiting))
         try:
             await started.communicate(json_bytes(settings))
             return started.returncode or 0
@@ -210,13 +214,21 @@ def child(process: RelayProcess, events: Events | None = None) -> RunAlone:
     return run_alone
 
 
+def child_seconds(destination: Destination, limits: RelayLimits) -> float:
+    """After which a child of this destination is ended: a turn, and all that its last message may take by itself."""
+    one_message = DISPATCH_STEPS * destination.timeout_seconds + ABANDON_SECONDS + limits.record_seconds
+    return CHILD_START_SECONDS + TURN_SECONDS + one_message + limits.stop_seconds
+
+
 def in_this_process(
     process: RelayProcess, store: PostgresStore, destinations: Mapping[str, Destination], *, events: Events
 ) -> RunAlone:
     """Suspects one at a time, but here: for an app that cannot be imported by name."""
 
-    async def run_alone(worker: WorkerId) -> int:
-        relay = _relay(process, store, destinations, worker, random=SystemRandom(), events=events, suspects_only=True)
+    async def run_alone(worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
+        only = {destination: destinations[destination]}
+        relay = _relay(process, store, only, worker, random=SystemRandom(), events=events, suspects_only=True)
+        unsubscribe = events.subscribe(lambda _, v: on_waiting() if v["worker"] == worker else None, "suspects.waiting")
         running = asyncio.create_task(relay.run())
         try:
             await asyncio.shield(running)
@@ -224,6 +236,8 @@ def in_this_process(
             relay.stop()  # as a child does it: a stop is no crash
             await running
             raise
+        finally:
+            unsubscribe()
         return 0
 
     return run_alone
@@ -301,6 +315,7 @@ def _relay(
         events=events,
         open_line=None if suspects_only else _open_line(process, worker),
         witness=_witness(process, store, destinations, worker, events=events),
+        runs_apart=process.app_spec is not None,
     )
 
 

@@ -1,38 +1,52 @@
-"""Messages that came back from a crash are run apart (G-18): one at a time, each the only lease of its worker id, in a
-child process of its own, so that whatever brought the last process down brings down nothing else.
+"""Messages that came back from a crash are run apart (G-18): each the only lease of its worker id, one at a time per
+destination, in a child process, so that what brought the last process down brings down nothing else.
 
-The parent looks whether there is a suspect, starts a child, and waits for it. A child that ends by itself has nothing
-left to do; one that dies has left at most one lease, which the parent reaps at once: it knows that the worker is dead.
-One that dies and leaves none (the app cannot be imported, there is no memory) is not started again for a while.
+The parent asks for which destinations a suspect is due and starts a child for each, a few at once, destinations by
+turns. A child serves one destination, for some seconds at most, and ends by itself. The parent ends one that does not:
+whatever it runs holds on to the process. A child that dies leaves at most one lease, which the parent reaps at once: it
+knows that the worker is dead. One that dies and leaves none (the app cannot be imported, there is no memory) is not
+started again for a while. A child whose outcome waits for an application's open transaction gives up its place: it only
+writes that outcome, and another child may serve its destination.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from random import Random
+from typing import Final
 
 from redrive.events import Events
 from redrive.message import WorkerId
 from redrive.ports import Clock, Store, TransientFailure
 from redrive.relay.loop import new_worker
+from redrive.relay.tasks import end
 
-LOOK_EVERY_SECONDS = 1.0
-AFTER_CRASH_SECONDS = 0.2
-AFTER_FALSE_START_SECONDS = 5.0
+CHILDREN_MAX: Final = 4
+WAITING_MAX: Final = 4  # children that only wait to write an outcome; further ones keep their places
+LOOK_EVERY_SECONDS: Final = 1.0
+AFTER_CRASH_SECONDS: Final = 0.2
+AFTER_FALSE_START_SECONDS: Final = 5.0
+OVERDUE: Final = -9  # the code of a child that was ended because it did not end by itself
 
-# Run all suspects under this worker id, and say how it ended: 0 is well, anything else a crash.
-RunAlone = Callable[[WorkerId], Awaitable[int]]
+# Run suspects of a destination under this worker id, and return how it ended: 0 is well, anything else a crash. Calls
+# the third argument when all that is left to do is to write an outcome that another transaction keeps from being
+# written.
+RunAlone = Callable[[WorkerId, str, Callable[[], None]], Awaitable[int]]
 
 
 class Suspects:
-    """One relay's suspects: at most one child at a time."""
+    """One relay's suspects.
+
+    destinations: each with the seconds after which its child is ended: a turn, and what one message may take.
+    """
 
     def __init__(
         self,
         store: Store,
-        destinations: Sequence[str],
+        destinations: Mapping[str, float],
         run_alone: RunAlone,
         *,
         clock: Clock,
@@ -45,34 +59,100 @@ class Suspects:
         self._clock = clock
         self._random = random
         self._events = events
+        self._serving: set[str] = set()  # destinations whose child has a place
+        self._children: set[asyncio.Task[None]] = set()
+        self._waiting = 0
+        self._rests_until: dict[str, float] = {}
+        self._last_turn = ""
+        self._changed = asyncio.Event()
+        self._failure: BaseException | None = None
 
     async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            try:
-                pause_seconds = await self.run_once()
-            except TransientFailure:
-                pause_seconds = LOOK_EVERY_SECONDS
-            await self._clock.sleep(pause_seconds)
-
-    async def run_once(self) -> float:
-        """Run the suspects, if there are any. Returns for how many seconds to wait then."""
-        with self._events.step("has_suspect") as added:
-            added["found"] = found = await self._store.has_suspect(self._destinations)
-        if not found:
-            return LOOK_EVERY_SECONDS
-        worker = new_worker(self._random)
-        self._events.emit("suspects.spawned", worker=worker)
+        """Until cancelled. A stop lets the running suspects end."""
         try:
-            code = await self._run_alone(worker)
+            while True:
+                self._changed.clear()
+                with suppress(TransientFailure):  # looked for again soon
+                    await self.start_children()
+                await self._until_changed()
+                if self._failure is not None:
+                    raise self._failure
+        finally:
+            await end(list(self._children))
+
+    async def start_children(self) -> None:
+        """One for each destination that has a suspect and no child, as far as there are places."""
+        free = CHILDREN_MAX - len(self._serving)
+        now = self._clock.monotonic()
+        idle = [
+            name for name in self._destinations if name not in self._serving and self._rests_until.get(name, now) <= now
+        ]
+        if free <= 0 or not idle:
+            return
+        with self._events.step("suspect_destinations") as added:
+            found = await self._store.suspect_destinations(idle, after=self._last_turn, limit=free)
+            added["count"] = len(found)
+        for name in found:
+            self._last_turn = name
+            child = asyncio.create_task(self._serve(name))
+            self._serving.add(name)
+            self._children.add(child)
+            child.add_done_callback(self._note_failure)
+
+    async def _until_changed(self) -> None:
+        """Until it is time to look again, or a child has left its place."""
+        now = self._clock.monotonic()
+        rests = [until - now for until in self._rests_until.values() if until > now]
+        look = asyncio.create_task(self._clock.sleep(min([LOOK_EVERY_SECONDS, *rests])))
+        changed = asyncio.create_task(self._changed.wait())
+        try:
+            await asyncio.wait([look, changed], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end([look, changed])
+
+    async def _serve(self, destination: str) -> None:
+        """One child, from its start to its burial."""
+        worker = new_worker(self._random)
+        place = _Place(destination)
+        self._events.emit("suspects.spawned", worker=worker, destination=destination)
+        place.limit = asyncio.create_task(self._clock.sleep(self._destinations[destination]))
+        running = asyncio.ensure_future(self._run_alone(worker, destination, lambda: self._give_up(place)))
+        try:
+            await asyncio.wait([running, place.limit], return_when=asyncio.FIRST_COMPLETED)
+            if place.given_up:
+                await asyncio.wait([running])
+            code = await self._code(running)
+            self._events.emit("suspects.ended", worker=worker, destination=destination, code=code)
+            rest_seconds = await self._rest_seconds(worker, code)
         except asyncio.CancelledError:
+            await end([running])
             with suppress(TransientFailure):
                 await self._bury(worker)  # stopped: normally it has left nothing behind
             raise
-        self._events.emit("suspects.ended", worker=worker, code=code)
+        finally:
+            await end([place.limit])
+            self._waiting -= place.given_up
+        if not place.given_up:
+            self._rests_until[destination] = self._clock.monotonic() + rest_seconds
+            self._free(destination)
+
+    async def _code(self, running: asyncio.Future[int]) -> int:
+        """How the child ended; it is ended here if it is still there."""
+        if running.done():
+            return running.result()
+        running.cancel()
+        await asyncio.wait([running])
+        return OVERDUE if running.cancelled() else running.result()
+
+    async def _rest_seconds(self, worker: WorkerId, code: int) -> float:
+        """How long to wait before the next child of its destination."""
         if code == 0:
             return LOOK_EVERY_SECONDS
-        return AFTER_CRASH_SECONDS if await self._bury(worker) else AFTER_FALSE_START_SECONDS
+        try:
+            buried = await self._bury(worker)
+        except TransientFailure:  # its lease runs out
+            return LOOK_EVERY_SECONDS
+        return AFTER_CRASH_SECONDS if buried or code == OVERDUE else AFTER_FALSE_START_SECONDS
 
     async def _bury(self, worker: WorkerId) -> int:
         """The child is dead, so its lease need not run out first. Returns how many it left."""
@@ -81,3 +161,30 @@ class Suspects:
         with self._events.step("deregister", worker=worker):
             await self._store.deregister(worker)
         return requeued
+
+    def _give_up(self, place: _Place) -> None:
+        """This child runs nothing any more; what it waits for may take its time."""
+        if not place.given_up and self._waiting < WAITING_MAX:
+            place.given_up = True
+            self._waiting += 1
+            place.limit.cancel()
+            self._free(place.destination)
+
+    def _free(self, destination: str) -> None:
+        self._serving.discard(destination)
+        self._changed.set()
+
+    def _note_failure(self, child: asyncio.Task[None]) -> None:
+        self._children.discard(child)
+        if not child.cancelled() and child.exception() is not None:
+            self._failure = child.exception()
+            self._changed.set()
+
+
+@dataclass(eq=False)
+class _Place:
+    """limit: ends when the child has had its time. given_up: the child only waits to write an outcome."""
+
+    destination: str
+    given_up: bool = False
+    limit: asyncio.Task[None] = field(init=False)

@@ -38,7 +38,7 @@ class Tasks:
             self._failed.set()
 
 
-async def end(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def end(tasks: Sequence[asyncio.Future[Any]]) -> None:
     """Cancel them and wait until they are over."""
     for task in tasks:
         task.cancel()

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from redrive.events import FACTS, Events
 
-TOLD: Final = tuple(name for name in FACTS if name.startswith("message."))
+WAITING: Final = "suspects.waiting"
+TOLD: Final = (*(name for name in FACTS if name.startswith("message.")), WAITING)
 HEARD_SECONDS: Final = 1.0  # what a child said is in the pipe when it has ended; somebody else may hold the other end
 
 
@@ -32,8 +33,8 @@ def tell(events: Events, pipe: int) -> Callable[[], None]:
     return events.subscribe(write, *TOLD)
 
 
-async def hear(pipe: int, events: Events) -> None:
-    """Until the other end is closed."""
+async def hear(pipe: int, events: Events, *, on_waiting: Callable[[], None] = lambda: None) -> None:
+    """Until the other end is closed. on_waiting: called when the child says that it only waits to write an outcome."""
     reader = asyncio.StreamReader()
     file = os.fdopen(pipe, "rb")
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -41,16 +42,19 @@ async def hear(pipe: int, events: Events) -> None:
     )
     try:
         while line := await reader.readline():
-            _tell_on(line, events)
+            _tell_on(line, events, on_waiting)
     finally:
         transport.close()
 
 
-def _tell_on(line: bytes, events: Events) -> None:
+def _tell_on(line: bytes, events: Events, on_waiting: Callable[[], None]) -> None:
     try:
         said = json.loads(line)
         name, values = said["name"], dict(said["values"])
     except (ValueError, TypeError, KeyError):
         return  # half a line of a process that died
-    if name in TOLD:
-        events.emit(name, **values)
+    if name not in TOLD:
+        return
+    events.emit(name, **values)
+    if name == WAITING:
+        on_waiting()

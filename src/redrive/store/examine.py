@@ -19,6 +19,8 @@ from redrive.store.postgres import PostgresStore
 from redrive.store.snapshots import snapshot
 
 HEARD_SECONDS: Final = 2.0
+BY_DEFAULT_MAX: Final = 100_000
+OLDEST: Final = 3000  # open messages of each kind that are looked at; old partitions are dropped first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +44,17 @@ class Server:
 class Upkeep:
     """partition_end: up to when messages have a partition. differing: live relays disagree about their rules.
 
-    money: a destination moves money. unwitnessed: live relays that send there, and do not remember it over restarts.
+    by_default: rows in the default partitions, counted up to BY_DEFAULT_MAX. money: a destination moves money.
+    unwitnessed: live relays that send there, and do not remember it over restarts.
+    gone: how many of the oldest open messages have no row any more.
     """
 
     partition_end: datetime | None
     differing: Sequence[str]
     money: bool
     unwitnessed: Sequence[str]
+    by_default: int = 0
+    gone: int = 0
 
 
 async def server(store: PostgresStore) -> Server:
@@ -64,7 +70,8 @@ async def system_roles(store: PostgresStore) -> dict[str, bool]:
 
 async def upkeep(store: PostgresStore) -> Upkeep:
     async with snapshot(store) as ask:
-        return Upkeep(**(await ask("upkeep", live_seconds=models.LIVE_SECONDS))[0])
+        bounds = {"by_default_max": BY_DEFAULT_MAX, "oldest": OLDEST}
+        return Upkeep(**(await ask("upkeep", live_seconds=models.LIVE_SECONDS, **bounds))[0])
 
 
 async def hears(store: PostgresStore, dsn: str, worker: WorkerId) -> bool:

@@ -20,11 +20,12 @@ import psycopg
 from psycopg import AsyncConnection, sql
 
 from redrive import redact
-from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
+from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound, OperatorError
 from redrive.message import CancelAnswer, Fence, HistoryEntry, MessageId, WorkerId
 from redrive.ports import (
     Asked,
     Claimed,
+    ClaimState,
     DestinationState,
     HandOver,
     LowWaterMark,
@@ -52,6 +53,9 @@ from redrive.store.read_models import Proof
 from redrive.store.sessions import Sessions
 
 ADDRESS_REFUSED = "RDA01"  # SQLSTATE of check_addresses in relay.sql
+DEFAULT_TOO_FULL = "RDP01"  # SQLSTATE of make_partitions in partitions.sql
+TABLE_LOCK_TRIES = 40
+TABLE_LOCK_PAUSE_SECONDS = 0.25
 _TRANSIENT = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
@@ -172,7 +176,12 @@ class PostgresStore:
         for batch in wire.one_per_message(outcomes):
             for query, values in wire.settle_calls(worker, batch, hand_over, now, wait=wait):
                 rows += await self.rows(query, values)
-        return wire.settled(len(outcomes), rows, hand_over.lease_seconds if hand_over else 0.0)
+        if hand_over is None:
+            return wire.settled(len(outcomes), rows, 0.0)
+        handed_over = [row for row in rows if wire.is_handed_over(row)]
+        not_settled = [row for row in rows if not wire.is_handed_over(row)]
+        readable = await self._readable(worker, handed_over, hand_over.lease_seconds)
+        return wire.settled(len(outcomes), not_settled + readable, hand_over.lease_seconds)
 
     async def settle_one(
         self,
@@ -205,12 +214,18 @@ class PostgresStore:
         return wire.settled(1, rows, 0.0)
 
     async def hand_back(
-        self, worker: WorkerId, fences: Sequence[Fence], *, wait: bool = True, now: datetime | None = None
+        self,
+        worker: WorkerId,
+        fences: Sequence[Fence],
+        *,
+        suspect: bool = False,
+        wait: bool = True,
+        now: datetime | None = None,
     ) -> Sequence[Fence]:
         ids, attempts = wire.columns(dict.fromkeys(fences), 2)
         rows = await self.rows(
-            "SELECT * FROM redrive.hand_back_1(%s, %s::uuid[], %s::integer[], %s, %s)",
-            [worker, ids, attempts, now, wait],
+            "SELECT * FROM redrive.hand_back_1(%s, %s::uuid[], %s::integer[], %s, %s, %s)",
+            [worker, ids, attempts, now, wait, suspect],
         )
         return [Fence(*row) for row in rows]
 
@@ -223,6 +238,15 @@ class PostgresStore:
             [worker, ids, attempts, lease_seconds, now],
         )
         return [Fence(*row) for row in rows]
+
+    async def check_claims(
+        self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
+    ) -> Sequence[ClaimState]:
+        ids, attempts = wire.columns(fences, 2)
+        rows = await self.rows(
+            "SELECT * FROM redrive.check_claims_1(%s, %s::uuid[], %s::integer[], %s)", [worker, ids, attempts, now]
+        )
+        return [ClaimState(Fence(id, attempt), *state) for id, attempt, *state in rows]
 
     async def leases_of(self, worker: WorkerId) -> Sequence[Fence]:
         return [Fence(*row) for row in await self.rows("SELECT * FROM redrive.leases_1(%s)", [worker])]
@@ -518,8 +542,14 @@ class PostgresStore:
     async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: datetime | None = None) -> None:
         await self.rows("SELECT redrive.end_duty_1(%s, %s, %s, %s)", [name, worker, result, now])
 
-    async def has_suspect(self, destinations: Sequence[str], *, now: datetime | None = None) -> bool:
-        return bool(await self._value("SELECT redrive.has_suspect_1(%s::text[], %s)", [wire.array(destinations), now]))
+    async def suspect_destinations(
+        self, destinations: Sequence[str], *, after: str = "", limit: int = 100, now: datetime | None = None
+    ) -> Sequence[str]:
+        found: list[str] = await self._value(
+            "SELECT redrive.suspect_destinations_1(%s::text[], %s, %s, %s)",
+            [wire.array(destinations), after, limit, now],
+        )
+        return found
 
     async def vacuum(self) -> str:
         looks = await self.rows(vacuum.LOOK, [vacuum.IN_VAIN_SECONDS, vacuum.OLD_SECONDS, vacuum.OLD_TRANSACTIONS])
@@ -530,13 +560,42 @@ class PostgresStore:
         return choice.words
 
     async def make_partitions(self, *, width_seconds: float, ahead: int, now: datetime | None = None) -> int:
-        return int(await self._value("SELECT redrive.make_partitions_1(%s, %s, %s)", [width_seconds, ahead, now]))
+        """In pieces: a call ends after a range into which rows of the default partitions had to be moved."""
+        made = 0
+        try:
+            while piece := await self._with_table_locks(
+                "SELECT redrive.make_partitions_1(%s, %s, %s)", [width_seconds, ahead, now]
+            ):
+                made += piece
+        except psycopg.Error as error:
+            if error.sqlstate != DEFAULT_TOO_FULL:
+                raise
+            raise OperatorError(
+                error.diag.message_primary or "",
+                next="redrive doctor, which says how they are moved; until then they are delivered from there",
+            ) from None
+        return made
 
     async def ranges(self) -> Sequence[tuple[datetime, datetime]]:
         return [(row[0], row[1]) for row in await self.rows("SELECT * FROM redrive.ranges_1()", [])]
 
     async def retire(self, starts_at: datetime, *, now: datetime | None = None) -> str:
-        return str(await self._value("SELECT redrive.retire_1(%s, %s)", [starts_at, now]))
+        return str(await self._with_table_locks("SELECT redrive.retire_1(%s, %s)", [starts_at, now]))
+
+    async def _with_table_locks(self, query: LiteralString, values: Sequence[Any]) -> Any:
+        """A verb that locks whole tables, and gives up at once beside a reader of them: all others would wait behind
+        it. So it is called again and again, for a while."""
+        for _ in range(TABLE_LOCK_TRIES):
+            try:
+                return await self._value(query, values)
+            except TransientFailure as failure:
+                if not isinstance(failure.__cause__, psycopg.errors.LockNotAvailable):
+                    raise
+            await asyncio.sleep(TABLE_LOCK_PAUSE_SECONDS)
+        raise OperatorError(
+            "Another transaction reads the tables message, body or attempt, so that they could not be locked.",
+            next="end it, if it is none that you need (pg_stat_activity has it); the duty tries again within the hour",
+        )
 
     async def now(self) -> datetime:
         moment: datetime = await self._value("SELECT clock_timestamp()", [])

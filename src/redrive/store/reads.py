@@ -106,7 +106,8 @@ async def _details(ask: Ask, view: MessageView, may: Row, *, payload: bool) -> m
     one, limit = {"id": view.id}, {"limit": models.TIMELINE_MAX}
     version = {"version": view.version}
     if may["payload"]:
-        view = replace(view, **(await ask("payload_size", **one, **version))[0])
+        for row in await ask("payload_size", **one, **version):  # none where its row is gone
+            view = replace(view, **row)
     acts = await ask("audit", subject=str(view.id), before=END_OF_AUDIT, **limit) if may["audit"] else None
     parked = await ask("parked_one", **one)
     details = (await ask("details", **one))[0]
@@ -119,7 +120,7 @@ async def _details(ask: Ask, view: MessageView, may: Row, *, payload: bool) -> m
         acts=None if acts is None else [models.AuditEntry(**row) for row in reversed(acts)],
         parked=_parked(parked[0]) if parked else None,
         behind=await key_reads.head_before(ask, view, details["order_by"]),
-        payload=_payload((await ask("payload", **one, **version))[0]) if payload else None,
+        payload=next(map(_payload, await ask("payload", **one, **version)), None) if payload else None,
         **details,
     )
 

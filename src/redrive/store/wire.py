@@ -29,7 +29,7 @@ SETTLE: LiteralString = (
     "SELECT * FROM redrive.settle_1(%s, %s, %s::uuid[], %s::integer[], %s::text[], %s::text[], %s::text[], %s::text[],"
     " %s::text[], %s::text[], %s::text[], %s::integer[], %s::integer[], %s::integer[], %s::float8[], %s::text[],"
     " %s::boolean[], %s::text[], %s::text[], %s::text[], %s::boolean[], %s::boolean[], %s::text[], %s::text[],"
-    " %s::text[], %s::text[], %s, %s)"
+    " %s::text[], %s::text[], %s, %s, %s::boolean[])"
 )
 
 
@@ -79,9 +79,11 @@ def claimed(rows: Sequence[Any], lease_seconds: float, *, alone: bool) -> Claime
     if len(attempts) == len(rows):
         return Claimed(attempts)
     said = [row[2] for row in rows if row[0] is None]  # rows without a message: a destination, or nothing
+    gone = sum(row[_REFUSAL] == "gone" for row in rows)
     return Claimed(
         attempts,
-        expired=len(rows) - len(attempts) - len(said),
+        expired=len(rows) - len(attempts) - len(said) - gone,
+        gone=gone,
         more=None in said,
         held_back=frozenset(said) - {None},
     )
@@ -231,7 +233,7 @@ def settle_values(
 ) -> list[Any]:
     """The arrays of settle_1, in its order of parameters."""
     rows = [_settle_row(o) for o in outcomes]
-    return [worker, verb, *columns(rows, 24), now, wait]
+    return [worker, verb, *columns(rows, 24), now, wait, array(o.suspect or None for o in outcomes)]
 
 
 def _settle_row(outcome: Outcome) -> tuple[Any, ...]:
@@ -280,14 +282,17 @@ def _json(value: Any) -> str | None:
     return None if value is None else json.dumps(value, allow_nan=False)
 
 
+def is_handed_over(row: Sequence[Any]) -> bool:
+    """Whether a row of settle is the next message of a lane, claimed; the others were not settled."""
+    return len(row) > 3 and row[_REFUSAL] is None
+
+
 def settled(total: int, rows: Sequence[Any], lease_seconds: float) -> Settled:
     """From the rows of settle (id, attempt, result) and of settle_delivered (as of claim, with a refusal)."""
     lost: dict[str, list[Fence]] = {"refused": [], "repeated": [], "busy": []}
     handed_over: list[Attempt] = []
     for row in rows:
         refusal = row[2] if len(row) == 3 else row[_REFUSAL]
-        if refusal is None and not is_decodable(row):
-            continue  # its lease runs out; the claim that follows parks it
         if refusal is None:
             handed_over.append(attempt(row, lease_seconds, alone=False))
         else:

@@ -23,6 +23,7 @@ from redrive.message import Attempt, Closed, Fence, HistoryEntry, MessageId, Par
 from redrive.policy import SettlementKind
 from redrive.ports import (
     Claimed,
+    ClaimState,
     HandOver,
     LowWaterMark,
     Outcome,
@@ -95,8 +96,11 @@ class ModelStore(Desk):
     ) -> Sequence[LowWaterMark]:
         return []
 
-    async def has_suspect(self, destinations: Sequence[str], *, now: datetime | None = None) -> bool:
-        return bool(self._due_suspects(destinations, self.at(now)))
+    async def suspect_destinations(
+        self, destinations: Sequence[str], *, after: str = "", limit: int = 100, now: datetime | None = None
+    ) -> Sequence[str]:
+        names = {pending.destination for pending in self._due_suspects(destinations, self.at(now))}
+        return sorted(names, key=lambda name: (name <= after, name))[:limit]
 
     def _due_suspects(self, destinations: Sequence[str], now: datetime) -> list[Pending]:
         """Unordered ones first; one of a lane only while it is its head."""
@@ -109,7 +113,7 @@ class ModelStore(Desk):
         self, taken: Iterable[Pending], worker: WorkerId, *, alone: bool, lease_seconds: float, now: datetime
     ) -> Claimed:
         leased: dict[str, list[MessageId]] = {}
-        attempts, expired = [], 0
+        attempts, expired, gone = [], 0, 0
         for pending in taken:
             counted = self._destination(pending.destination).limited
             move = transitions.claimed(
@@ -122,13 +126,16 @@ class ModelStore(Desk):
                 proven=self.has_evidence(pending.id),
             )
             self._move(pending.id, move)
-            if isinstance(move.to, Lease):
+            if isinstance(move.to, Lease) and pending.id not in self._messages:
+                gone += 1
+                self._move(pending.id, transitions.gone(move.to, now, proven=self.has_evidence(pending.id)))
+            elif isinstance(move.to, Lease):
                 leased.setdefault(pending.destination, []).append(pending.id)
                 attempts.append(self._attempt(move.to, expired=transitions.has_expired(pending, now)))
             else:
                 expired += 1
         self._charge(leased, now)
-        return Claimed([replace(a, probe=self._is_probe(a)) for a in attempts], expired)
+        return Claimed([replace(a, probe=self._is_probe(a)) for a in attempts], expired, gone)
 
     def _is_probe(self, attempt: Attempt) -> bool:
         known = self._destination(attempt.destination)
@@ -329,14 +336,21 @@ class ModelStore(Desk):
         return any((r.attempt, r.worker, r.verb, r.answer) == said for r in self._archive.get(outcome.attempt.id, ()))
 
     async def hand_back(
-        self, worker: WorkerId, fences: Sequence[Fence], *, wait: bool = True, now: datetime | None = None
+        self,
+        worker: WorkerId,
+        fences: Sequence[Fence],
+        *,
+        suspect: bool = False,
+        wait: bool = True,
+        now: datetime | None = None,
     ) -> Sequence[Fence]:
         if wait:
             await self._unlocked(fence.id for fence in fences)
         moment = self.at(now)
         ours = self._ours(worker, [fence for fence in fences if not self._is_busy(fence)])
         for lease in ours:
-            self._move(lease.id, transitions.handed_back(lease, moment, proven=self.has_evidence(lease.id)))
+            proven = self.has_evidence(lease.id)
+            self._move(lease.id, transitions.handed_back(lease, moment, suspect=suspect, proven=proven))
         return [Fence(lease.id, lease.attempt) for lease in ours]
 
     async def renew(
@@ -351,6 +365,20 @@ class ModelStore(Desk):
 
     def _ours(self, worker: WorkerId, fences: Sequence[Fence]) -> list[Lease]:
         return [lease for fence in dict.fromkeys(fences) if (lease := self._held(fence, by=worker))]
+
+    async def check_claims(
+        self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
+    ) -> Sequence[ClaimState]:
+        moment = self.at(now)
+        return [
+            ClaimState(
+                Fence(lease.id, lease.attempt),
+                cancel_requested=lease.cancel_requested,
+                expired=transitions.has_expired(lease, moment),
+                has_evidence=self.has_evidence(lease.id),
+            )
+            for lease in self._ours(worker, fences)
+        ]
 
     async def leases_of(self, worker: WorkerId) -> Sequence[Fence]:
         ours = sorted(lease.id for lease in self._leases.values() if lease.worker == worker)

@@ -127,8 +127,8 @@ def claimed(
     return Move(lease, None)
 
 
-def has_expired(pending: Pending, now: datetime) -> bool:
-    return pending.expires_at is not None and pending.expires_at <= now
+def has_expired(place: Pending | Lease, now: datetime) -> bool:
+    return place.expires_at is not None and place.expires_at <= now
 
 
 def may_just_end(place: Pending | Lease) -> bool:
@@ -233,7 +233,7 @@ def _goes_on(lease: Lease, outcome: Outcome, now: datetime) -> Pending:
         due_at=_after(now, outcome),
         spent=settlement.spent,
         lookups=settlement.lookups,
-        suspect=lease.crashes > 0,
+        suspect=lease.crashes > 0 or outcome.suspect,
         destination=settlement.destination or lease.destination,
         stage=settlement.stage or lease.stage,
         in_doubt_since=_doubt(lease, outcome, now),
@@ -281,13 +281,37 @@ def _after(now: datetime, outcome: Outcome) -> datetime:
     return now + timedelta(seconds=outcome.settlement.delay_seconds)
 
 
-def handed_back(lease: Lease, now: datetime, *, proven: bool = False) -> Move:
+def handed_back(lease: Lease, now: datetime, *, suspect: bool = False, proven: bool = False) -> Move:
     """As it was before the claim, unspent; a cancel asked for meanwhile ends what may just end."""
     if lease.cancel_requested and may_just_end(lease) and not proven:
         row = _ended(lease, "hand_back", now, settlement="hand_back", closed=Closed.CANCELLED.value)
         return Move(Closed.CANCELLED, row)
-    back = _become(Pending, lease, suspect=lease.alone)
+    back = _become(Pending, lease, suspect=lease.alone or suspect)
     return Move(back, _ended(lease, "hand_back", now, settlement="hand_back"))
+
+
+GONE_TEXT: Final = "The row of the message is gone: its partition was dropped."
+
+
+def gone(lease: Lease, now: datetime, *, proven: bool = False) -> Move:
+    """There is nothing to send any more: it waits for a person, with its answer or the doubt that it had."""
+    is_proven = proven and lease.kept_answer is None
+    doubt = lease.in_doubt_since or (now if is_proven else None)
+    reason = ParkReason.HELD if doubt is not None else ParkReason.DEAD
+    code = LATE_SUCCESS if is_proven else answers.MESSAGE_GONE
+    parked = _become(
+        Parked,
+        lease,
+        reason=ParkReason.UNRECORDED if lease.kept_answer is not None else reason,
+        parked_at=now,
+        first_failed_at=lease.first_failed_at or now,
+        last_failed_at=now,
+        error_class=code,
+        halts=True,
+        in_doubt_since=doubt,
+        last_text=GONE_TEXT,
+    )
+    return Move(parked, _ended(lease, "settle", now, settlement="park", code=code, text=GONE_TEXT))
 
 
 def reaped(lease: Lease, code: str, now: datetime) -> Move:

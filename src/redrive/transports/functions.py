@@ -1,16 +1,19 @@
 """A plain function as a transport: what `@app.destination` makes of a handler.
 
 `async def` runs on the relay's event loop; `def` runs in a bounded thread pool, and one that times out may still be
-running: its thread is replaced, up to a bound, so that a message that never returns costs its neighbours nothing while
-its own budget of attempts is spent. Returned or raised answers are taken as they are, `None` is `Delivered()`,
-exceptions go through the user's `classify` table and then through `network_errors`; what neither knows is left to the
-dispatcher as a bug (G-10).
+running: its thread is abandoned and replaced, up to a bound, so that a message that never returns costs its neighbours
+nothing while its own budget of attempts is spent. Before that bound is reached such messages become suspects
+(`must_run_apart`): a child process runs them, and takes their threads along when it ends. Beyond it, all of the
+destination's messages do, until threads come free (`has_threads`). Returned or raised answers are taken as they are,
+`None` is `Delivered()`, exceptions go through the user's `classify` table and then through `network_errors`; what
+neither knows is left to the dispatcher as a bug (G-10).
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -29,6 +32,7 @@ Classify = Mapping[type[BaseException], Classification]
 THREADS: Final = "redrive handler"  # how the threads of `def` handlers are named
 GIVEN_UP_MAX: Final = 10_000  # of so many is remembered when their threads ended
 ABANDONED_MAX = 32  # threads beyond those of the destination's concurrency, for handlers that timed out and still run
+APART_FROM = 0.25  # of that many: from here on a message whose thread is abandoned runs in a child process next time
 
 
 class FunctionTransport:
@@ -50,6 +54,8 @@ class FunctionTransport:
         self._classify = dict(classify or {})
         self._given_up: dict[MessageId, Future[Any]] = {}  # the latest of each message whose thread ran on
         self._given_up_ended: dict[MessageId, float] = {}
+        self._abandoned: Counter[MessageId] = Counter()  # threads of functions that were given up and still run
+        self._abandoned_max = ABANDONED_MAX
         # Around every call in a thread: for frameworks that keep connections by thread.
         self.around: Callable[[], AbstractContextManager[None]] = nullcontext
         self.send: Callable[[Attempt], Awaitable[Answer | None]] = self._awaitable(handler, sends=True)
@@ -72,6 +78,20 @@ class FunctionTransport:
         ended = self._given_up_ended.get(id)
         return None if ended is None else asyncio.get_running_loop().time() - ended
 
+    def has_threads(self) -> bool:
+        """Whether the pool still has a thread for each call that may run at a time."""
+        return self._abandoned.total() <= self._abandoned_max
+
+    def has_few_threads(self) -> bool:
+        """Whether so many are abandoned that further ones should be abandoned in another process."""
+        return self._abandoned.total() > APART_FROM * self._abandoned_max
+
+    def must_run_apart(self, id: MessageId) -> bool:
+        """Whether the next attempt of this message belongs in a process that can be ended: a thread still runs it, and
+        it is not the first, or too many threads have been abandoned already."""
+        threads = self._abandoned[id]
+        return threads > 1 or (threads == 1 and self.has_few_threads())
+
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -89,16 +109,23 @@ class FunctionTransport:
         except asyncio.CancelledError:
             if running.cancelled():
                 raise NotBegun from None
-            if sends and not running.done():
-                self._runs_on(running, attempt.id)
+            if not running.done():
+                self._runs_on(running, attempt.id, sends=sends)
             raise
 
-    def _runs_on(self, running: Future[Any], id: MessageId) -> None:
-        """Remember it until its thread ends, and when that was."""
+    def _runs_on(self, running: Future[Any], id: MessageId, *, sends: bool) -> None:
+        """Remember it until its thread ends, and when that was if it sends."""
         loop = asyncio.get_running_loop()
-        self._given_up[id] = running
+        self._abandoned[id] += 1
+        if sends:
+            self._given_up[id] = running
 
         def ended() -> None:
+            self._abandoned[id] -= 1
+            if not self._abandoned[id]:
+                del self._abandoned[id]
+            if not sends:
+                return
             self._given_up_ended.pop(id, None)
             self._given_up_ended[id] = loop.time()
             if len(self._given_up_ended) > GIVEN_UP_MAX:

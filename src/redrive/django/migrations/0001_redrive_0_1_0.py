@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="3bbd1001e8a4f478"),
+        Upgrade(version="0.1.0", fingerprint="94535cc181dbd01c"),
         migrations.CreateModel(
             name="Destination",
             fields=[

@@ -37,6 +37,8 @@ class Advice:
 _RULES: Final[tuple[tuple[re.Pattern[str], Advice], ...]] = tuple(
     (re.compile(pattern), Advice(cause, first))
     for pattern, cause, first in (
+        (r"ADVANCE_UNDECLARED", Cause.CODE_DEFECT,
+         "Declare the destination with staged=True and deploy it; confirm what has had its effect, and resume it."),
         (r"RETURN_INVALID", Cause.CODE_DEFECT,
          "Fix what the handler returns and deploy it; confirm what has had its effect, and resume the destination."),
         (r"UNCLASSIFIED|CRASHED|KEPT_ANSWER_INVALID|REQUEST_FAILED", Cause.CODE_DEFECT,
@@ -48,6 +50,8 @@ _RULES: Final[tuple[tuple[re.Pattern[str], Advice], ...]] = tuple(
          "Check the address of the destination; nothing was sent."),
         (r"HTTP_4(?:08|23|25|29)|HTTP_5\d\d|.*(?:TIMEOUT|CONNECT|UNREACHABLE|RESET|RATE|LOCK|BUSY).*", Cause.TRANSIENT,
          "See whether the destination is up again and has room."),
+        (r"MESSAGE_GONE", Cause.DATA,
+         "Its row is gone with a dropped partition: restore that and requeue it, or discard it."),
         (r"UNDECODABLE", Cause.DATA, "Discard it and enqueue it anew: its row has values that no relay can read."),
         (r"HTTP_4\d\d|.*(?:SCHEMA|INVALID|VALIDAT|PAYLOAD|NOT_FOUND|MISSING|FORMAT|DUPLICATE|CONFLICT).*", Cause.DATA,
          "Look at the payload: correct it, or what it refers to."),

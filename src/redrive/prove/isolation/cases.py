@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from redrive.prove.isolation import open_transaction
+from redrive.prove.isolation import cancel, open_transaction, partitions, suspects
 from redrive.prove.isolation.case import Case
 
-CASES: Final[dict[str, Case]] = {case.name: case for case in (open_transaction.CASE,)}
+CASES: Final[dict[str, Case]] = {
+    case.name: case
+    for case in (
+        open_transaction.CASE,
+        cancel.CASE,
+        suspects.CASE,
+        partitions.CASE,
+    )
+}

@@ -26,10 +26,10 @@ WITH RECURSIVE place AS (
      ORDER BY k.parked_at DESC, k.id DESC
      LIMIT %(limit)s
 )
-SELECT k.id, k.reason, k.tenant, k.destination, m.kind, m.key, k.error_class, k.stage, k.attempt, k.spent, k.crashes,
+SELECT k.id, k.reason, k.tenant, k.destination, coalesce(m.kind, '') AS kind, m.key, k.error_class, k.stage, k.attempt, k.spent, k.crashes,
        k.exhausted, k.in_doubt_since, k.first_failed_at, k.last_failed_at, k.parked_at, k.last_text AS text,
        k.last_stack AS stack, k.context, k.kept_answer, k.version, k.workflow, k.cause, k.ticket, k.evidence, k.owner,
        k.note, k.edited, k.escalated, encode(k.failure_group, 'hex') AS failure_group, k.row_version
   FROM listed k
- CROSS JOIN LATERAL (SELECT x.kind, x.key FROM redrive.message x WHERE x.id = k.id OFFSET 0) m
+  LEFT JOIN LATERAL (SELECT x.kind, x.key FROM redrive.message x WHERE x.id = k.id OFFSET 0) m ON true  -- its row may be gone
  ORDER BY k.parked_at DESC, k.id DESC

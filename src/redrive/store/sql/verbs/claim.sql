@@ -200,7 +200,7 @@ BEGIN
 END
 $body$;
 
--- has_suspect: whether claim_suspect would find something.
+-- has_suspect: whether claim_suspect would find something. Relays ask by suspect_destinations; this one is for older ones.
 CREATE OR REPLACE FUNCTION redrive.has_suspect_1(p_destinations text[], p_now timestamptz DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -216,6 +216,60 @@ BEGIN
                     WHERE p.suspect AND p.lane IS NULL AND p.due_at <= v_now AND p.destination = ANY (p_destinations)
                       AND redrive.is_open(p.destination, v_now))
         OR EXISTS (SELECT 1 FROM redrive.suspect_lanes(p_destinations, v_now));
+END
+$body$;
+
+-- suspect_destinations: those of these destinations for which claim_suspect would find something now, at most p_limit of them, by name,
+-- beginning behind p_after and from the front again: whoever names the last one that had its turn goes round. A suspect that another
+-- transaction holds does not count.
+-- Locks: one pending row or lane of each, shared, with SKIP LOCKED. Relies on: pending_suspect, from destination to destination.
+CREATE OR REPLACE FUNCTION redrive.suspect_destinations_1(
+    p_destinations text[], p_after text DEFAULT '', p_limit integer DEFAULT 100, p_now timestamptz DEFAULT NULL
+) RETURNS text[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $body$
+DECLARE
+    v_now   timestamptz := coalesce(p_now, clock_timestamp());
+    v_name  text        := p_after;
+    v_round integer     := 1;
+    v_found text[]      := '{}';
+BEGIN
+    WHILE cardinality(v_found) < p_limit LOOP
+        SELECT p.destination INTO v_name FROM pending p WHERE p.suspect AND p.destination > v_name ORDER BY p.destination LIMIT 1;
+        IF v_round = 2 AND (v_name IS NULL OR v_name > p_after) THEN
+            EXIT;
+        ELSIF v_name IS NULL THEN
+            v_name := '';
+            v_round := 2;
+        ELSIF v_name = ANY (p_destinations) AND redrive.has_free_suspect(v_name, v_now) THEN
+            v_found := v_found || v_name;
+        END IF;
+    END LOOP;
+    RETURN v_found;
+END
+$body$;
+
+-- has_free_suspect: whether a suspect of this destination may go now, and no other transaction holds it.
+CREATE OR REPLACE FUNCTION redrive.has_free_suspect(p_destination text, p_now timestamptz) RETURNS boolean
+LANGUAGE plpgsql
+AS $body$
+DECLARE
+    v_name text[] := ARRAY[p_destination];
+BEGIN
+    IF NOT redrive.is_open(p_destination, p_now)
+       OR (redrive.limited(v_name) IS NOT NULL AND redrive.with_room(v_name, v_name, v_name, p_now) = '{}') THEN
+        RETURN false;
+    END IF;
+    PERFORM 1 FROM pending p
+      WHERE p.suspect AND p.lane IS NULL AND p.due_at <= p_now AND p.destination = p_destination
+      ORDER BY p.due_at, p.id
+      LIMIT 1
+        FOR SHARE SKIP LOCKED;
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    PERFORM 1 FROM lane x WHERE x.id = ANY (ARRAY(SELECT s.lane FROM redrive.suspect_lanes(v_name, p_now) s)) LIMIT 1 FOR SHARE SKIP LOCKED;
+    RETURN FOUND;
 END
 $body$;
 
@@ -240,12 +294,15 @@ $body$;
 
 -- take: the rows that a claim has locked, moved from pending to lease (or closed as expired), with all a handler needs.
 -- p_limited: destinations with limits, whose leases are counted. p_probes: messages that are let through to a destination whose
--- breaker was open.
+-- breaker was open. A message whose row is gone is parked instead (park_gone): it comes back as a row without an attempt number, its
+-- `refusal` says 'gone'.
 CREATE OR REPLACE FUNCTION redrive.take(
     p_rows tid[], p_worker uuid, p_alone boolean, p_lease_seconds float8, p_now timestamptz, p_limited text[] DEFAULT NULL,
     p_probes uuid[] DEFAULT NULL
 ) RETURNS SETOF redrive.claimed LANGUAGE plpgsql
 AS $body$
+DECLARE
+    v_count bigint;
 BEGIN
     RETURN QUERY
     WITH taken AS (
@@ -283,6 +340,39 @@ BEGIN
            (SELECT true FROM evidence e WHERE e.message_id = j.id LIMIT 1) IS NOT NULL
       FROM judged j
      CROSS JOIN LATERAL (SELECT * FROM message x WHERE x.id = j.id OFFSET 0) m;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count < cardinality(p_rows) THEN
+        RETURN QUERY SELECT (jsonb_populate_record(NULL::redrive.claimed, jsonb_build_object(
+                                'id', g.id, 'destination', g.destination, 'refusal', 'gone'))).*
+                       FROM redrive.park_gone(p_worker, p_now) g;
+    END IF;
+END
+$body$;
+
+-- park_gone: claims that a worker was given at this very moment, and whose messages have no row any more: somebody has dropped a
+-- partition with open messages. There is nothing to send, so each waits for a person: held with the doubt that it had, unrecorded with
+-- its answer, else dead. It halts its ordering key: what the destination would say is in the relay's rules, not here.
+-- Locks: as settle. Reads all leases: as many as are in flight, and only where something is gone.
+CREATE OR REPLACE FUNCTION redrive.park_gone(p_worker uuid, p_now timestamptz) RETURNS TABLE (id uuid, destination text)
+LANGUAGE plpgsql
+AS $body$
+#variable_conflict use_column
+DECLARE
+    v_gone redrive.lease[] := ARRAY(SELECT l FROM lease l
+                                     WHERE l.worker = p_worker AND l.claimed_at = p_now
+                                       AND (SELECT true FROM message m WHERE m.id = l.id LIMIT 1) IS NULL);
+    v_none text[]          := array_fill(NULL::text, ARRAY[cardinality(v_gone)]);
+BEGIN
+    PERFORM redrive.settle_1(
+        p_worker, 'settle', array_agg(g.id), array_agg(g.attempt), array_agg('park'::text), v_none, v_none,
+        array_agg('MESSAGE_GONE'::text), array_agg('The row of the message is gone: its partition was dropped.'::text), v_none, v_none, NULL,
+        array_agg(g.spent), array_agg(g.lookups), array_agg(0::float8),
+        array_agg(CASE WHEN g.in_doubt_since IS NULL THEN 'none' ELSE 'keep' END), array_agg(false), v_none, v_none,
+        array_agg(CASE WHEN g.kept_answer IS NOT NULL THEN 'unrecorded' WHEN g.in_doubt_since IS NOT NULL THEN 'held' ELSE 'dead' END),
+        array_agg(false), array_agg(true), v_none, v_none, v_none, array_agg(g.policy_version), p_now)
+      FROM unnest(v_gone) AS g
+    HAVING count(*) > 0;
+    RETURN QUERY SELECT g.id, g.destination FROM unnest(v_gone) AS g;
 END
 $body$;
 

@@ -7,9 +7,15 @@
 -- Linear in the number of messages: the given arrays are only unnested, never subscripted (that walks the array from
 -- its start), and the registry is probed row by row, never joined. The plans do not depend on the values, so they are
 -- made once a session; a third is saved on calls with ten messages.
--- An older signature had no p_token_seeds.
+-- A call that is cut into several statements registers all its keys first, in sorted order over all statements (p_only_keys: returns the
+-- ids under which keys are new, as 'registered'), and then enqueues under these ids (p_ids, NULL where a message has no key or its key was
+-- known): so all keys are taken before the first counter, as in a call of one statement, and the first position wins over the whole call.
+-- An id counts only where the registry has it for that key.
+-- Older signatures had no p_token_seeds, p_ids and p_only_keys.
 DROP FUNCTION IF EXISTS redrive.enqueue_many_1(text[], bytea[], text[], text[], text[], text[], text[], timestamptz[],
                                                timestamptz[], smallint[], text[], timestamptz);
+DROP FUNCTION IF EXISTS redrive.enqueue_many_1(text[], bytea[], text[], text[], text[], text[], text[], timestamptz[],
+                                               timestamptz[], smallint[], text[], timestamptz, text[]);
 CREATE OR REPLACE FUNCTION redrive.enqueue_many_1(
     p_destinations  text[],
     p_bodies        bytea[],
@@ -23,7 +29,9 @@ CREATE OR REPLACE FUNCTION redrive.enqueue_many_1(
     p_levels        smallint[],
     p_order_by      text[]      DEFAULT NULL,
     p_now           timestamptz DEFAULT NULL,
-    p_token_seeds   text[]      DEFAULT NULL
+    p_token_seeds   text[]      DEFAULT NULL,
+    p_ids           uuid[]      DEFAULT NULL,
+    p_only_keys     boolean     DEFAULT false
 ) RETURNS TABLE (place integer, result text, id uuid, sequence bigint, state text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -50,7 +58,12 @@ BEGIN
             AS g(destination, body, key, tenant, kind, content_type, headers, due_at, expires_at, level, order_by, token_seed)
       WHERE redrive.is_within_bounds(g.destination, g.body, g.key, g.tenant, g.kind, g.content_type, g.headers::json,
                                      g.due_at, g.expires_at, g.level, g.order_by, g.token_seed, v_now) IS NOT TRUE;
-    v_ids := ARRAY(SELECT redrive.new_id() FROM generate_series(1, cardinality(p_destinations)));
+    IF p_ids IS NULL THEN
+        v_ids := ARRAY(SELECT redrive.new_id() FROM generate_series(1, cardinality(p_destinations)));
+    ELSE
+        v_ids := ARRAY(SELECT CASE WHEN g.key IS NULL OR g.id IS NULL THEN redrive.new_id() ELSE g.id END
+                         FROM unnest(p_keys, p_ids) WITH ORDINALITY AS g(key, id, n) ORDER BY g.n);
+    END IF;
 
     -- 1. The registry. A key that is there already, or twice in this call, is passed over.
     IF v_keyed > 0 THEN
@@ -65,6 +78,15 @@ BEGIN
          ORDER BY g.tenant COLLATE "C", g.key_hash, g.n
         ON CONFLICT DO NOTHING;
         GET DIAGNOSTICS v_registered = ROW_COUNT;
+    END IF;
+
+    IF p_only_keys THEN
+        RETURN QUERY
+        SELECT g.n::integer, 'registered', g.id, NULL::bigint, 'pending'
+          FROM unnest(p_tenants, p_keys, v_ids) WITH ORDINALITY AS g(tenant, key, id, n)
+         WHERE (SELECT i.message_id FROM idempotency i
+                 WHERE i.tenant = g.tenant AND i.key_hash = sha256(convert_to(g.key, 'UTF8'))) = g.id;
+        RETURN;
     END IF;
 
     -- 2. Who holds each key. A new statement, so that it sees the winner of a race too.

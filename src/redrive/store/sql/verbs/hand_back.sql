@@ -3,9 +3,12 @@
 -- delivered.
 -- p_wait: false = a lease row that another transaction holds is left as it is, and not returned.
 -- Locks: lease rows in id order, then lanes in id order with SKIP LOCKED.
+-- p_suspect: each comes back as a suspect, to be run alone in a process of its own.
 DROP FUNCTION IF EXISTS redrive.hand_back_1(uuid, uuid[], integer[], timestamptz);
+DROP FUNCTION IF EXISTS redrive.hand_back_1(uuid, uuid[], integer[], timestamptz, boolean);
 CREATE OR REPLACE FUNCTION redrive.hand_back_1(
-    p_worker uuid, p_ids uuid[], p_attempts integer[], p_now timestamptz DEFAULT NULL, p_wait boolean DEFAULT true
+    p_worker uuid, p_ids uuid[], p_attempts integer[], p_now timestamptz DEFAULT NULL, p_wait boolean DEFAULT true,
+    p_suspect boolean DEFAULT false
 ) RETURNS TABLE (id uuid, attempt integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -44,7 +47,7 @@ BEGIN
         INSERT INTO pending (id, due_at, lane, sequence, attempt, spent, lookups, crashes, version, level, suspect,
                              cancel_requested, tenant, destination, stage, expires_at, in_doubt_since, down_since,
                              first_failed_at, policy_version, kept_answer, token)
-        SELECT f.id, f.due_at, f.lane, f.sequence, f.attempt, f.spent, f.lookups, f.crashes, f.version, f.level, f.alone,
+        SELECT f.id, f.due_at, f.lane, f.sequence, f.attempt, f.spent, f.lookups, f.crashes, f.version, f.level, f.alone OR p_suspect,
                f.cancel_requested, f.tenant, f.destination, f.stage, f.expires_at, f.in_doubt_since, f.down_since,
                f.first_failed_at, f.policy_version, f.kept_answer, f.token
           FROM fenced f WHERE NOT f.cancelled

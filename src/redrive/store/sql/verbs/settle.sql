@@ -8,6 +8,7 @@
 -- Locks: lease rows in id order, then lanes in id order with SKIP LOCKED. Relies on: lease's primary key, one probe per input row (never
 -- a join of two sets).
 --
+-- p_suspects: what is retried comes back as a suspect: its handler runs on, so its next attempt runs in a process that can be ended.
 -- p_doubts: 'none', 'keep' (since the moment already known) or 'now'. p_delays: seconds until the next attempt.
 -- A cancel that was asked for meanwhile turns a retry or an advance without doubt into the end of the message, but not one that
 -- keeps its answer: that was answered, and goes back only to be recorded.
@@ -18,6 +19,9 @@
 DROP FUNCTION IF EXISTS redrive.settle_1(
     uuid, text, uuid[], integer[], text[], text[], text[], text[], text[], text[], text[], integer[], integer[], integer[], float8[],
     text[], boolean[], text[], text[], text[], boolean[], boolean[], text[], text[], text[], text[], timestamptz);
+DROP FUNCTION IF EXISTS redrive.settle_1(
+    uuid, text, uuid[], integer[], text[], text[], text[], text[], text[], text[], text[], integer[], integer[], integer[], float8[],
+    text[], boolean[], text[], text[], text[], boolean[], boolean[], text[], text[], text[], text[], timestamptz, boolean);
 CREATE OR REPLACE FUNCTION redrive.settle_1(
     p_worker          uuid,
     p_verb            text,
@@ -46,7 +50,8 @@ CREATE OR REPLACE FUNCTION redrive.settle_1(
     p_kept_answers    text[],
     p_policy_versions text[],
     p_now             timestamptz DEFAULT NULL,
-    p_wait            boolean     DEFAULT true
+    p_wait            boolean     DEFAULT true,
+    p_suspects        boolean[]   DEFAULT NULL
 ) RETURNS TABLE (id uuid, attempt integer, result text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -104,15 +109,15 @@ BEGIN
         SELECT * FROM unnest(p_ids, p_attempts, v_settlements, v_closed, p_answers, v_codes, p_texts, p_references,
                              p_results, p_latencies, p_spent, p_lookups, p_delays, v_doubts, p_down, p_stages,
                              p_destinations, v_park_reasons, p_exhausted, v_halts, p_stacks, p_contexts, p_kept_answers,
-                             p_policy_versions, v_kinds)
+                             p_policy_versions, v_kinds, p_suspects)
              AS i(id, attempt, settlement, closed, answer, code, text, reference, result, latency_ms, spent, lookups,
                   delay_seconds, doubt, down, next_stage, next_destination, park_reason, exhausted, halts, stack, context,
-                  kept_answer, policy_version, message_kind)
+                  kept_answer, policy_version, message_kind, suspect)
          ORDER BY i.id
     ), fenced AS MATERIALIZED (
         SELECT i.attempt AS fence, i.settlement, i.closed, i.answer, i.code, i.text, i.reference, i.result, i.latency_ms,
                i.spent, i.lookups, i.delay_seconds, i.down, i.next_stage, i.next_destination, i.park_reason, i.exhausted,
-               i.halts, i.stack, i.context, i.kept_answer, i.policy_version, i.message_kind, l.id, l.claimed_at, l.due_at,
+               i.halts, i.stack, i.context, i.kept_answer, i.policy_version, i.message_kind, i.suspect, l.id, l.claimed_at, l.due_at,
                l.worker, l.lane, l.sequence, l.crashes, l.version, l.level, l.tenant, l.destination, l.stage, l.expires_at,
                l.down_since, l.first_failed_at, l.cancel_requested, l.token, l.kept_answer AS answer_before,
                CASE i.doubt WHEN 'none' THEN NULL WHEN 'keep' THEN coalesce(l.in_doubt_since, v_now) ELSE v_now END
@@ -123,7 +128,7 @@ BEGIN
                                                 FOR UPDATE) waited
                              UNION ALL
                              SELECT * FROM (SELECT x.* FROM lease x
-                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt
+                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
                                                FOR UPDATE SKIP LOCKED) free) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
@@ -147,7 +152,7 @@ BEGIN
                              cancel_requested, tenant, destination, stage, expires_at, in_doubt_since, down_since,
                              first_failed_at, policy_version, kept_answer, token)
         SELECT j.id, v_now + make_interval(secs => j.delay_seconds), j.lane, j.sequence, j.fence, j.spent, j.lookups,
-               j.crashes, j.version, j.level, j.crashes > 0, j.cancel_requested, j.tenant,
+               j.crashes, j.version, j.level, j.crashes > 0 OR coalesce(j.suspect, false), j.cancel_requested, j.tenant,
                coalesce(j.next_destination, j.destination), coalesce(j.next_stage, j.stage), j.expires_at,
                j.in_doubt_since, CASE WHEN j.down THEN coalesce(j.down_since, v_now) END,
                CASE WHEN j.settlement = 'retry' THEN coalesce(j.first_failed_at, v_now) END, j.policy_version,
@@ -245,7 +250,7 @@ BEGIN
                              SELECT * FROM (SELECT x.id, x.attempt, x.claimed_at, x.worker, x.spent, x.version, x.tenant,
                                                    x.destination, x.stage, x.lane, x.level, x.token
                                               FROM lease x
-                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt
+                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
                                                FOR UPDATE SKIP LOCKED) free) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
@@ -273,7 +278,8 @@ BEGIN
         END IF;
         IF v_next IS NOT NULL THEN
             RETURN QUERY SELECT * FROM redrive.take(redrive.next_heads(v_next, v_next_to, v_now), p_worker, false,
-                                                    p_lease_seconds, v_now);
+                                                    p_lease_seconds, v_now) t
+                          WHERE t.attempt IS NOT NULL;  -- one whose row is gone was parked, and halts its lane
         END IF;
         PERFORM redrive.wake_lanes(v_locked, v_now);
         PERFORM redrive.wake_unlocked_lanes(v_lanes, v_destinations, v_levels, v_locked, v_now);

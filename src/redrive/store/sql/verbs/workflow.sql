@@ -216,12 +216,14 @@ BEGIN
     END IF;
     UPDATE request q
        SET tries = q.tries + 1, worker = p_worker, taken_until = v_now + make_interval(secs => p_hold_seconds),
-           answered_at = CASE WHEN q.tries >= 2 OR k.id IS NULL THEN v_now END,
+           answered_at = CASE WHEN q.tries >= 2 OR k.id IS NULL OR NOT m.is_there THEN v_now END,
            answer = CASE WHEN q.tries >= 2 THEN '{"valid": false, "code": "CRASHED"}'::json
-                         WHEN k.id IS NULL THEN '{"valid": false, "code": "CHANGED"}'::json END
+                         WHEN k.id IS NULL THEN '{"valid": false, "code": "CHANGED"}'::json
+                         WHEN NOT m.is_there THEN '{"valid": false, "code": "MESSAGE_GONE"}'::json END
       FROM unnest(v_taken) AS t(id)
      CROSS JOIN LATERAL (SELECT (SELECT p.id FROM request r JOIN parked p ON p.id = r.message_id
                                   WHERE r.id = t.id AND p.row_version = r.row_version) AS id) k
+     CROSS JOIN LATERAL (SELECT EXISTS (SELECT 1 FROM request r JOIN message x ON x.id = r.message_id WHERE r.id = t.id) AS is_there) m
      WHERE q.id = t.id;
     RETURN QUERY
     SELECT q.id, k.id, k.attempt, k.destination, k.tenant, m.kind, m.key, coalesce(b.bytes, m.body),

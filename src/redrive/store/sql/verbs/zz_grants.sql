@@ -28,12 +28,12 @@ GRANT EXECUTE ON FUNCTION
     redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1
     TO redrive_producer;
 GRANT EXECUTE ON FUNCTION
-    redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1, redrive.claim_1, redrive.claim_suspect_1, redrive.has_suspect_1,
+    redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1, redrive.claim_1, redrive.claim_suspect_1, redrive.has_suspect_1, redrive.suspect_destinations_1,
     redrive.fence_1,
     redrive.settle_1, redrive.settle_delivered_1, redrive.hand_back_1, redrive.renew_1, redrive.leases_1, redrive.reap_1, redrive.expire_1,
     redrive.register_1, redrive.register_2, redrive.heartbeat_1, redrive.deregister_1, redrive.forget_relays_1, redrive.begin_duty_1,
     redrive.end_duty_1, redrive.make_partitions_1, redrive.retire_1, redrive.pause_1, redrive.is_leased_1,
-    redrive.ranges_1, redrive.mend_lanes_1, redrive.doze_1, redrive.low_water_1, redrive.open_breaker_1, redrive.close_breaker_1,
+    redrive.ranges_1, redrive.check_claims_1, redrive.mend_lanes_1, redrive.doze_1, redrive.low_water_1, redrive.open_breaker_1, redrive.close_breaker_1,
     redrive.pause_until_1, redrive.fold_failures_1, redrive.hold_duty_1, redrive.gauges_1, redrive.run_replay_1,
     redrive.take_requests_1, redrive.answer_request_1, redrive.database_id_1, redrive.witness_1
     TO redrive_relay;
@@ -49,7 +49,8 @@ GRANT EXECUTE ON FUNCTION
 
 -- Readers. The payload is in no grant: reading it is a permission of its own.
 GRANT EXECUTE ON FUNCTION redrive.state_of, redrive.is_paused, redrive.is_open, redrive.epoch_changed, redrive.breaker_state,
-    redrive.earlier_attempts, redrive.action_hash, redrive.open_lanes, redrive.lane_head, redrive.gone_out_after, redrive.group_status
+    redrive.earlier_attempts, redrive.action_hash, redrive.open_lanes, redrive.lane_head, redrive.gone_out_after, redrive.group_status,
+    redrive.rows_in_default_1
     TO redrive_viewer, redrive_operator, redrive_auditor;
 GRANT SELECT (id, created_at, expires_at, lane, sequence, level, tenant, destination, kind, key, order_by, source_id,
               content_type)

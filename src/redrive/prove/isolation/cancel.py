@@ -1,0 +1,45 @@
+"""Messages are cancelled that a relay has claimed, and that wait in its hand for a slot."""
+
+from __future__ import annotations
+
+import time
+
+import psycopg
+
+from redrive.prove.isolation.case import Case, Figure
+from redrive.prove.isolation.ground import Ground
+from redrive.relay.claim_checks import FRESH_SECONDS
+
+MESSAGES = 40
+EACH_SECONDS = 0.2
+ROUND_TRIP_SECONDS = 0.25  # what a machine with other work may need for one statement
+CANCEL = "SELECT redrive.cancel_1(id) FROM redrive.message WHERE key = %s"
+CLAIMED = "SELECT count(*) FROM redrive.lease WHERE destination = 'slow'"
+
+
+def run(ground: Ground) -> list[Figure]:
+    """How many of them were begun long after the commit of their cancel, and how late the latest was."""
+    keys = [f"waits/{number}" for number in range(MESSAGES)]
+    ground.send("slow", keys, {"seconds": EACH_SECONDS})
+    ground.start_relay(limits={"concurrency": 1, "horizon_seconds": 10.0})  # so it claims far ahead
+    ground.wait_begun(keys[:1])
+    ground.wait(lambda: ground.value(CLAIMED) > MESSAGES / 2, seconds=30)
+    cancelled: dict[str, float] = {}
+    answers: list[str] = []
+    with psycopg.connect(ground.dsn, autocommit=True) as conn:
+        for key in keys[1::2]:
+            answers += [row[0] for row in conn.execute(CANCEL, [key])]
+            cancelled[key] = time.monotonic()
+    ground.wait_begun(keys[::2])
+    begun = ground.begun()
+    late = [min(begun[key]) - at for key, at in cancelled.items() if key in begun]
+    too_late = sum(seconds > FRESH_SECONDS + ROUND_TRIP_SECONDS for seconds in late)
+    return [
+        Figure(what="messages cancelled", measured=len(cancelled), unit=""),
+        Figure(what="of them claimed by then (in_flight)", measured=answers.count("in_flight"), unit=""),
+        Figure(what="begun more than 0.25 s and a round trip after the commit", measured=too_late, unit="", bound=0),
+        Figure(what="latest begin after a commit", measured=max([*late, 0.0]) * 1000, unit="ms"),
+    ]
+
+
+CASE = Case(name="cancel", title="Messages are cancelled that wait in a relay's hand for a slot.", run=run)

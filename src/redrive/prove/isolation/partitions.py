@@ -1,0 +1,69 @@
+"""A partition is made while a long transaction reads the tables, as a dump does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from uuid import uuid4
+
+import psycopg
+
+from redrive.prove.isolation.case import Case, Figure
+from redrive.prove.isolation.ground import Ground
+
+BESIDE_SECONDS = 5.0
+MESSAGES = 5000
+MAKE = "SELECT redrive.make_partitions_1(7 * 86400, 6)"
+CLAIM = "SELECT count(*) FROM redrive.claim_1(%s, '{neighbour}', '{1}', '{1}', 60)"
+
+
+def run(ground: Ground) -> list[Figure]:
+    """The slowest claim in a quiet run and beside it, and whether the partitions are there after the reader."""
+    with psycopg.connect(ground.dsn, autocommit=True) as conn:
+        conn.execute("SELECT redrive.enqueue_1('neighbour', '{}') FROM generate_series(1, %s)", [MESSAGES])
+    quiet = _slowest_claim_ms(ground.dsn, BESIDE_SECONDS / 2)
+    over = threading.Event()
+    tries: list[bool] = []
+    with psycopg.connect(ground.dsn) as reader:
+        reader.execute("SELECT count(*) FROM redrive.message")
+        making = threading.Thread(target=_make, args=[ground.dsn, over, tries])
+        making.start()
+        beside = _slowest_claim_ms(ground.dsn, BESIDE_SECONDS)
+        over.set()
+        making.join()
+        reader.rollback()
+    with psycopg.connect(ground.dsn, autocommit=True) as conn:
+        row = conn.execute(MAKE).fetchone()
+    made = row[0] if row else 0
+    return [
+        Figure(what="slowest claim in a quiet run", measured=quiet, unit="ms"),
+        Figure(what="slowest claim beside the reader", measured=beside, unit="ms", bound=500.0),
+        Figure(what="tries beside the reader that gave up", measured=tries.count(False), unit=""),
+        Figure(what="partitions still missing after the reader", measured=2 - made, unit="", bound=0),
+    ]
+
+
+def _make(dsn: str, over: threading.Event, tries: list[bool]) -> None:
+    """As the duty does, and more often."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        while not over.is_set():
+            try:
+                conn.execute(MAKE)
+                tries.append(True)
+            except psycopg.errors.LockNotAvailable:
+                tries.append(False)
+            over.wait(0.1)
+
+
+def _slowest_claim_ms(dsn: str, seconds: float) -> float:
+    slowest, worker, end = 0.0, uuid4(), time.monotonic() + seconds
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        while time.monotonic() < end:
+            began = time.monotonic()
+            conn.execute(CLAIM, [worker])
+            slowest = max(slowest, time.monotonic() - began)
+            time.sleep(0.005)
+    return slowest * 1000
+
+
+CASE = Case(name="partitions", title="A partition is made while a long transaction reads the tables.", run=run)
