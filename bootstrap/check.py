@@ -33,6 +33,7 @@ PACKAGES = {
     "postgresql-15": PG15_BIN / "postgres",
     "pgbouncer": Path("/usr/sbin/pgbouncer"),
     "prometheus": Path("/usr/bin/promtool"),
+    "libfaketime": Path(f"/usr/lib/{os.uname().machine}-linux-gnu/faketime/libfaketime.so.1"),
     "chromium": Path("/usr/bin/chromium"),
     "libatomic1": Path(f"/usr/lib/{os.uname().machine}-linux-gnu/libatomic.so.1"),  # of playwright's driver
     "fonts-dejavu-core": Path("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf"),  # else a page has no letters

@@ -9,13 +9,13 @@ what it chose. `docs/explanation/doubt.md` tells the story in prose.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from random import Random
-from typing import Final, Literal, assert_never
+from typing import Final, Literal, NamedTuple, assert_never
 
 from redrive.answers import DELIVERED, Advance, Answer, Delivered, Retryable, Terminal, Unknown, clean_code
 from redrive.errors import InvalidValue
@@ -209,6 +209,38 @@ class Settlement:
 
 
 LATE_SUCCESS: Final = "LATE_SUCCESS"  # the code of a message that is held because it was delivered after all
+
+
+class ClockJump(NamedTuple):
+    """A jump of the database's clock. noticed_at: by the clock as it is since. offset_seconds: < 0 where set back."""
+
+    noticed_at: datetime
+    offset_seconds: float
+
+
+def by_present_clock(attempt: Attempt, jumps: Sequence[ClockJump], *, now: datetime) -> Attempt:
+    """The attempt as the rules below see it after jumps of the database's clock: with the times at which things
+    happened by the clock as it is now, so that what has passed since then is what really has passed (G-33).
+
+    A time before a jump was noticed, or in the future, is of the clock as it was. A token counts as used since the
+    earlier of both readings: it is rather held than sent again.
+    """
+
+    def present(moment: datetime) -> datetime:
+        offsets = (jump.offset_seconds for jump in jumps if moment < jump.noticed_at or moment > now)
+        return moment + timedelta(seconds=sum(offsets))
+
+    if not jumps or (attempt.in_doubt_since is None and attempt.down_since is None):
+        return attempt
+    used = min(attempt.token_used_since or attempt.in_doubt_since or now, attempt.in_doubt_since or now)
+    return replace(
+        attempt,
+        in_doubt_since=attempt.in_doubt_since and present(attempt.in_doubt_since),
+        down_since=attempt.down_since and present(attempt.down_since),
+        token_used_since=min(used, present(used)),
+        created_at=present(attempt.created_at),
+        earlier=tuple(replace(entry, completed_at=present(entry.completed_at)) for entry in attempt.earlier),
+    )
 
 
 class Opening(StrEnum):

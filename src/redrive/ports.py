@@ -17,7 +17,7 @@ from uuid import UUID
 from redrive.answers import Answer, LookupAnswer
 from redrive.errors import SettingsError
 from redrive.message import Attempt, CancelAnswer, Fence, HistoryEntry, MessageId, WorkerId
-from redrive.policy import Settlement
+from redrive.policy import ClockJump, Settlement
 
 
 class TransientFailure(Exception):
@@ -196,12 +196,43 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """requeued: claims that ran out and are pending again, in doubt, each a suspect."""
+    """requeued: claims that ran out and are pending again, in doubt, each a suspect.
+
+    unconfirmed: nothing was looked for, because the database's clock is not where the relay expected it.
+    """
 
     requeued: int
+    unconfirmed: bool = False
 
     def __str__(self) -> str:
-        return f"{self.requeued} requeued"
+        return "the clock is not confirmed" if self.unconfirmed else f"{self.requeued} requeued"
+
+
+@dataclass(frozen=True, slots=True)
+class ClockLook:
+    """One look at the database's clock. era: the latest jump that is known, 0 = none.
+
+    unfinished: a jump of which something has still to be re-dated. ahead_seconds: how far in the future something was
+    written, where that cannot be. jumps: the latest ones, newest first.
+    """
+
+    at: datetime
+    era: int
+    unfinished: int | None = None
+    ahead_seconds: float | None = None
+    jumps: Sequence[ClockJump] = ()
+
+
+class Redated(NamedTuple):
+    """One step of `redate`. next: the message to go on after; None = that was all.
+
+    left_over: messages that other transactions hold. settled: no transaction that is older than the jump is open.
+    """
+
+    next: MessageId | None
+    redated: int
+    left_over: int
+    settled: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,8 +451,45 @@ class Store(Protocol):
 
     async def is_leased(self, fence: Fence) -> bool: ...
 
-    async def reap(self, *, limit: int, worker: WorkerId | None = None, now: datetime | None = None) -> Reaped:
-        """Requeue claims that ran out; with `worker`, all claims of a worker that is known to be dead."""
+    async def reap(
+        self,
+        *,
+        limit: int,
+        worker: WorkerId | None = None,
+        expected: datetime | None = None,
+        now: datetime | None = None,
+    ) -> Reaped:
+        """Requeue claims that ran out; with `worker`, all claims of a worker that is known to be dead.
+
+        expected: what the database's clock says by the caller's reckoning; where it is off, nothing is reaped.
+        """
+        ...
+
+    async def observe_clock(
+        self, worker: WorkerId, *, steady: tuple[datetime, datetime] | None = None, now: datetime | None = None
+    ) -> ClockLook:
+        """What the database's clock says. steady: from when to when this relay has seen it go on without a jump."""
+        ...
+
+    async def clock_jumped(
+        self,
+        worker: WorkerId,
+        *,
+        era: int,
+        offset_seconds: float,
+        window_seconds: float | None,
+        now: datetime | None = None,
+    ) -> int:
+        """Record a jump that this relay saw since `era`, unless another has; returns the era that holds now.
+
+        window_seconds: the jump is at most so old; None where only what was written in the future tells of it.
+        """
+        ...
+
+    async def redate(
+        self, era: int, *, after: MessageId | None, limit: int, end: bool = False, now: datetime | None = None
+    ) -> Redated:
+        """One step over what waits, after the clock was set back. end: nothing of this jump is left to re-date."""
         ...
 
     async def expire(self, *, limit: int, now: datetime | None = None) -> int: ...

@@ -204,6 +204,7 @@ _TABLES = (
     "idempotency",
     "destination",
     "allowance",
+    "clock_jump",
     "relay",
     "duty",
     "operator_action",

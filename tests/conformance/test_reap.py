@@ -91,14 +91,6 @@ async def test_the_servers_start_does_not_protect_a_worker_known_to_be_dead(stor
     assert await store.reap(limit=9, worker=ALICE, now=start) == Reaped(1)
 
 
-@pytest.mark.req("G-14")
-async def test_a_lease_impossibly_far_in_the_future_is_reaped(store: Subject) -> None:
-    enqueue(store)
-    await claim_one(store)
-    assert await store.reap(limit=9, now=at(-LEASE_SECONDS)) == Reaped(0)
-    assert await store.reap(limit=9, now=at(-LEASE_SECONDS - 0.001)) == Reaped(1)
-
-
 @pytest.mark.req("G-18")
 async def test_a_crash_in_company_does_not_count_and_one_alone_does(store: Subject) -> None:
     await crashed(store)

@@ -11,7 +11,7 @@ import pytest
 from redrive.errors import NotFound
 from redrive.message import MessageId, NewMessage
 from redrive.testing.tables import Conservation
-from tests.conformance.steps import ACT, MAIL, claim_one, delivered, parked, settle
+from tests.conformance.steps import ACT, ALICE, MAIL, claim_one, delivered, parked, settle
 from tests.conformance.subjects import Subject
 
 pytestmark = pytest.mark.req("G-22")
@@ -25,6 +25,20 @@ LONG_AFTER = datetime(2100, 1, 1, tzinfo=UTC)  # every range of these tests has 
 def subject_dsn(database: str) -> str:
     """A range that was dropped does not come back."""
     return database
+
+
+@pytest.mark.req("G-33")
+async def test_nothing_is_retired_for_a_day_after_the_clock_was_set_forward(store: Subject) -> None:
+    start = await this_range(store)
+    forward = 30 * 86_400.0
+    before = LONG_AFTER - timedelta(hours=23)
+    await store.clock_jumped(ALICE, era=0, offset_seconds=forward, window_seconds=5, now=before)
+    assert await store.retire(start, now=LONG_AFTER) == "young"
+    for _ in range(RETIRE_TRIES):
+        if (answer := await store.retire(start, now=LONG_AFTER + timedelta(hours=2))) != "young":
+            break
+        await asyncio.sleep(0.05)
+    assert answer == "retired"
 
 
 async def this_range(store: Subject) -> datetime:

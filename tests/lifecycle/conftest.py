@@ -15,7 +15,7 @@ EMPTY_ALL = """
     DELETE FROM redrive.message; DELETE FROM redrive.body; DELETE FROM redrive.attempt;
     DELETE FROM redrive.idempotency; DELETE FROM redrive.late_answer; DELETE FROM redrive.operator_action;
     DELETE FROM redrive.pending; DELETE FROM redrive.lease; DELETE FROM redrive.parked; DELETE FROM redrive.destination;
-    DELETE FROM redrive.allowance; DELETE FROM redrive.evidence;
+    DELETE FROM redrive.allowance; DELETE FROM redrive.evidence; DELETE FROM redrive.clock_jump;
     DELETE FROM redrive.failure_group; DELETE FROM redrive.failure_tally; DELETE FROM redrive.replay_item;
     DELETE FROM redrive.replay; DELETE FROM redrive.request; DELETE FROM redrive.proposal;
     DELETE FROM redrive.stream; DELETE FROM redrive.lane; DELETE FROM redrive.lane_wake;

@@ -19,6 +19,7 @@ from redrive.app import App
 from redrive.events import Events
 from redrive.message import MessageId, WorkerId
 from redrive.ports import RelayInfo, Store
+from redrive.relay.clock_watch import ClockWatch
 from redrive.relay.limits import RelayLimits
 from redrive.relay.loop import Relay, new_worker
 from redrive.relay.run import RelayProcess, SystemClock, declared, run_relay
@@ -86,6 +87,7 @@ class Running:
         suspects_only: bool = False,
         runs_apart: bool = False,
         listen_dsn: str | None = None,
+        watches_clock: bool = False,
         **limits: Any,
     ) -> None:
         self.seen = seen
@@ -101,8 +103,18 @@ class Running:
             events=seen.events,
             open_line=partial(line.opened, listen_dsn, self.worker) if listen_dsn else None,
             runs_apart=runs_apart,
+            clock_watch=self._watch(store) if watches_clock else None,
         )
         self.task = asyncio.create_task(self.relay.run())
+
+    def _watch(self, store: Store) -> ClockWatch:
+        return ClockWatch(
+            store,
+            self.worker,
+            elapsed=SystemClock.elapsed,
+            confirm_seconds=0.9 * self.limits.heartbeat_seconds,
+            events=self.seen.events,
+        )
 
     async def stop(self) -> None:
         """Gracefully; whatever the relay died of is raised here."""

@@ -17,6 +17,7 @@ from redrive.app import Destination
 from redrive.message import WorkerId
 from redrive.ports import RelayInfo, Store
 from redrive.recover.duties import engine_duties, run_duties
+from redrive.relay.clock_watch import ClockWatch
 from redrive.relay.loop import Relay, new_worker
 from redrive.relay.run import child_seconds, declared
 from redrive.relay.suspects import Suspects
@@ -139,7 +140,8 @@ class Host:
     async def _run(self, process: Process) -> None:
         """As `run_relay` does it."""
         events, store, worker = process.events, self._server.connect(), new_worker(self._random)
-        relay = self._relay(store, worker, process)
+        watch = self._clock_watch(store, worker, process)
+        relay = self._relay(store, worker, process, watch=watch)
         suspects = Suspects(
             store,
             {name: child_seconds(one, self._limits) for name, one in self._destinations.items()},
@@ -153,6 +155,7 @@ class Host:
             partition_days=7,
             partitions_ahead=4,
             retention_days=None,
+            expected_time=watch.expected_time,
             events=events,
         )
         alone = asyncio.create_task(suspects.run())
@@ -174,7 +177,24 @@ class Host:
         await end([upkeep])
         await asyncio.gather(alone, return_exceptions=True)
 
-    def _relay(self, store: Store, worker: WorkerId, process: Process, *, suspects_of: str | None = None) -> Relay:
+    def _clock_watch(self, store: Store, worker: WorkerId, process: Process) -> ClockWatch:
+        return ClockWatch(
+            store,
+            worker,
+            elapsed=self._loop.time,
+            confirm_seconds=0.9 * self._limits.heartbeat_seconds,
+            events=process.events,
+        )
+
+    def _relay(
+        self,
+        store: Store,
+        worker: WorkerId,
+        process: Process,
+        *,
+        watch: ClockWatch | None = None,
+        suspects_of: str | None = None,
+    ) -> Relay:
         destinations = self._destinations if suspects_of is None else {suspects_of: self._destinations[suspects_of]}
         self._trace.name(worker, process.name)
         self._watch.workers[worker] = process
@@ -196,6 +216,7 @@ class Host:
             random=Random(self._random.random()),
             events=process.events,
             open_line=partial(self._bell.line, worker) if self._listens and suspects_of is None else None,
+            clock_watch=watch or self._clock_watch(store, worker, process),
         )
 
     # suspects

@@ -282,7 +282,7 @@ def _work(status: Status, server: Server) -> Iterator[Point]:
     yield _worst("old snapshots", _of(found, "old_snapshot"), _snapshots(server))
     yield _queue(status)
     yield _worst("destinations", _of(found, "unhandled", "paused", "down"), "every one with work is handled")
-    yield _worst("relays", _of(found, "relay_stale", "relay_deaf", "duty_overdue"), _relays(status))
+    yield _worst("relays", _of(found, "clock_jumped", "relay_stale", "relay_deaf", "duty_overdue"), _relays(status))
 
 
 def _snapshots(server: Server) -> str:

@@ -38,6 +38,7 @@ def findings(status: Status) -> list[Finding]:
         *_unhandled(status),
         *_paused(status),
         *_down(status),
+        *_clock(status),
         *_overdue(status),
         *_stale(status),
         *_halted(status),
@@ -94,6 +95,29 @@ def _down(status: Status) -> Iterator[Finding]:
                 detail=f"does not answer{code}; {backlog.pending:,} {_messages(backlog.pending)} wait",
                 next=f"redrive destinations test {quote(backlog.destination)}, once it is up again",
             )
+
+
+def _clock(status: Status) -> Iterator[Finding]:
+    """For a day: what a jump did is mended, and what it was done by may do it again."""
+    for jump in status.clock_jumps:
+        way = "set back" if jump.offset_seconds < 0 else "set forward"
+        redated = f"; {jump.redated:,} {_messages(jump.redated)} re-dated" if jump.redated else ""
+        more = "" if jump.finished else ", more to come"
+        yield Finding(
+            code="clock_jumped",
+            subject="the database's clock",
+            detail=f"was {way} by {_length(abs(jump.offset_seconds))} at {jump.noticed_at:%Y-%m-%d %H:%M:%S} UTC,"
+            f" noticed by {jump.noticed_by}{redated}{more}",
+            next="see what sets that machine's clock (NTP, a suspended or restored machine):"
+            " docs/how-to/after-a-clock-jump.md",
+        )
+
+
+def _length(seconds: float) -> str:
+    """`3 h 2 min`, `12 s`"""
+    whole = round(seconds)
+    parts = ((whole // 86_400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s"))
+    return " ".join(f"{number} {unit}" for number, unit in [part for part in parts if part[0]][:2]) or "0 s"
 
 
 def _overdue(status: Status) -> Iterator[Finding]:

@@ -58,6 +58,7 @@ _LEVELS: Final[Mapping[str, int]] = {
     "relay.reply_lost": logging.WARNING,
     "relay.asynchronous_commit": logging.WARNING,
     "relay.restored": logging.ERROR,
+    "relay.clock_jumped": logging.ERROR,
     "relay.unwitnessed": logging.WARNING,
     "listener.listening": logging.INFO,
     "listener.reconnecting": logging.WARNING,

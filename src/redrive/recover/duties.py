@@ -7,7 +7,8 @@ again when it is next due; it never takes the relay down. The engine's own dutie
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import datetime
 from functools import partial
 
 from redrive import redact
@@ -41,15 +42,20 @@ def engine_duties(
     partition_days: float,
     partitions_ahead: int,
     retention_days: float | None,
+    expected_time: Callable[[], Awaitable[datetime]] | None = None,
     events: Events | None = None,
 ) -> list[Duty]:
-    """What keeps the engine itself in order. retention_days: None = nothing is ever retired."""
+    """What keeps the engine itself in order. retention_days: None = nothing is ever retired.
+
+    expected_time: what the database's clock says by the relay's reckoning; nothing is reaped while it says otherwise.
+    """
     events = events or Events()
     making = partial(make_partitions, days=partition_days, ahead=partitions_ahead, events=events)
+    reaping = partial(reap, expected=expected_time, events=events)
     forgetting = partial(_forget_relays, events=events)
     folding = partial(fold_failures, events=events)
     duties = [
-        Duty(name="reap", every_seconds=reap_every_seconds, run_once=partial(reap, events=events)),
+        Duty(name="reap", every_seconds=reap_every_seconds, run_once=reaping),
         Duty(name="expire", every_seconds=EXPIRE_EVERY_SECONDS, run_once=partial(expire, events=events)),
         Duty(name="mend_lanes", every_seconds=MEND_LANES_EVERY_SECONDS, run_once=partial(mend_lanes, events=events)),
         Duty(name="fold_failures", every_seconds=FOLD_FAILURES_EVERY_SECONDS, run_once=folding),

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
@@ -76,6 +76,7 @@ class Dispatcher:
         self.has_threads: Callable[[], bool] = getattr(destination.transport, "has_threads", lambda: True)
         self.has_few_threads: Callable[[], bool] = getattr(destination.transport, "has_few_threads", lambda: False)
         self._must_run_apart = getattr(destination.transport, "must_run_apart", lambda _: False)
+        self.clock_jumps: Sequence[policy.ClockJump] = ()  # of the database's clock, as its relay knows them
         self._sending: Counter[MessageId] = Counter()
         self._given_up: set[MessageId] = set()  # abandoned, and still running
         self._given_up_ended: dict[MessageId, float] = {}
@@ -96,7 +97,8 @@ class Dispatcher:
 
     async def _dispatch_in_doubt(self, attempt: Attempt, began: float, claimed_at: float, may_send: MaySend) -> Outcome:
         """Not the plain case: something has happened to this message before, so the first step is a decision."""
-        opening = policy.opening(attempt, self._rules, now=self._now(attempt, claimed_at))
+        now = self._now(attempt, claimed_at)
+        opening = policy.opening(self._present(attempt, now), self._rules, now=now)
         if isinstance(opening, Settlement):
             return self._outcome(attempt, opening, began, None)
         answer: Answer | Settlement | None = None
@@ -135,7 +137,8 @@ class Dispatcher:
             return self._outcome(attempt, policy.close_as_delivered(attempt, answer), began, None)
         now = self._now(attempt, claimed_at)
         try:
-            settlement = policy.decide(attempt, answer, self._rules, now=now, random=self._random)
+            present = self._present(attempt, now)
+            settlement = policy.decide(present, answer, self._rules, now=now, random=self._random)
             return self._outcome(attempt, settlement, began, failure)
         except Exception as error:  # an answer whose fields are not what they should be: a bug of the handler
             bug = Unknown(UNCLASSIFIED, bug=True)
@@ -179,7 +182,7 @@ class Dispatcher:
         wait_seconds = self._send_runs_on_seconds(attempt.id) if self._rules.money else 0.0
         if wait_seconds:
             return attempt, Unknown("ABSENT_TOO_EARLY", from_lookup=True, wait_seconds=wait_seconds)
-        instead = policy.after_absent(attempt, self._rules, now=asked_at)
+        instead = policy.after_absent(self._present(attempt, asked_at), self._rules, now=asked_at)
         return (attempt, instead) if instead is not None else (replace(attempt, in_doubt_since=None, lookups=0), None)
 
     def _send_runs_on_seconds(self, id: MessageId) -> float:
@@ -300,6 +303,9 @@ class Dispatcher:
         if problem is None:
             return _as_sent(answer), None
         return Unknown(RETURN_INVALID, redact.unkeepable(answer), bug=True), Failure(problem)
+
+    def _present(self, attempt: Attempt, now: datetime) -> Attempt:
+        return policy.by_present_clock(attempt, self.clock_jumps, now=now) if self.clock_jumps else attempt
 
     def _now(self, attempt: Attempt, claimed_at: float) -> datetime:
         """The database's time as far as we know it: when it gave us the claim, plus what has passed here (ruling 6)."""

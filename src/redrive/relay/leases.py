@@ -95,6 +95,11 @@ class Leases:
         if claims:
             await self._hand_back([claim.fence for claim in claims], suspect=suspect)
 
+    async def hand_back_unbegun(self, fences: Sequence[Fence]) -> None:
+        """Claims that this process has not taken in hand."""
+        if fences:
+            await self._hand_back(fences)
+
     async def hand_back_unknown(self, fences: Sequence[Fence]) -> None:
         """Claims whose reply was lost: they are ours, and nothing of them was begun."""
         if fences:

@@ -27,6 +27,7 @@ from redrive.message import Attempt, Fence, WorkerId
 from redrive.policy import SettlementKind
 from redrive.ports import Claimed, Clock, NotBegun, Outcome, RelayInfo, Room, Store, TransientFailure
 from redrive.relay.claim_checks import ClaimChecks
+from redrive.relay.clock_watch import ClockWatch
 from redrive.relay.dispatch import Dispatcher
 from redrive.relay.doorbell import Doorbell
 from redrive.relay.hand import Claim, Hand, Slot
@@ -71,10 +72,14 @@ class Relay:
         open_line: OpenLine | None = None,
         witness: Witness | None = None,
         runs_apart: bool = False,
+        clock_watch: ClockWatch | None = None,
     ) -> None:
         self._store = store
         self._runs_apart = runs_apart
         self._witness = witness
+        self._clock_watch = clock_watch
+        if clock_watch is not None:
+            clock_watch.on_jump = self._clock_jumped
         self._info = info
         self._worker: WorkerId = info.worker
         self._limits = limits
@@ -168,6 +173,7 @@ class Relay:
                 self._beating(),
                 self._doorbell.run(),
                 *([] if self._info.suspects_only else [self._low_water.run()]),
+                *([] if self._clock_watch is None or self._info.suspects_only else [self._clock_watch.redating()]),
                 self._tasks.watching(),
             )
         ]
@@ -198,6 +204,7 @@ class Relay:
         while not self._stopping.is_set():
             try:
                 await self._register()
+                await self._watch_clock()
                 await self._ask_witness()
                 return True
             except TransientFailure:
@@ -213,6 +220,27 @@ class Relay:
     async def _deregister(self) -> None:
         with self._events.step("deregister", worker=self._worker):
             await self._store.deregister(self._worker)
+
+    async def _watch_clock(self) -> None:
+        """Before anything follows from what the database's clock says (G-33)."""
+        if self._clock_watch is None:
+            return
+        await self._clock_watch.look()
+        for hand in self._hands.values():
+            hand.dispatcher.clock_jumps = self._clock_watch.jumps
+        self._changed.set()
+
+    def _clock_jumped(self) -> None:
+        """Marks are times of the clock as it was; and what waits may have become due."""
+        self._low_water.forget()
+        self._look_now()
+
+    def _dated_by_a_jump(self, claimed: Claimed, *, sent_at: float) -> bool:
+        """Whether these claims are dated where the database's clock cannot be: nothing of them is begun."""
+        if self._clock_watch is None or not claimed.attempts:
+            return False
+        at = claimed.attempts[0].claimed_at
+        return not self._clock_watch.saw(at, sent=sent_at, received=self._clock_watch.elapsed())
 
     async def _ask_witness(self) -> None:
         """Whether the database knows the money that this relay has sent; until it does, none is claimed or begun."""
@@ -300,6 +328,8 @@ class Relay:
         unsettled = max(self._settler.behind, self._settler.busy)
         if unsettled > UNSETTLED_MAX or (self._info.suspects_only and self._leases.held):
             return []
+        if self._clock_watch is not None and self._clock_watch.distrusted:
+            return []  # until the next look at the clock
         now = self._clock.monotonic()
         demands = [hand.measure() for hand in self._hands.values() if not hand.held and hand.wake.is_due(now)]
         for demand in demands:
@@ -320,11 +350,16 @@ class Relay:
 
     async def _claim(self, asked: Sequence[Room]) -> Claimed | None:
         sent_at = self._clock.monotonic()
+        asked_at = 0.0 if self._clock_watch is None else self._clock_watch.elapsed()
         try:
             claimed = await self._claim_from_store(asked)
         except TransientFailure:
             self._events.emit("relay.unreachable", during="claim", tries=0)
             self._reply_lost()
+            return None
+        if self._dated_by_a_jump(claimed, sent_at=asked_at):
+            self._beat_asked.set()
+            await self._leases.hand_back_unbegun([attempt.fence for attempt in claimed.attempts])
             return None
         self._distrust_new_connections()  # the claim itself may have made one: then nothing of it is sent
         self._take_in_hand(claimed, asked, sent_at)
@@ -686,6 +721,7 @@ class Relay:
                 await self._beat()
 
     async def _beat(self) -> None:
+        await self._watch_clock()
         with self._events.step("heartbeat", worker=self._worker):
             states = await self._store.heartbeat(self._worker, listener=self._doorbell.state)
         if not states and not self._stopping.is_set():  # else the row is gone because we took our leave

@@ -56,7 +56,7 @@ class LowWater:
             try:
                 await self._walk()
             except TransientFailure:
-                self._forget()
+                self.forget()
                 await self._clock.sleep(FULL_EVERY_SECONDS)
 
     def marked(self, rooms: Sequence[Room]) -> Sequence[Room]:
@@ -90,8 +90,11 @@ class LowWater:
         if missed:
             self._on_missed()
 
-    def _forget(self) -> None:
-        """Claims look at everything again, and once more for what they missed until now."""
+    def forget(self) -> None:
+        """Claims look at everything again, and once more for what they missed until now.
+
+        After an outage, and after a jump of the database's clock, by which the marks were dated.
+        """
         if self.marks:
             self.marks.clear()
             self._on_missed()

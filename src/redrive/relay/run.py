@@ -30,6 +30,7 @@ from redrive.events import Events
 from redrive.message import WorkerId
 from redrive.ports import RelayInfo, TransientFailure
 from redrive.recover.duties import engine_duties, run_duties
+from redrive.relay.clock_watch import ClockWatch
 from redrive.relay.hand import DISPATCH_STEPS
 from redrive.relay.limits import RelayLimits
 from redrive.relay.listening import OpenLine
@@ -55,6 +56,7 @@ CONNECTIONS = 20
 CHILD_START_SECONDS = 10.0  # to import the app and to connect
 CHILD_END_SECONDS = 5.0  # on top of its graceful stop
 CHILD_NOT_STARTED = 127  # as a shell says it
+CONFIRM_SHARE = 0.9  # of a heartbeat: the second look comes one heartbeat after the first, or a little sooner
 STORE_SECONDS = 30.0  # for one verb; a `record` may take its own time inside one
 
 
@@ -62,6 +64,11 @@ class SystemClock:
     """The real clock."""
 
     monotonic = staticmethod(time.monotonic)
+
+    @staticmethod
+    def elapsed() -> float:
+        """Goes on while the machine is suspended, where the system has such a clock."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -108,13 +115,14 @@ async def run_relay(process: RelayProcess, *, events: Events | None = None, sign
         await _require_schema(process, store, events=events)
         await _require_synchronous_commit(process, store, destinations, events=events)
         store.count_leases_from_now()
-        relay = _relay(process, store, destinations, worker, random=random, events=events)
+        watch = _clock_watch(process, store, worker, events=events)
+        relay = _relay(process, store, destinations, worker, random=random, events=events, watch=watch)
         run_alone = (
             child(process, events) if process.app_spec else in_this_process(process, store, destinations, events=events)
         )
         turns = {name: child_seconds(destination, process.limits) for name, destination in destinations.items()}
         suspects = Suspects(store, turns, run_alone, clock=clock, random=random, events=events)
-        duties = [*_engine_duties(process, events), *process.app.duties.values()]
+        duties = [*_engine_duties(process, watch, events), *process.app.duties.values()]
         alone = asyncio.create_task(suspects.run())
         requests = Requests(store, destinations, worker, clock=clock, random=random, events=events)
         asked = asyncio.create_task(requests.run())
@@ -294,6 +302,7 @@ def _relay(
     *,
     random: Random,
     events: Events,
+    watch: ClockWatch | None = None,
     suspects_only: bool = False,
 ) -> Relay:
     info = RelayInfo(
@@ -316,6 +325,17 @@ def _relay(
         open_line=None if suspects_only else _open_line(process, worker),
         witness=_witness(process, store, destinations, worker, events=events),
         runs_apart=process.app_spec is not None,
+        clock_watch=watch or _clock_watch(process, store, worker, events=events),
+    )
+
+
+def _clock_watch(process: RelayProcess, store: PostgresStore, worker: WorkerId, *, events: Events) -> ClockWatch:
+    return ClockWatch(
+        store,
+        worker,
+        elapsed=SystemClock.elapsed,
+        confirm_seconds=CONFIRM_SHARE * process.limits.heartbeat_seconds,
+        events=events,
     )
 
 
@@ -374,12 +394,13 @@ def _destinations(process: RelayProcess) -> dict[str, Destination]:
     return destinations
 
 
-def _engine_duties(process: RelayProcess, events: Events) -> list[redrive.app.Duty]:
+def _engine_duties(process: RelayProcess, watch: ClockWatch, events: Events) -> list[redrive.app.Duty]:
     return engine_duties(
         reap_every_seconds=process.limits.reap_every_seconds,
         partition_days=process.partition_days,
         partitions_ahead=process.partitions_ahead,
         retention_days=process.retention_days,
+        expected_time=watch.expected_time,
         events=events,
     )
 

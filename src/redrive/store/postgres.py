@@ -22,10 +22,12 @@ from psycopg import AsyncConnection, sql
 from redrive import redact
 from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound, OperatorError
 from redrive.message import CancelAnswer, Fence, HistoryEntry, MessageId, WorkerId
+from redrive.policy import ClockJump
 from redrive.ports import (
     Asked,
     Claimed,
     ClaimState,
+    ClockLook,
     DestinationState,
     HandOver,
     LowWaterMark,
@@ -36,6 +38,7 @@ from redrive.ports import (
     Record,
     RecordFailed,
     RecordWaits,
+    Redated,
     RelayInfo,
     RestoredDestination,
     Room,
@@ -254,11 +257,49 @@ class PostgresStore:
     async def is_leased(self, fence: Fence) -> bool:
         return bool(await self._value("SELECT redrive.is_leased_1(%s, %s)", list(fence)))
 
-    async def reap(self, *, limit: int, worker: WorkerId | None = None, now: datetime | None = None) -> Reaped:
+    async def reap(
+        self,
+        *,
+        limit: int,
+        worker: WorkerId | None = None,
+        expected: datetime | None = None,
+        now: datetime | None = None,
+    ) -> Reaped:
         """No relay can renew while the server refuses writes: leases then count from the last refusal."""
         since = self._refused_at
         ago = None if since is None else asyncio.get_running_loop().time() - since
-        return Reaped(await self._value("SELECT redrive.reap_1(%s, %s, %s, %s)", [limit, worker, now, ago]))
+        values = [limit, worker, now, ago, expected]
+        requeued = await self._value("SELECT redrive.reap_1(%s, %s, %s, %s, %s)", values)
+        return Reaped(0, unconfirmed=True) if requeued is None else Reaped(requeued)
+
+    async def observe_clock(
+        self, worker: WorkerId, *, steady: tuple[datetime, datetime] | None = None, now: datetime | None = None
+    ) -> ClockLook:
+        since, until = steady or (None, None)
+        values = [worker, since, until, now]
+        ((at, era, unfinished, ahead, noticed, offsets),) = await self.rows(
+            "SELECT * FROM redrive.observe_clock_1(%s, %s, %s, %s)", values
+        )
+        jumps = tuple(ClockJump(*jump) for jump in zip(noticed or (), offsets or (), strict=True))
+        return ClockLook(at, era, unfinished, ahead, jumps)
+
+    async def clock_jumped(
+        self,
+        worker: WorkerId,
+        *,
+        era: int,
+        offset_seconds: float,
+        window_seconds: float | None,
+        now: datetime | None = None,
+    ) -> int:
+        values = [worker, era, offset_seconds, window_seconds, now]
+        return int(await self._value("SELECT redrive.clock_jumped_1(%s, %s, %s, %s, %s)", values))
+
+    async def redate(
+        self, era: int, *, after: MessageId | None, limit: int, end: bool = False, now: datetime | None = None
+    ) -> Redated:
+        values = [era, after, limit, end, now]
+        return Redated(*(await self.rows("SELECT * FROM redrive.redate_1(%s, %s, %s, %s, %s)", values))[0])
 
     async def expire(self, *, limit: int, now: datetime | None = None) -> int:
         return int(await self._value("SELECT redrive.expire_1(%s, %s)", [limit, now]))

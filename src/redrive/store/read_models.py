@@ -26,6 +26,7 @@ DESTINATIONS_MAX: Final = 1000
 RELAYS_MAX: Final = 1000
 DUTIES_MAX: Final = 1000
 REPLAYS_SHOWN_MAX: Final = 20  # of those that need a person
+CLOCK_JUMPS_MAX: Final = 10
 LIVE_SECONDS: Final = 30.0  # a relay that was not seen for longer counts as stale; six default heartbeats
 READ_SECONDS_MAX: Final = 10.0  # a read that takes longer is broken off
 

@@ -20,7 +20,7 @@ from redrive.store import read_models as models
 from redrive.store.postgres import PostgresStore
 from redrive.store.read_models import MessageFilter, MessageView, Page, ParkedFilter, ParkedPosition, ParkedRecord
 from redrive.store.snapshots import Ask, Row, check_limit, message_snapshot, moment_of, snapshot
-from redrive.store.status_models import Backlog, DutyState, Holder, RelayState, Status, WaitingReplay
+from redrive.store.status_models import Backlog, DutyState, Holder, NoticedJump, RelayState, Status, WaitingReplay
 
 END_OF_IDS: Final = MessageId(UUID(int=2**128 - 1))
 END_OF_AUDIT: Final = 2**62
@@ -55,6 +55,9 @@ async def status(store: PostgresStore, *, now: datetime | None = None) -> Status
             oldest_holder=next((Holder(**row) for row in await ask("oldest_holder")), None),
             waiting_replays=[
                 WaitingReplay(**row) for row in await ask("waiting_replays", limit=models.REPLAYS_SHOWN_MAX)
+            ],
+            clock_jumps=[
+                NoticedJump(**row) for row in await ask("clock_jumps", now=clock["at"], limit=models.CLOCK_JUMPS_MAX)
             ],
             sees_nothing=not (await ask("may_see"))[0]["sees"],
         )

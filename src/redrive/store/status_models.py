@@ -77,6 +77,20 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoticedJump:
+    """A jump of the database's clock. offset_seconds: less than 0 where it was set back.
+
+    redated: how many messages and tokens got another time. finished: none is left that needs one.
+    """
+
+    noticed_at: datetime
+    offset_seconds: float
+    noticed_by: str
+    redated: int
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingReplay:
     """A replay that goes on only when somebody says so. stop_reason: None where a second person is asked."""
 
@@ -92,6 +106,7 @@ class Status:
 
     blocked_keys: how many ordering keys do not go on, by the state of their head (in flight is not blocked).
     keys_looked_at: how many keys were looked at, where that were not all; else None.
+    clock_jumps: of the database's clock, within a day, newest first.
     lanes_mended: how many lanes were ever found forgotten and healed; each was a bug of ours.
     sees_nothing: row-level security shows this login no message: it would call anything empty.
     """
@@ -106,6 +121,7 @@ class Status:
     lanes_mended: int = 0
     oldest_holder: Holder | None = None
     waiting_replays: Sequence[WaitingReplay] = ()
+    clock_jumps: Sequence[NoticedJump] = ()
     sees_nothing: bool = False
 
     @property

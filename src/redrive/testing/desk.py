@@ -13,12 +13,12 @@ from typing import Final
 from redrive.errors import ActRefused, ApproverNeeded, NotFound
 from redrive.message import CancelAnswer, Closed, MessageId, ParkReason
 from redrive.testing import transitions
+from redrive.testing.jumps import Jumps
 from redrive.testing.tables import Proof, Proposal, require_actor_and_reason
 from redrive.testing.transitions import Act, Lane, Lease, Parked, Pending, Place
-from redrive.testing.upkeep import Upkeep
 
 
-class Desk(Upkeep):
+class Desk(Jumps):
     """Cancel, requeue, confirm, deny, repair, discard, skip."""
 
     async def cancel(

@@ -40,6 +40,7 @@ from redrive.testing import lanes, transitions
 from redrive.testing.desk import Desk
 from redrive.testing.tables import LateAnswer
 from redrive.testing.transitions import Lane, Lease, Move, Pending
+from redrive.testing.upkeep import CLOCK_TOLERANCE
 
 EARLIER_MAX: Final = 50  # archive rows that an attempt carries
 
@@ -393,8 +394,22 @@ class ModelStore(Desk):
             return None
         return lease if by is None or lease.worker == by else None
 
-    async def reap(self, *, limit: int, worker: WorkerId | None = None, now: datetime | None = None) -> Reaped:
+    async def reap(
+        self,
+        *,
+        limit: int,
+        worker: WorkerId | None = None,
+        expected: datetime | None = None,
+        now: datetime | None = None,
+    ) -> Reaped:
         moment = self.at(now)
+        if worker is None:
+            if expected is not None and abs(moment - expected) > CLOCK_TOLERANCE:
+                return Reaped(0, unconfirmed=True)
+            for lease in self._leases.values():
+                length = timedelta(seconds=lease.lease_seconds)
+                if lease.until > moment + length + CLOCK_TOLERANCE and lease.id not in self._fenced:
+                    self._leases[lease.id] = replace(lease, until=moment + length)
         code = "LEASE_RAN_OUT" if worker is None else "WORKER_DIED"
         ended = [lease for lease in self._leases.values() if self._is_over(lease, worker, moment)][:limit]
         for lease in ended:
@@ -402,13 +417,14 @@ class ModelStore(Desk):
         return Reaped(len(ended))
 
     def _is_over(self, lease: Lease, worker: WorkerId | None, now: datetime) -> bool:
-        """Ran out, also counted from the server's start; or ends impossibly late (a clock that jumped)."""
+        """Ran out, also counted from the server's start and from the last jump of its clock."""
         length = timedelta(seconds=lease.lease_seconds)
         if lease.id in self._fenced:
             return False
         if worker is not None:
             return lease.worker == worker
-        return (lease.until < now and now > self.server_started_at + length) or lease.until > now + 2 * length
+        since = (self.server_started_at, *(jump.noticed_at for jump in self.jumps))
+        return lease.until < now and all(now > at + length for at in since if at <= now)
 
     async def expire(self, *, limit: int, now: datetime | None = None) -> int:
         moment = self.at(now)

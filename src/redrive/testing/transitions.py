@@ -286,7 +286,7 @@ def handed_back(lease: Lease, now: datetime, *, suspect: bool = False, proven: b
     if lease.cancel_requested and may_just_end(lease) and not proven:
         row = _ended(lease, "hand_back", now, settlement="hand_back", closed=Closed.CANCELLED.value)
         return Move(Closed.CANCELLED, row)
-    back = _become(Pending, lease, suspect=lease.alone or suspect)
+    back = _become(Pending, lease, due_at=min(lease.due_at, now), suspect=lease.alone or suspect)
     return Move(back, _ended(lease, "hand_back", now, settlement="hand_back"))
 
 
@@ -414,7 +414,7 @@ def _become(kind: type[Other], place: Carried, **changes: Any) -> Other:
 
 def _ended(lease: Lease, verb: str, now: datetime, **values: Any) -> HistoryEntry:
     """The row of an attempt that ended."""
-    return _row(lease, verb, now, worker=lease.worker, claimed_at=lease.claimed_at, **values)
+    return _row(lease, verb, max(lease.claimed_at, now), worker=lease.worker, claimed_at=lease.claimed_at, **values)
 
 
 def _row(place: Carried, verb: str, now: datetime, **values: Any) -> HistoryEntry:

@@ -18,6 +18,7 @@ from redrive.testing.tables import START, Tables, milliseconds, require_actor_an
 
 FIRST_WIDTH_SECONDS: Final = 7 * 86_400.0
 FIRST_AHEAD: Final = 4
+CLOCK_TOLERANCE: Final = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +26,14 @@ class _Relay:
     info: RelayInfo
     seen_at: datetime
     listener: str = "off"
+    steady: tuple[datetime, datetime] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _Duty:
     holder: WorkerId | None = None
     holder_until: datetime | None = None
+    started_at: datetime | None = None
     finished_at: datetime | None = None
     result: str | None = None
 
@@ -249,16 +252,18 @@ class Upkeep(Tables):
         self, name: str, worker: WorkerId, *, every_seconds: float, now: datetime | None = None
     ) -> bool:
         moment, duty = self.at(now), self._duties.get(name, _Duty())
-        if _is_held(duty, moment) or not _is_due(duty, every_seconds, moment):
+        if (_is_held(duty, moment) and not _lies_ahead(duty.started_at, moment)) or not _is_due(
+            duty, every_seconds, moment
+        ):
             return False
         until = moment + timedelta(seconds=duty_hold_seconds(every_seconds))
-        self._duties[name] = replace(duty, holder=worker, holder_until=until)
+        self._duties[name] = replace(duty, holder=worker, holder_until=until, started_at=moment)
         return True
 
     async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: datetime | None = None) -> None:
         duty = self._duties.get(name)
         if duty is not None and duty.holder == worker:
-            self._duties[name] = _Duty(finished_at=self.at(now), result=result)
+            self._duties[name] = _Duty(started_at=duty.started_at, finished_at=self.at(now), result=result)
 
     # retention
 
@@ -306,12 +311,16 @@ class Upkeep(Tables):
     async def ranges(self) -> Sequence[tuple[datetime, datetime]]:
         return list(self._ranges)
 
+    def _was_set_forward(self, now: datetime) -> bool:  # noqa: ARG002 - see jumps.py
+        """Within a day: a range may seem older than it is."""
+        return False
+
     async def retire(self, starts_at: datetime, *, now: datetime | None = None) -> str:
         found = next((r for r in self._ranges if r[0] == starts_at), None)
         if found is None:
             return "none"
         moment = now or self.time
-        if min(self.oldest_transaction_at or moment, moment) <= found[1]:
+        if min(self.oldest_transaction_at or moment, moment) <= found[1] or self._was_set_forward(moment):
             return "young"
         low, high = map(milliseconds, found)
         ids = [id for id in self._messages if low <= id.int >> 80 < high]
@@ -336,7 +345,13 @@ def _is_held(duty: _Duty, now: datetime) -> bool:
 
 
 def _is_due(duty: _Duty, every_seconds: float, now: datetime) -> bool:
-    return duty.finished_at is None or duty.finished_at + timedelta(seconds=every_seconds) <= now
+    done = duty.finished_at
+    return done is None or done + timedelta(seconds=every_seconds) <= now or _lies_ahead(done, now)
+
+
+def _lies_ahead(at: datetime | None, now: datetime) -> bool:
+    """Dated by a clock that has been set back since."""
+    return at is not None and at > now + CLOCK_TOLERANCE
 
 
 def _floor(moment: datetime, width_seconds: float) -> datetime:

@@ -134,6 +134,7 @@ def _values(status: Status) -> dict[str, object]:
         "keys_looked_at": status.keys_looked_at,
         "lanes_mended": status.lanes_mended,
         "oldest_holder": status.oldest_holder,
+        "clock_jumps": status.clock_jumps,
         "findings": findings(status),
     }
 

@@ -117,12 +117,14 @@ def start(
     port: int | None = None,
     settings: Mapping[str, str] | None = None,
     run_as: str | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Server:
     """Start the server of a data directory, made if need be, or join the one that runs on it.
 
     `port`: None for a unix socket only, 0 for a free TCP port on 127.0.0.1, else that port.
     `settings`: server settings on top of `SETTINGS`; a server that is joined keeps its own.
     `run_as`: as root, "namespace" or "nobody" instead of what works best (also `REDRIVE_PG_AS`).
+    `environment`: variables of the server's processes; a server that is joined keeps its own.
     """
     place = Path(data_dir).absolute()
     with data.refusals_for(place):
@@ -133,7 +135,8 @@ def start(
                 return _joined(place, running, port=port)
             binaries, identity = usable(data_dir=place, run_as=run_as)
             data.initialise(place, binaries, identity)
-            return _started(place, binaries, identity, port=port, settings={**SETTINGS, **(settings or {})})
+            wanted = {**SETTINGS, **(settings or {})}
+            return _started(place, binaries, identity, port=port, settings=wanted, environment=environment or {})
 
 
 def _joined(place: Path, running: Postmaster, *, port: int | None) -> Server:
@@ -164,7 +167,13 @@ def _joined(place: Path, running: Postmaster, *, port: int | None) -> Server:
 
 
 def _started(
-    place: Path, binaries: Binaries, identity: Identity, *, port: int | None, settings: Mapping[str, str]
+    place: Path,
+    binaries: Binaries,
+    identity: Identity,
+    *,
+    port: int | None,
+    settings: Mapping[str, str],
+    environment: Mapping[str, str],
 ) -> Server:
     """Start the server and wait until it takes connections."""
     tries = FREE_PORT_TRIES if port == 0 else 1
@@ -174,7 +183,9 @@ def _started(
         if chosen is not None and chosen == port:
             _check_port(chosen)
         try:
-            pid, socket_dir = _launch(place, binaries, identity, port=chosen, settings=settings)
+            pid, socket_dir = _launch(
+                place, binaries, identity, port=chosen, settings=settings, environment=environment
+            )
             break
         except PortTaken:  # somebody was faster to the free port
             if tries <= 0:
@@ -211,11 +222,18 @@ def _check_port(port: int) -> None:
 
 
 def _launch(
-    place: Path, binaries: Binaries, identity: Identity, *, port: int | None, settings: Mapping[str, str]
+    place: Path,
+    binaries: Binaries,
+    identity: Identity,
+    *,
+    port: int | None,
+    settings: Mapping[str, str],
+    environment: Mapping[str, str],
 ) -> tuple[int, Path]:
     """Run the server until it is ready. After a crash its memory may be in use for a moment: then again."""
     socket_dir = data.socket_dir(place, identity)
-    command = [str(binaries.bin / "postgres"), "-D", str(place)]
+    variables = ["env", *(f"{name}={value}" for name, value in environment.items())] if environment else []
+    command = [*variables, str(binaries.bin / "postgres"), "-D", str(place)]
     listen = {
         "listen_addresses": "" if port is None else "127.0.0.1",
         "port": str(SOCKET_PORT if port is None else port),

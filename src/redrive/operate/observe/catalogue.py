@@ -146,6 +146,11 @@ RELAY: Final = (
         events={"reap.stop": Feed(amount="requeued")},
     ),
     _counter(
+        "clock_jumps_total",
+        "Jumps of the database's clock that this relay heard of.",
+        events={"relay.clock_jumped": _COUNT},
+    ),
+    _counter(
         "leases_lost_total",
         "Claims of this relay that another took back.",
         "destination",

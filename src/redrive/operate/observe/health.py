@@ -17,6 +17,8 @@ from redrive.events import Events
 
 STALLED_SECONDS: Final = 90.0  # longer than a verb may take on a database that does not answer (30 s), and its retry
 
+JUMP_SHOWN_SECONDS: Final = 86_400.0
+
 
 class Verdict(StrEnum):
     """healthy: all is well. degraded: it works, and something hinders it. unhealthy: it does not work."""
@@ -48,6 +50,7 @@ class Health:
         self._is_stopping = False
         self._is_unreachable = False
         self._listener = ""
+        self._jumped_at: float | None = None
         self._hindered: dict[str, dict[str, None]] = {"paused": {}, "down": {}, "duty": {}}
 
     def subscribe(self, events: Events) -> Callable[[], None]:
@@ -73,8 +76,12 @@ class Health:
             _check("destinations", not self._hindered["down"], Verdict.DEGRADED, self._named("down", "down")),
             _check("pauses", not self._hindered["paused"], Verdict.DEGRADED, self._named("paused", "paused")),
             _check("duties", not self._hindered["duty"], Verdict.DEGRADED, self._named("duty", "failed")),
+            _check("clock", not self._has_jumped(), Verdict.DEGRADED, "the database's clock jumped within a day"),
             _check("doorbell", not self._listener, Verdict.DEGRADED, self._listener),
         ]
+
+    def _has_jumped(self) -> bool:
+        return self._jumped_at is not None and self._monotonic() - self._jumped_at < JUMP_SHOWN_SECONDS
 
     def _liveness(self) -> Check:
         still_seconds = self._monotonic() - self._moved_at
@@ -95,10 +102,10 @@ class Health:
                 self._has_started = True
             case "relay.stopping":
                 self._is_stopping = True
-            case "relay.unreachable":
-                self._is_unreachable = True
-            case "claim.stop" | "heartbeat.stop":
-                self._is_unreachable = False
+            case "relay.unreachable" | "claim.stop" | "heartbeat.stop":
+                self._is_unreachable = name == "relay.unreachable"
+            case "relay.clock_jumped":
+                self._jumped_at = self._monotonic()
             case "listener.deaf" | "listener.reconnecting":
                 self._listener = "it does not hear the doorbell, and polls"
             case "listener.listening":
@@ -125,6 +132,7 @@ _HELPS: Final = {
 _NOTED: Final = (
     *_MOVES,
     "relay.stopping",
+    "relay.clock_jumped",
     "claim.stop",
     "heartbeat.stop",
     "listener.listening",

@@ -20,6 +20,7 @@ def status_for(principal: Principal, status: Status) -> Status:
         late_answers=0,
         lanes_mended=0,
         oldest_holder=None,
+        clock_jumps=[],
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from redrive.prove.isolation import cancel, open_transaction, partitions, suspects
+from redrive.prove.isolation import cancel, clock, open_transaction, partitions, suspects
 from redrive.prove.isolation.case import Case
 
 CASES: Final[dict[str, Case]] = {
@@ -14,5 +14,6 @@ CASES: Final[dict[str, Case]] = {
         cancel.CASE,
         suspects.CASE,
         partitions.CASE,
+        clock.CASE,
     )
 }

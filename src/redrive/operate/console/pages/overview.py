@@ -56,7 +56,7 @@ async def show(call: Call) -> Response:
 def of_one_tenant(status: Status) -> Status:
     """What has no tenant is left out: who sees one tenant sees nothing of the machinery that all share."""
     own = [one for one in status.backlog if one.pending or one.leased or any(one.parked.values())]
-    return replace(status, backlog=own, relays=(), duties=(), waiting_replays=(), oldest_holder=None)
+    return replace(status, backlog=own, relays=(), duties=(), waiting_replays=(), oldest_holder=None, clock_jumps=())
 
 
 def health(status: Status, found: list[Finding], *, causes: int, alone: bool = False) -> Health:
@@ -117,7 +117,7 @@ def place_of(finding: Finding) -> str | None:
     match finding.code:
         case "unhandled" | "paused" | "down":
             return f"/destinations/{finding.subject}"
-        case "duty_overdue" | "relay_stale" | "relay_deaf" | "old_snapshot":
+        case "duty_overdue" | "relay_stale" | "relay_deaf" | "old_snapshot" | "clock_jumped":
             return "/relays"
         case "keys_halted":
             return "/keys"

@@ -1,4 +1,4 @@
--- hand_back: claims that were not begun go back as they were; nothing is spent (G-09). Returns those that were handed back.
+-- hand_back: claims that were not begun go back as they were, and due; nothing is spent (G-09). Returns those that were handed back.
 -- A cancel that was asked for meanwhile ends the message here, unless it is in doubt, its answer is kept, or there is evidence that it was
 -- delivered.
 -- p_wait: false = a lease row that another transaction holds is left as it is, and not returned.
@@ -39,7 +39,7 @@ BEGIN
     ), archived AS (
         INSERT INTO attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, in_doubt, verb, tenant,
                              destination, stage, settlement, closed, token)
-        SELECT f.id, f.claimed_at, v_now, f.worker, f.attempt, f.spent, f.version, f.in_doubt_since IS NOT NULL,
+        SELECT f.id, f.claimed_at, greatest(f.claimed_at, v_now), f.worker, f.attempt, f.spent, f.version, f.in_doubt_since IS NOT NULL,
                'hand_back', f.tenant, f.destination, f.stage, 'hand_back', CASE WHEN f.cancelled THEN 'cancelled' END,
                f.token
           FROM fenced f
@@ -47,7 +47,8 @@ BEGIN
         INSERT INTO pending (id, due_at, lane, sequence, attempt, spent, lookups, crashes, version, level, suspect,
                              cancel_requested, tenant, destination, stage, expires_at, in_doubt_since, down_since,
                              first_failed_at, policy_version, kept_answer, token)
-        SELECT f.id, f.due_at, f.lane, f.sequence, f.attempt, f.spent, f.lookups, f.crashes, f.version, f.level, f.alone OR p_suspect,
+        SELECT f.id, least(f.due_at, v_now), f.lane, f.sequence, f.attempt, f.spent, f.lookups, f.crashes, f.version, f.level,
+               f.alone OR p_suspect,
                f.cancel_requested, f.tenant, f.destination, f.stage, f.expires_at, f.in_doubt_since, f.down_since,
                f.first_failed_at, f.policy_version, f.kept_answer, f.token
           FROM fenced f WHERE NOT f.cancelled

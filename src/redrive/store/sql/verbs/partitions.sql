@@ -115,7 +115,8 @@ $body$;
 
 -- retire: drop one range of message, body and attempt, if nothing in it is open (ruling 17).
 -- Lock first, look in a new statement, then drop: a message that commits in between is seen. Answers 'retired', 'open'
--- (something in it is pending, leased or parked), 'young' (it has not ended, or a transaction is older than its end) or
+-- (something in it is pending, leased or parked), 'young' (it has not ended, a transaction is older than its end, or the
+-- clock was set forward within a day, so that a range may seem older than it is) or
 -- 'none' (there is no such range). The idempotency registry is exempt.
 -- p_lock_ms: how long claims and producers may wait for it, beside a long reader for instance; then it fails with 55P03, and is to be
 -- called again.
@@ -132,7 +133,9 @@ BEGIN
     SELECT * INTO v_range FROM partition_range r WHERE r.starts_at = p_starts_at;
     IF NOT FOUND THEN
         RETURN 'none';
-    ELSIF least(redrive.oldest_transaction(), coalesce(p_now, clock_timestamp())) <= v_range.ends_at THEN
+    ELSIF least(redrive.oldest_transaction(), coalesce(p_now, clock_timestamp())) <= v_range.ends_at
+          OR EXISTS (SELECT 1 FROM clock_jump j
+                      WHERE j.offset_seconds > 0 AND j.noticed_at > coalesce(p_now, clock_timestamp()) - interval '1 day') THEN
         RETURN 'young';
     END IF;
     v_low := redrive.id_floor(v_range.starts_at);

@@ -1,27 +1,46 @@
 -- reap: claims that ran out come back pending: same id, unspent, in doubt, each a suspect; the archive says so (G-14).
 -- A lease has run out when it is past `until` *and* the server has been ready for as long as a lease, so that an outage of
--- PostgreSQL does not turn live work into crashes (p_refused_ago: so many seconds ago it still refused to write); or when it ends impossibly far in the future (a clock that jumped).
+-- PostgreSQL does not turn live work into crashes (p_refused_ago: so many seconds ago it still refused to write). A jump of the clock
+-- counts as an outage (clock.sql): no lease runs out sooner than a lease after the last one. A lease that ends impossibly late was given
+-- by a clock that has been set back since: it gets one lease from now.
+-- p_expected: what the clock says by the reckoning of the relay that asks. Where it says something else nothing is reaped, and NULL
+-- returned: a jump is recorded before anything follows from it.
 -- With p_worker: all claims of a worker whose process is known to be dead. Only a crash while alone counts (G-18).
 -- Locks: lease rows with SKIP LOCKED, so a settle in progress wins; then lanes with SKIP LOCKED: somebody's open transaction
 -- must not keep the claims of all others from coming back. What was left is reaped the next time.
 DROP FUNCTION IF EXISTS redrive.reap_1(integer, uuid, timestamptz);
+DROP FUNCTION IF EXISTS redrive.reap_1(integer, uuid, timestamptz, float8);
 CREATE OR REPLACE FUNCTION redrive.reap_1(
-    p_limit integer, p_worker uuid DEFAULT NULL, p_now timestamptz DEFAULT NULL, p_refused_ago float8 DEFAULT NULL
+    p_limit integer, p_worker uuid DEFAULT NULL, p_now timestamptz DEFAULT NULL, p_refused_ago float8 DEFAULT NULL,
+    p_expected timestamptz DEFAULT NULL
 ) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET jit = off
 AS $body$
 DECLARE
     v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_ready  timestamptz := greatest(redrive.server_ready_at(), v_now - make_interval(secs => p_refused_ago));
+    v_ready  timestamptz;
     v_over   uuid[];
     v_lanes  bigint[];
     v_count  integer;
 BEGIN
+    IF p_worker IS NULL THEN
+        IF v_now NOT BETWEEN p_expected - redrive.clock_tolerance() AND p_expected + redrive.clock_tolerance() THEN
+            RETURN NULL;
+        END IF;
+        SELECT coalesce(max(r.at), '-infinity') INTO v_ready
+          FROM (SELECT redrive.server_ready_at() AS at
+                UNION ALL SELECT v_now - make_interval(secs => p_refused_ago)
+                UNION ALL SELECT j.noticed_at FROM clock_jump j) r
+         WHERE r.at <= v_now;
+        UPDATE lease x SET until = v_now + make_interval(secs => x.lease_seconds)
+         WHERE x.id = ANY (ARRAY(SELECT l.id FROM lease l
+                                  WHERE l.until > v_now + make_interval(secs => l.lease_seconds) + redrive.clock_tolerance()
+                                  LIMIT p_limit
+                                    FOR UPDATE SKIP LOCKED));
+    END IF;
     SELECT array_agg(o.id), array_agg(o.lane) FILTER (WHERE o.lane IS NOT NULL) INTO v_over, v_lanes
       FROM (SELECT l.id, l.lane FROM lease l
              WHERE CASE WHEN p_worker IS NOT NULL THEN l.worker = p_worker
-                        ELSE (l.until < v_now
-                              AND v_now > v_ready + make_interval(secs => l.lease_seconds))
-                             OR l.until > v_now + make_interval(secs => 2 * l.lease_seconds) END
+                        ELSE l.until < v_now AND v_now > v_ready + make_interval(secs => l.lease_seconds) END
              LIMIT p_limit
                FOR UPDATE SKIP LOCKED) o;
     IF v_lanes IS NOT NULL THEN
@@ -32,7 +51,7 @@ BEGIN
     ), archived AS (
         INSERT INTO attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, in_doubt, verb, tenant,
                              destination, stage, code, token)
-        SELECT e.id, e.claimed_at, v_now, e.worker, e.attempt, e.spent, e.version, true, 'reap', e.tenant, e.destination,
+        SELECT e.id, e.claimed_at, greatest(e.claimed_at, v_now), e.worker, e.attempt, e.spent, e.version, true, 'reap', e.tenant, e.destination,
                e.stage, CASE WHEN p_worker IS NULL THEN 'LEASE_RAN_OUT' ELSE 'WORKER_DIED' END, e.token
           FROM ended e
     ), back AS (

@@ -141,7 +141,7 @@ BEGIN
         INSERT INTO attempt (message_id, claimed_at, completed_at, due_at, worker, attempt, spent, version, latency_ms,
                              in_doubt, verb, tenant, destination, stage, settlement, answer, closed, code, policy_version,
                              text, reference, result, token)
-        SELECT j.id, j.claimed_at, v_now,
+        SELECT j.id, j.claimed_at, greatest(j.claimed_at, v_now),
                CASE WHEN j.settlement = 'retry' AND NOT j.cancelled THEN v_now + make_interval(secs => j.delay_seconds) END,
                j.worker, j.fence, j.spent, j.version, j.latency_ms, j.in_doubt_since IS NOT NULL, p_verb, j.tenant,
                j.destination, j.stage, j.settlement, j.answer, CASE WHEN j.cancelled THEN 'cancelled' ELSE j.closed END,
@@ -259,7 +259,7 @@ BEGIN
         INSERT INTO attempt (message_id, claimed_at, completed_at, worker, attempt, spent, version, latency_ms, verb,
                              tenant, destination, stage, settlement, answer, closed, policy_version, reference,
                              token)
-        SELECT f.id, f.claimed_at, v_now, f.worker, f.attempt, f.spent + 1, f.version, f.latency_ms, 'settle', f.tenant,
+        SELECT f.id, f.claimed_at, greatest(f.claimed_at, v_now), f.worker, f.attempt, f.spent + 1, f.version, f.latency_ms, 'settle', f.tenant,
                f.destination, f.stage, 'close', 'delivered', 'delivered', coalesce(f.policy_version, p_policy_versions[1]),
                f.reference, f.token
           FROM fenced f

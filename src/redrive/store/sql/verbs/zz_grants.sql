@@ -35,7 +35,7 @@ GRANT EXECUTE ON FUNCTION
     redrive.end_duty_1, redrive.make_partitions_1, redrive.retire_1, redrive.pause_1, redrive.is_leased_1,
     redrive.ranges_1, redrive.check_claims_1, redrive.mend_lanes_1, redrive.doze_1, redrive.low_water_1, redrive.open_breaker_1, redrive.close_breaker_1,
     redrive.pause_until_1, redrive.fold_failures_1, redrive.hold_duty_1, redrive.gauges_1, redrive.run_replay_1,
-    redrive.take_requests_1, redrive.answer_request_1, redrive.database_id_1, redrive.witness_1
+    redrive.take_requests_1, redrive.answer_request_1, redrive.observe_clock_1, redrive.clock_jumped_1, redrive.redate_1, redrive.database_id_1, redrive.witness_1
     TO redrive_relay;
 GRANT EXECUTE ON FUNCTION redrive.systems_in_use_1 TO redrive_relay, redrive_operator;
 -- Before it starts, a relay looks whether the schema fits its version.
@@ -59,7 +59,7 @@ GRANT SELECT ON redrive.attempt, redrive.pending, redrive.lease, redrive.parked,
     redrive.duty, redrive.failure_group, redrive.failure_tally, redrive.late_answer, redrive.schema_version, redrive.partition_range,
     redrive.messages, redrive.history, redrive.conservation, redrive.stream, redrive.lane_wake, redrive.replay,
     redrive.replay_item, redrive.request, redrive.evidence, redrive.destination_owner,
-    redrive.epoch, redrive.comparison
+    redrive.epoch, redrive.comparison, redrive.clock_jump
     TO redrive_viewer, redrive_operator, redrive_auditor;
 -- The payload that an edit proposes is not in this grant.
 GRANT SELECT (act, subject, asked_by, asked_at, reason, binding, options, content_type) ON redrive.proposal
