@@ -192,7 +192,7 @@ def test_histories_have_every_destination_fault_and_verb() -> None:
     histories = [history(seed) for seed in range(IN_A_SOAK)]
     commands = [command for one in histories for command in one.commands]
     drawn = {verb for number in range(2000) for verb in verbs_of(number)}
-    assert {command.verb for command in commands} | drawn >= VERBS - {"relay", "jump_clock"}
+    assert {command.verb for command in commands} | drawn >= VERBS - {"relay"}
     assert {command.values.get("destination") for command in commands} >= set(DESTINATIONS)
     faults = {fault for command in commands for fault in command.values.get("faults", ())}
     assert faults >= {*HOSTILE, "lost_reply", "hang", "busy", "record_exit", "record_enqueue", "cannot_tell"}

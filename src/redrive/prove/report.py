@@ -19,8 +19,9 @@ class Report:
     """faults: how many of each kind were injected. points: failpoints and how often each was met.
 
     violations: sentences with ids, and the scripts of histories; none is what we promise. quiet_seconds: from the last
-    fault until nothing was open. histories: what was counted in random histories. waits: how long messages of the
-    healthy destination waited in them, in seconds; told: the same for each history.
+    fault until nothing was open; quiet_seconds_max: so long nothing may have moved in it. histories: what was counted
+    in random histories. waits: how long messages of the healthy destination waited in them, in seconds; told: the same
+    for each history.
     """
 
     seed: int
@@ -77,7 +78,7 @@ class Report:
         yield ""
         yield (
             f"Quiet {self.quiet_seconds:.1f} s after the last fault and the last message"
-            f" (at most {self.quiet_seconds_max:.0f} s are allowed)."
+            f" (at most {self.quiet_seconds_max:.0f} s without an attempt that ends are allowed)."
         )
 
     def _histories(self) -> Iterator[str]:

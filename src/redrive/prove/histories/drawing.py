@@ -112,6 +112,8 @@ class _Writer:
         for _ in range(self._chance.randint(2, 4)):
             self._enqueue()
         themes = [self._held_open, self._held_open, self._people, self._broken, self._hostile, self._away, self._order]
+        if self._own_server:
+            themes += [self._away] * 5
         while len(self._commands) < 18 or (len(self._commands) < 45 and self._chance.random() < 0.75):
             self._chance.choice(themes)()
         for name in tuple(self._open):
@@ -182,7 +184,7 @@ class _Writer:
         self._sometimes(0.6, self._enqueue)
         kinds: list[Callable[[], None]] = [self._cut, self._cut, self._read_only]
         if self._own_server:
-            kinds += [self._stop_server, self._stop_server, self._read_only]
+            kinds += [self._stop_server, self._stop_server, self._read_only, self._jump_clock, self._jump_clock]
         self._chance.choice(kinds)()
         self._enqueue()
         self._sometimes(0.5, self._calm)
@@ -290,6 +292,10 @@ class _Writer:
 
     def _stop_server(self) -> None:
         self._add("stop_server")
+
+    def _jump_clock(self) -> None:
+        seconds = self._chance.choice([-7200.0, -600.0, -30.0, 30.0, 600.0, 7200.0])
+        self._add("jump_clock", by_seconds=round(seconds * self._chance.uniform(0.5, 1.5), 1))
 
     def _spoil(self) -> None:
         self._enqueue(destination=self._chance.choice([PLAIN, HELD, LIMITED]))

@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, LiteralString, Self
@@ -22,6 +22,7 @@ from psycopg import conninfo, sql
 from psycopg.rows import TupleRow
 
 from redrive.operate import embedded
+from redrive.prove import movable_clock
 from redrive.prove.histories.fork_server import ForkServer
 from redrive.prove.proxy import Proxy
 from redrive.store import migrate
@@ -92,10 +93,10 @@ class Ground:
             server.stop()
             server.close()
 
-    def new_server(self) -> embedded.Server:
+    def new_server(self, environment: Mapping[str, str] | None = None) -> embedded.Server:
         place = self.new_directory("data")
         _copy(self._base, place)
-        return embedded.start(place, settings=SETTINGS)
+        return embedded.start(place, settings=SETTINGS, environment=environment)
 
     def new_directory(self, name: str) -> Path:
         """Its name; nothing is there yet."""
@@ -106,10 +107,11 @@ class Ground:
 class Place:
     """The database of one history, and the wire to it. dsn: directly; wire.dsn: as relays and producers reach it.
 
-    options: of every connection that is made here.
+    options: of every connection that is made here. clock: of a server of its own, set by `MovableClock`; None where it
+    cannot be.
     """
 
-    def __init__(self, ground: Ground, name: str, *, own_server: bool, options: str = "") -> None:
+    def __init__(self, ground: Ground, name: str, *, own_server: bool, options: str = "", clock: bool = False) -> None:
         self._ground = ground
         self._name = name
         self._own = own_server
@@ -119,11 +121,15 @@ class Place:
         self._connections: dict[str | None, psycopg.AsyncConnection[TupleRow]] = {}
         self.server = ground.server
         self.directory = ground.new_directory("history")
+        self._movable = clock and own_server and movable_clock.library() is not None
+        self.clock: movable_clock.MovableClock | None = None
 
     async def __aenter__(self) -> Self:
         self.directory.mkdir()
+        if self._movable:
+            self.clock = movable_clock.MovableClock(self.directory)
         if self._own:
-            self.server = await asyncio.to_thread(self._ground.new_server)
+            self.server = await asyncio.to_thread(self._ground.new_server, self._environment)
         await self._on_server(sql.SQL("CREATE DATABASE {} TEMPLATE {}"), self._name, TEMPLATE)
         self.wire = await self._open_wire()
         return self
@@ -181,7 +187,13 @@ class Place:
         """As by a power cut, and started again."""
         await self._disconnect()
         await asyncio.to_thread(_kill, self.server)
-        self.server = await asyncio.to_thread(embedded.start, self.server.data_dir, settings=SETTINGS)
+        self.server = await asyncio.to_thread(
+            embedded.start, self.server.data_dir, settings=SETTINGS, environment=self._environment
+        )
+
+    @property
+    def _environment(self) -> Mapping[str, str]:
+        return self.clock.environment if self.clock else {}
 
     async def set_read_only(self, value: bool) -> None:
         """Every write is refused, as in a maintenance. On the server of all: to connections that are made from now on,

@@ -50,7 +50,7 @@ LOOK_SECONDS: Final = 0.1
 STALL_SECONDS: Final = 0.5
 READY_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 25.0
-QUIET_SECONDS: Final = 45.0  # at the end: leases, the place of a reaper that died, lookups and retries
+QUIET_SECONDS: Final = 30.0  # without an attempt that ends: a lease, the place of a reaper that died, retries
 TENANT: Final = "a"
 _WAITING: Final = """
 SELECT (SELECT count(*) FROM redrive.lease WHERE destination <> ALL (%s))
@@ -97,7 +97,7 @@ class Told:
 async def tell(ground: Ground, history: History, name: str, say: Say) -> Told:
     """From its first command to the verdict. name: of its database."""
     options = f"-c lock_timeout={LOCK_MS}"
-    async with Place(ground, name, own_server=history.own_server, options=options) as place:
+    async with Place(ground, name, own_server=history.own_server, options=options, clock=True) as place:
         teller = _Teller(ground, place, history, say)
         try:
             return await teller.told()
@@ -140,6 +140,7 @@ class _Teller:
     _refusing: asyncio.Task[None] | None = None
     _started: int = 0
     _healthy: int = 0
+    _ahead: float = 0.0
 
     async def told(self) -> Told:
         began = time.monotonic()
@@ -545,8 +546,14 @@ class _Teller:
             await asyncio.sleep(LOOK_SECONDS)
         return False
 
-    async def _jump_clock(self, _: Command) -> str:
-        return "not here"
+    async def _jump_clock(self, command: Command) -> str:
+        """The clock of the database's server is set, by so many seconds."""
+        if self.place.clock is None:
+            return "not here"
+        self._ahead += command.values["by_seconds"]
+        self.place.clock.set_off(self._ahead)
+        self._disturb("clock")
+        return "done"
 
     # faults
 
@@ -719,9 +726,17 @@ class _Teller:
                     self.book.disturbed.append(Disturbed(kind="block", pid=line["pid"], since=line["at"], until=until))
 
     async def _is_over(self, without: list[str]) -> None:
-        """Until nothing waits but for a person; what was paused is resumed."""
-        until = time.monotonic() + QUIET_SECONDS
-        while time.monotonic() < until:
+        """Until nothing waits but for a person; what was paused is resumed.
+
+        Given up when no attempt has ended for some time: a machine with much other work is slow, and not stuck.
+        """
+        began = moved = time.monotonic()
+        ended = -1
+        while time.monotonic() < min(moved + QUIET_SECONDS, began + 5 * QUIET_SECONDS):
+            with contextlib.suppress(psycopg.Error):
+                query = "SELECT count(*) FROM redrive.attempt WHERE destination <> ALL (%s)"
+                ((count,),) = await self.place.rows(query, without)
+                moved, ended = (moved, ended) if count == ended else (time.monotonic(), count)
             paused: list[TupleRow] = []
             with contextlib.suppress(psycopg.Error):
                 paused = await self.place.rows(
