@@ -114,6 +114,14 @@ class LowWaterMark(NamedTuple):
     walked_seconds: float
 
 
+class MendedLanes(NamedTuple):
+    """mended: how many had been forgotten. looked_at: how many were judged. is_over: the last one was among them."""
+
+    mended: int
+    looked_at: int
+    is_over: bool
+
+
 class ClaimState(NamedTuple):
     """What the database says of a claimed message, some time after its claim."""
 
@@ -520,8 +528,11 @@ class Store(Protocol):
         """False where the answer came too late."""
         ...
 
-    async def mend_lanes(self, *, limit: int, now: datetime | None = None) -> int:
-        """Wake lanes that are free and have a message, and that nobody would look at; returns how many there were."""
+    async def mend_lanes(self, *, lanes: int, now: datetime | None = None) -> MendedLanes:
+        """Wake lanes that are free and have a message, and for which no relay would look; at most so many are judged.
+
+        The next call goes on where this one ended.
+        """
         ...
 
     async def cancel(

@@ -348,10 +348,20 @@ def test_status_says_when_it_did_not_look_at_all_keys(look: Redrive, monkeypatch
     assert ", of the 4 looked at" in look("status").stdout
 
 
+@pytest.mark.req("G-20")
+def test_status_says_when_it_did_not_count_all_rows(look: Redrive, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert look.json("status")["counted_max"] is None
+    monkeypatch.setattr(read_models, "COUNTED_MAX", 3)
+    document = look.json("status")
+    assert document["counted_max"] == 3
+    assert sum(one["pending"] for one in document["destinations"]) == 3
+    assert "More than 3 rows: the counts above are lower bounds." in look("status").stdout
+
+
 def test_status_says_how_many_lanes_had_to_be_mended(lanes: Shop) -> None:
     async def forget(store: PostgresStore) -> int:
         await store.rows("WITH lost AS (DELETE FROM redrive.lane_wake) SELECT 1", [])
-        return await store.mend_lanes(limit=10)
+        return (await store.mend_lanes(lanes=10)).mended
 
     redrive = Redrive(lanes.dsn)
     assert lanes.call(forget) == 5  # ready, and those that wait for a time; not the suspect's

@@ -94,7 +94,7 @@ def test_the_status_document_keeps_its_keys(redrive: Redrive, shop: Shop) -> Non
     assert document["schema"] == "redrive.status/v1"
     assert list(document) == [
         "schema", "at", "destinations", "relays", "duties", "late_answers", "blocked_keys", "keys_looked_at",
-        "lanes_mended", "oldest_holder", "clock_jumps", "findings",
+        "counted_max", "lanes_mended", "oldest_holder", "clock_jumps", "findings",
     ]  # fmt: skip
     assert list(document["relays"][0]) == [
         "worker", "name", "host", "pid", "version", "destinations", "started_at", "seen_seconds_ago", "leases", "live",

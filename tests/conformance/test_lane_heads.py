@@ -415,4 +415,4 @@ async def test_lanes_need_no_mending_whatever_blocks_them(store: Subject) -> Non
     enqueue_lane(store, 2, key="waiting", destination="bank")
     _, halted = sorted(await claim(store), key=lambda a: a.order_by == "halted")
     await settle(store, parked(halted))
-    assert await store.mend_lanes(limit=10, now=at(1)) == 0
+    assert (await store.mend_lanes(lanes=10, now=at(1))).mended == 0

@@ -297,15 +297,16 @@ def test_a_send_that_was_under_way_when_its_claim_ran_out_is_not_counted_any_mor
     assert limits_broken(frozen, *others, {**gone, "at": 11.5}).keys() == {"never too many at once"}
 
 
-def test_as_many_a_second_as_a_rate_allows_with_what_it_has_saved() -> None:
+def test_as_many_in_any_second_as_a_rate_allows_and_what_was_on_its_way() -> None:
     limits = TERMS.limited[LIMITED]
-    steadily = [n / limits.rate for n in range(500)]
-    saved = [0.0] * int(limits.rate + limits.global_concurrency)
-    assert limits_broken(*seen([*saved, *steadily])) == {}
-    too_fast = [n / (1.2 * limits.rate) for n in range(500)]
+    steadily = [1.0 + n / limits.rate for n in range(500)]
+    at_once = [0.0] * int(limits.rate + limits.global_concurrency)
+    assert limits_broken(*seen([*at_once, *steadily])) == {}
+    assert limits_broken(*seen([*at_once, 0.99, *steadily])).keys() == {"never too many a second"}
+    too_fast = [n / (1.4 * limits.rate) for n in range(500)]
     assert limits_broken(*seen(too_fast)).keys() == {"never too many a second"}
-    twice_saved = [*saved, *steadily, *(steadily[-1] for _ in saved), *(steadily[-1] for _ in saved)]
-    assert limits_broken(*seen(twice_saved)).keys() == {"never too many a second"}
+    saved_and_earned = [0.0] * int(limits.rate), [n / limits.rate for n in range(1, 500)]
+    assert limits_broken(*seen([*saved_and_earned[0], *saved_and_earned[1]])).keys() == {"never too many a second"}
 
 
 def test_a_destination_that_is_down_sees_probes_and_each_outage_is_counted_apart() -> None:

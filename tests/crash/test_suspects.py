@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import redrive
 from redrive.ports import Room
 from redrive.prove.stage import Stage
 from redrive.relay import run
@@ -28,6 +29,7 @@ from tests.support import messages as m
 pytestmark = [pytest.mark.req("G-18"), pytest.mark.req("G-31")]
 
 APP = "tests.crash.apps:hanging"
+PYTHON_PATH = [str(Path(redrive.__file__).parents[1]), str(Path(__file__).parents[2])]
 
 
 @pytest.mark.full
@@ -91,13 +93,18 @@ async def test_a_child_that_outlives_its_relay_ends_itself_whatever_blocks_it(st
             *(sys.executable, "-m", "redrive.relay.alone"),
             stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "REDRIVE_DSN": stage.dsn},
+            env={**os.environ, "REDRIVE_DSN": stage.dsn, "PYTHONPATH": os.pathsep.join(PYTHON_PATH)},
             pass_fds=[told],
         )
         os.close(told)
-        async with asyncio.timeout(60):
-            _, words = await child.communicate(json.dumps(settings).encode())
-        os.close(heard)
+        try:
+            async with asyncio.timeout(20):
+                _, words = await child.communicate(json.dumps(settings).encode())
+        finally:
+            os.close(heard)
+            if child.returncode is None:
+                child.kill()
+                await child.wait()
         assert child.returncode == 1
         assert b"block_the_event_loop" in words  # where it hung
         assert len(await store.leases_of(m.WORKER)) == 1

@@ -192,7 +192,7 @@ async def test_epochs_beside_claims_lose_no_wake_up_and_end(store: PostgresStore
     async with asyncio.timeout(60):
         await asyncio.gather(claiming(m.WORKER), claiming(m.OTHER_WORKER), beginning())
     assert sorted(taken) == sorted(ids)
-    assert await store.mend_lanes(limit=100, now=m.START) == 0, "no lane was forgotten"
+    assert (await store.mend_lanes(lanes=100, now=m.START)).mended == 0, "no lane was forgotten"
 
 
 @pytest.mark.req("P-10")

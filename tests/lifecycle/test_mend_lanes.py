@@ -42,14 +42,14 @@ async def test_a_lane_that_nobody_would_look_at_is_woken_and_its_head_goes(store
     await keys(store, "a", "b", "a")
     await lose_tokens(store)
     assert await claimed(store) == []
-    assert await store.mend_lanes(limit=10, now=m.START) == 2
+    assert (await store.mend_lanes(lanes=10, now=m.START)).mended == 2
     assert sorted((a.order_by, a.sequence) for a in await claimed(store)) == [("a", 1), ("b", 1)]
 
 
 async def test_a_head_that_is_not_due_is_woken_when_it_is(store: PostgresStore) -> None:
     await m.enqueue(store, order_by="a", due_at=m.at(50))
     await lose_tokens(store)
-    assert await store.mend_lanes(limit=10, now=m.START) == 1
+    assert (await store.mend_lanes(lanes=10, now=m.START)).mended == 1
     assert await claimed(store, 49) == []
     assert len(await claimed(store, 50)) == 1
 
@@ -119,19 +119,30 @@ async def _waits_with_its_token(store: PostgresStore) -> None:
 async def test_a_lane_that_rightly_waits_is_left_alone(store: PostgresStore, made: object) -> None:
     await made(store)  # type: ignore[operator]  # one of the functions above
     before = await store.rows("SELECT * FROM redrive.lane_wake", [])
-    assert await store.mend_lanes(limit=10, now=m.at(200)) == 0
+    assert (await store.mend_lanes(lanes=10, now=m.at(200))).mended == 0
     assert await store.rows("SELECT * FROM redrive.lane_wake", []) == before
     assert await mended_ever(store) == 0
 
 
-async def test_lanes_that_rightly_wait_do_not_use_up_the_limit(store: PostgresStore) -> None:
+async def test_a_call_looks_at_so_many_lanes_and_the_next_one_goes_on(store: PostgresStore) -> None:
     await keys(store, *(f"halted-{n}" for n in range(3)))
     for attempt in await claimed(store):
         await m.settle(store, attempt, m.park())
     await keys(store, *(f"halted-{n}" for n in range(3)), "z")
     await lose_tokens(store)
-    assert await store.mend_lanes(limit=1, now=m.START) == 1
+    assert await store.mend_lanes(lanes=3, now=m.START) == (0, 3, False)
+    assert await store.mend_lanes(lanes=3, now=m.START) == (1, 1, True)
     assert [attempt.order_by for attempt in await claimed(store)] == ["z"]
+    assert (await store.mend_lanes(lanes=3, now=m.START)).looked_at == 3, "it begins anew"
+
+
+async def test_every_lane_is_looked_at_within_a_known_number_of_runs(store: PostgresStore) -> None:
+    await keys(store, *(f"key-{n}" for n in range(10)))
+    await lose_tokens(store)
+    results = [await mend_lanes(store, lanes=2, slices=2) for _ in range(3)]
+    going_on = "4 mended; 4 lanes looked at, the next run goes on"
+    assert results == [going_on, going_on, "2 mended"]
+    assert len(await claimed(store, 1e9)) == 10
 
 
 async def test_a_lane_that_somebody_holds_is_looked_at_the_next_time(store: PostgresStore, database: str) -> None:
@@ -139,8 +150,8 @@ async def test_a_lane_that_somebody_holds_is_looked_at_the_next_time(store: Post
     await lose_tokens(store)
     async with await psycopg.AsyncConnection.connect(database) as other:
         await other.execute("SELECT FROM redrive.lane FOR UPDATE")
-        assert await store.mend_lanes(limit=10, now=m.START) == 0
-    assert await store.mend_lanes(limit=10, now=m.START) == 1
+        assert (await store.mend_lanes(lanes=10, now=m.START)).mended == 0
+    assert (await store.mend_lanes(lanes=10, now=m.START)).mended == 1
     assert await mended_ever(store) == 1
 
 
@@ -150,10 +161,10 @@ async def test_a_lane_that_was_woken_while_the_duty_looked_is_not_counted(store:
     await lose_tokens(store)
     async with await psycopg.AsyncConnection.connect(database) as other:
         await other.execute("LOCK TABLE redrive.lane IN EXCLUSIVE MODE")
-        mending = asyncio.create_task(store.mend_lanes(limit=10, now=m.START))
+        mending = asyncio.create_task(store.mend_lanes(lanes=10, now=m.START))
         await _is_waited_for(other)
         await other.execute("INSERT INTO redrive.lane_wake SELECT (%s::redrive.lane_wake).*", [token[0]])
-    assert await mending == 0
+    assert (await mending).mended == 0
     assert await mended_ever(store) == 0
 
 

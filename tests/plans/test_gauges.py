@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
+from redrive.store.snapshots import statement as sql_of
 from tests.support import bulk
 from tests.support.databases import fresh_database
 from tests.support.touched import touched
@@ -27,3 +29,24 @@ def test_gauges_touch_a_bounded_number_of_rows_and_nothing_of_the_archive(server
         assert seen.of("message", seen.pages) == seen.of("attempt", seen.pages) == 0
         assert seen.scanned.get("pending", 0) <= 2 * MOST + 2
         assert seen.of("pending", seen.entries) <= 10
+
+
+@pytest.mark.req("G-20")
+def test_a_report_counts_a_bounded_number_of_rows_and_still_finds_the_oldest(server_dsn: str, template: str) -> None:
+    with fresh_database(server_dsn, template=template) as dsn, psycopg.connect(dsn, autocommit=True) as connection:
+        bulk.pending(connection, 5000)
+        bulk.pending(connection, 10, destination="fax", due_in_seconds=-3600)
+        connection.execute("VACUUM ANALYZE")
+        now = connection.execute("SELECT clock_timestamp()").fetchone()[0]  # type: ignore[index]  # one row
+        values = {"now": now, "live_seconds": 30, "most": MOST, "limit": 1000}
+        with touched(connection) as seen, connection.cursor(row_factory=dict_row) as cursor:
+            rows = cursor.execute(sql_of("backlog"), values).fetchall()
+        assert {row["destination"]: (row["pending"], row["capped"]) for row in rows} == {"mail": (MOST, True)}
+        assert rows[0]["oldest_due_seconds"] >= 60
+        assert seen.scanned.get("pending", 0) <= 2 * MOST + 2
+        values["most"] = 100_000
+        rows = connection.cursor(row_factory=dict_row).execute(sql_of("backlog"), values).fetchall()
+        assert [(row["destination"], row["pending"], row["capped"]) for row in rows] == [
+            ("fax", 10, False),
+            ("mail", 5000, False),
+        ]

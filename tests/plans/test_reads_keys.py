@@ -144,10 +144,13 @@ def test_what_went_out_after_a_message_is_counted_from_what_waits_of_its_key(wor
     assert entries(seen) <= len(ids) * (EACH + 5)
 
 
-@pytest.mark.parametrize("limit", [1, 1000])
-def test_the_duty_that_mends_lanes_probes_each_key_and_reads_no_long_one(world: Connection, limit: int) -> None:
+@pytest.mark.parametrize("lanes", [10, 1000])
+def test_the_duty_that_mends_lanes_probes_so_many_keys_and_reads_no_long_one(world: Connection, lanes: int) -> None:
     with touched(world) as seen:
-        assert world.execute("SELECT redrive.mend_lanes_1(%s)", [limit]).fetchone() == (0,)
+        found = world.execute("SELECT * FROM redrive.mend_lanes_2(%s)", [lanes]).fetchone()
+        assert found == (0, min(lanes, KEYS + 1), lanes > KEYS)
     assert not seen.scanned
-    assert seen.entries.pop("lane_wake_due") <= KEYS * EACH + LONG
-    assert entries(seen) <= (KEYS + 1) * 4
+    looked_at = min(lanes, KEYS + 1)
+    assert seen.entries.pop("lane_wake_lane") <= looked_at * EACH + (LONG if lanes > KEYS else 0)
+    assert seen.entries.pop("duty_pkey", 0) <= 3
+    assert entries(seen) <= looked_at * 4

@@ -53,8 +53,6 @@ WITHOUT: Final = {
     "moves_money": (SETTINGS, FEW_ROWS),
     "note_comparison": (SETTINGS, FEW_ROWS),
     "observe_clock_1": (SETTINGS, FEW_ROWS),
-    "oldest_due": (frozenset({"plan_cache_mode=force_generic_plan"}), "once a scrape, by one reader"),
-    "oldest_parked": (frozenset({"plan_cache_mode=force_generic_plan"}), "once a scrape, by one reader"),
     "oldest_snapshot_age": (SETTINGS - {"jit=off"}, "reads the server's own lists, not our tables"),
     "open_breaker_1": (SETTINGS, FEW_ROWS),
     "owner_of": (SETTINGS, FEW_ROWS),

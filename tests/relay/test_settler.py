@@ -290,8 +290,8 @@ async def test_what_another_transaction_holds_is_waited_for_beside_the_others_an
     async with settling() as rig:
         rig.store.locked = {attempt(number).id for number in range(20)}
         tasks = [rig.settler.add(outcome(number), None, apart=apart) for number in range(20)]
-        for number in range(100, 120):
-            rig.settler.add(outcome(number), None)
+        for number in range(100, 120):  # others that were cut off too, and that no handler holds
+            rig.settler.add(outcome(number), None, apart=apart)
         await rig.seen.until("message.delivered", count=20)
         await rig.seen.that(lambda: rig.store.waiting == WAITERS_MAX[Needs.CLAIM], what="the waiters to wait")
         assert len(rig.over) == 20

@@ -3,6 +3,7 @@ probe."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 
@@ -38,7 +39,7 @@ class Allowance:
         claims.append(now)
         if self._limit is not None and len(others) >= self._limit:
             return "more at once than its destination allows:"
-        if self._rate is not None and sum(now - at < 1.0 for at in claims) > 2 * self._rate:  # what was saved up, too
+        if self._rate is not None and sum(now - at < 1.0 for at in claims) > math.ceil(self._rate):
             return "more a second than its destination allows:"
         opened_at = destination.breaker_opened_at
         probing = destination.breaker_state(lease.claimed_at) == "half_open"

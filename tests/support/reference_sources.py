@@ -195,7 +195,8 @@ def tables_page() -> Iterator[str]:
 
 def _added_columns(name: str) -> list[tuple[str, str]]:
     """Columns that a later migration adds to a table, or attributes to a type."""
-    added = re.compile(rf"^ALTER (?:TABLE|TYPE) redrive\.{name} ADD (?:COLUMN|ATTRIBUTE) (\w+) ([^;]*);", re.MULTILINE)
+    what = r"(?:COLUMN|ATTRIBUTE)(?: IF NOT EXISTS)?"
+    added = re.compile(rf"^ALTER (?:TABLE|TYPE) redrive\.{name} ADD {what} (\w+) ([^;]*);", re.MULTILINE)
     return [found for text in _migrations() for found in added.findall(text)]
 
 

@@ -6,7 +6,6 @@ Each rule takes the evidence and the terms and gives one sentence with ids for e
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
@@ -14,7 +13,7 @@ from typing import Final
 from redrive.prove.effect_rules import is_late
 from redrive.prove.evidence import Evidence, Row
 from redrive.prove.script import OUTAGE
-from redrive.prove.store_rules import CLOCK_SECONDS, Rule
+from redrive.prove.store_rules import Rule
 from redrive.prove.terms import Limits, Terms
 
 # Two outages are further apart than this, and two requests in one are not.
@@ -35,18 +34,15 @@ def never_too_many_at_once(evidence: Evidence, terms: Terms) -> Iterator[str]:
 
 
 def never_too_many_a_second(evidence: Evidence, terms: Terms) -> Iterator[str]:
-    """From any send to any later one they are no more than the rate allows, with what it may have saved up."""
+    """In any second no more than the rate, rounded up, and what was claimed before it and sent in it."""
     for destination, limits in terms.limited.items():
         sends = _sends(evidence, destination)
-        lowest = math.inf
-        for count, line in enumerate(sends):
-            earned = limits.rate * line["at"]
-            lowest = min(lowest, count - earned)
-            over = count + 1 - earned - lowest - _saved(limits)
-            if over > 0:
+        allowed = _in_a_second(limits)
+        for first, last in zip(sends, sends[allowed:], strict=False):
+            if last["at"] - first["at"] < 1.0:
                 yield (
-                    f"{destination} had {math.ceil(over)} sends too many for {limits.rate:g} a second when that of"
-                    f" message {line['id']} came."
+                    f"{destination} had more than {allowed} sends in one second when that of message {last['id']} came;"
+                    f" its rate is {limits.rate:g}."
                 )
                 break
 
@@ -71,10 +67,21 @@ def counts(evidence: Evidence, terms: Terms) -> dict[str, int]:
         sends = _sends(evidence, destination)
         found[f"sends seen by {destination}"] = len(sends)
         found["most of them at once"] = _most_at_once(evidence, destination)[0]
-        found["most of them in one second"] = max(Counter(int(line["at"]) for line in sends).values(), default=0)
+        found["most of them in one second"] = most_in_a_second([line["at"] for line in sends])
         found["times that it was down"] = len(_outages(evidence, destination))
         found["sends seen meanwhile"] = sum(line["fault"] == OUTAGE for line in sends)
     return found
+
+
+def most_in_a_second(times: Sequence[float]) -> int:
+    """The largest number in any second, wherever it begins."""
+    ordered = sorted(times)
+    most, begin = 0, 0
+    for end, at in enumerate(ordered):
+        while at - ordered[begin] >= 1.0:
+            begin += 1
+        most = max(most, end - begin + 1)
+    return most
 
 
 def _sends(evidence: Evidence, destination: str) -> Sequence[Row]:
@@ -120,9 +127,9 @@ def _probes(limits: Limits, seconds: float) -> int:
     return math.ceil(seconds / limits.cool_off_seconds)
 
 
-def _saved(limits: Limits) -> float:
-    """One second's worth, and whatever was claimed before the first and sent after it."""
-    return max(limits.rate, 1.0) + limits.global_concurrency + limits.rate * CLOCK_SECONDS
+def _in_a_second(limits: Limits) -> int:
+    """Claims are counted; of those claimed earlier no more can be on their way than may be at once."""
+    return math.ceil(limits.rate) + limits.global_concurrency
 
 
 RULES: Final[Mapping[str, Rule]] = {

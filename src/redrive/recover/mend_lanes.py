@@ -6,22 +6,34 @@ good, and said out loud.
 
 from __future__ import annotations
 
+from typing import Final
+
 from redrive.events import Events
 from redrive.ports import Store
 
-BATCH = 1000
+LANES_AT_ONCE: Final = 2_000
+SLICES_MAX: Final = 50
 
 
-async def mend_lanes(store: Store, *, batch: int = BATCH, events: Events | None = None) -> str:
-    """All of them, a batch at a time: one batch is one short transaction."""
+async def mend_lanes(
+    store: Store, *, lanes: int = LANES_AT_ONCE, slices: int = SLICES_MAX, events: Events | None = None
+) -> str:
+    """As many lanes as one run may look at, a slice at a time: one slice is one short transaction.
+
+    The next run goes on where this one ends, so that all lanes are looked at within lanes / (2,000 * 50) runs.
+    """
     events = events or Events()
-    mended = 0
-    while True:
+    mended = looked_at = 0
+    is_over = False
+    for _ in range(slices):
         with events.step("mend_lanes") as added:
-            added["count"] = count = await store.mend_lanes(limit=batch)
-        mended += count
-        if count < batch:
+            one = await store.mend_lanes(lanes=lanes)
+            added["count"] = one.mended
+        mended += one.mended
+        looked_at += one.looked_at
+        is_over = one.is_over
+        if is_over:
             break
     if mended:
         events.emit("lanes.mended", count=mended)
-    return f"{mended} mended"
+    return f"{mended} mended" if is_over else f"{mended} mended; {looked_at} lanes looked at, the next run goes on"

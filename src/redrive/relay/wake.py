@@ -11,6 +11,8 @@ from typing import Final
 
 STEPS_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.2)
 HELD_BACK_SECONDS: Final = 0.05  # a rate gives a few at a time then, rather than one
+# Soon where another claim held the row; then for longer than the second in which a rate may let nothing out.
+HELD_BACK_STEPS_SECONDS: Final = (0.01, 0.025, *[HELD_BACK_SECONDS] * 22, 0.1, 0.2)
 
 
 class Wake:
@@ -19,6 +21,7 @@ class Wake:
     def __init__(self, poll_seconds: float) -> None:
         self._poll_seconds = poll_seconds
         self._empty = 0
+        self._held_back = 0
         self._called_at = 0.0
         self.look_at = 0.0  # not before
 
@@ -41,16 +44,21 @@ class Wake:
 
     def held_back(self, now: float, *, found: bool, asked_at: float) -> None:
         """More waits than its limits let out; something went, or nothing."""
-        if not found:
-            self.found_nothing(now, asked_at=asked_at)
-            return
         self._empty = 0
+        if found:
+            self._held_back = 0
+            step = HELD_BACK_SECONDS
+        else:
+            steps = HELD_BACK_STEPS_SECONDS
+            step = steps[self._held_back] if self._held_back < len(steps) else self._poll_seconds
+            self._held_back += 1
         if self._called_at < asked_at:
-            self.look_at = now + min(HELD_BACK_SECONDS, self._poll_seconds)
+            self.look_at = now + min(step, self._poll_seconds)
 
     def found_nothing(self, now: float, *, asked_at: float | None = None) -> None:
         """asked_at: when the look began, if it took time."""
         step = STEPS_SECONDS[self._empty] if self._empty < len(STEPS_SECONDS) else self._poll_seconds
         self._empty += 1
+        self._held_back = 0
         if asked_at is None or self._called_at < asked_at:
             self.look_at = now + min(step, self._poll_seconds)

@@ -11,10 +11,9 @@ from typing import Final, NamedTuple
 from redrive.message import WorkerId
 from redrive.ports import duty_hold_seconds
 from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import LIVE_SECONDS
+from redrive.store.read_models import COUNTED_MAX, LIVE_SECONDS
 
 DUTY: Final = "gauges"
-ROWS_MAX: Final = 200_000  # of pending, lease and parked are counted; more are said to be more
 
 
 class Gauge(NamedTuple):
@@ -26,7 +25,7 @@ class Gauge(NamedTuple):
     value: float
 
 
-async def read_gauges(store: PostgresStore, *, most: int = ROWS_MAX) -> list[Gauge]:
+async def read_gauges(store: PostgresStore, *, most: int = COUNTED_MAX) -> list[Gauge]:
     """All of them, in one snapshot."""
     rows = await store.rows("SELECT name, subject, reason, value FROM redrive.gauges_1(%s, %s)", [LIVE_SECONDS, most])
     return [Gauge(*row) for row in rows]

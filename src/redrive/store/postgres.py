@@ -31,6 +31,7 @@ from redrive.ports import (
     DestinationState,
     HandOver,
     LowWaterMark,
+    MendedLanes,
     Opened,
     Outcome,
     Place,
@@ -382,8 +383,9 @@ class PostgresStore:
         if answer != "done":
             raise ActRefused(f"Ordering key {order_by!r}: {_WHY_NOT_SKIPPED[answer]}", next="redrive keys list")
 
-    async def mend_lanes(self, *, limit: int, now: datetime | None = None) -> int:
-        return int(await self._value("SELECT redrive.mend_lanes_1(%s, %s)", [limit, now]))
+    async def mend_lanes(self, *, lanes: int, now: datetime | None = None) -> MendedLanes:
+        rows = await self.rows("SELECT mended, looked_at, is_over FROM redrive.mend_lanes_2(%s, %s)", [lanes, now])
+        return MendedLanes(*rows[0])
 
     async def confirm(
         self,

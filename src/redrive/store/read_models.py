@@ -19,6 +19,7 @@ from redrive.message import HistoryEntry, MessageId, ParkReason
 LIMIT_MAX: Final = 1000  # rows of one page
 SEARCH_WINDOW: Final = 100_000  # rows that one search looks at
 KEYS_WINDOW: Final = 10_000  # ordering keys that one look walks over
+COUNTED_MAX: Final = 200_000  # rows of pending, lease and parked each that a report counts
 GROUP_WAITING_MAX: Final = 100_000  # parked messages of a failure group are counted up to this
 WAITING_MAX: Final = 1000  # messages behind the head of a listed key are counted up to this
 TIMELINE_MAX: Final = 200  # latest attempts and acts that are shown of one message

@@ -43,9 +43,12 @@ async def status(store: PostgresStore, *, now: datetime | None = None) -> Status
         clock = (await ask("clock", now=now))[0]
         moment = {"now": clock["at"], "live_seconds": models.LIVE_SECONDS}
         blocked, looked_at = await key_reads.count_blocked(ask, now=clock["at"])
+        most = models.COUNTED_MAX
+        rows = await ask("backlog", **moment, most=most, limit=models.DESTINATIONS_MAX)
         return Status(
             at=clock["at"],
-            backlog=[_backlog(row) for row in await ask("backlog", **moment, limit=models.DESTINATIONS_MAX)],
+            counted_max=most if rows and rows[0]["capped"] else None,
+            backlog=[_backlog(row) for row in rows],
             relays=[RelayState(**row) for row in await ask("relays", **moment, limit=models.RELAYS_MAX)],
             duties=[DutyState(**row) for row in await ask("duties", **moment, limit=models.DUTIES_MAX)],
             late_answers=clock["late_answers"],
@@ -266,7 +269,8 @@ def _view(row: Row) -> MessageView:
 
 def _backlog(row: Row) -> Backlog:
     parked = {reason.value: row.pop(reason.value) for reason in ParkReason}
-    return Backlog(**row, parked=parked)
+    own = {name: value for name, value in row.items() if name != "capped"}  # that is of all together
+    return Backlog(**own, parked=parked)
 
 
 def _parked(row: Row) -> ParkedRecord:

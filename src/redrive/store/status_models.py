@@ -106,6 +106,8 @@ class Status:
 
     blocked_keys: how many ordering keys do not go on, by the state of their head (in flight is not blocked).
     keys_looked_at: how many keys were looked at, where that were not all; else None.
+    counted_max: so many rows of pending, lease or parked were counted where there are more, and all counts are lower
+    bounds; None where everything was counted.
     clock_jumps: of the database's clock, within a day, newest first.
     lanes_mended: how many lanes were ever found forgotten and healed; each was a bug of ours.
     sees_nothing: row-level security shows this login no message: it would call anything empty.
@@ -118,6 +120,7 @@ class Status:
     late_answers: int
     blocked_keys: Mapping[str, int] = field(default_factory=dict)
     keys_looked_at: int | None = None
+    counted_max: int | None = None
     lanes_mended: int = 0
     oldest_holder: Holder | None = None
     waiting_replays: Sequence[WaitingReplay] = ()

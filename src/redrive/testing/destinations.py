@@ -19,6 +19,8 @@ RAMP: Final = timedelta(seconds=10)
 TURNS: Final = (0, 1, 0, 0, 1, 0, 2, 0, 1, 0)  # of the levels of a destination with limits
 UNLIMITED: Final = 1_000_000
 RETRY_AFTER: Final = "retry_after"
+RATE_WINDOW: Final = timedelta(milliseconds=1025)  # in it a rate lets out no more than the rate, rounded up
+CHARGES_APART: Final = timedelta(milliseconds=20)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +46,7 @@ class Destination:
     rate_per_second: float | None = None
     rate_room: float | None = None
     rate_at: datetime | None = None
+    charges: tuple[tuple[datetime, int], ...] = ()
     turns: int = 0
 
     @property
@@ -186,12 +189,29 @@ def allowed(known: Destination, leases: Mapping[MessageId, Lease], now: datetime
 
 
 def rate_room(known: Destination, now: datetime) -> float:
-    """What the rate has saved up: at most one second's worth, and room for one at least."""
+    """What the rate lets out now: what it has saved up, but in any second no more than the rate, rounded up."""
+    rate = known.rate_per_second or 0.0
+    moment = _rate_at(known, now)
+    is_anew = known.rate_at is None or moment < known.rate_at
+    recent = 0 if is_anew else sum(count for at, count in known.charges if at > moment - RATE_WINDOW)
+    return min(_rate_saved(known, now), math.ceil(rate) - recent)
+
+
+def _rate_saved(known: Destination, now: datetime) -> float:
+    """At most one second's worth, and room for one at least."""
     rate = known.rate_per_second or 0.0
     most = max(rate, 1.0)
     if known.rate_room is None or known.rate_at is None or _rate_at(known, now) < known.rate_at:
         return most
     return min(most, known.rate_room + (_rate_at(known, now) - known.rate_at).total_seconds() * rate)
+
+
+def _charges(known: Destination, taken: int, at: datetime) -> tuple[tuple[datetime, int], ...]:
+    """What the rate let out within the last second, with one charge more; those that are close become one."""
+    kept = tuple(charge for charge in known.charges if at - RATE_WINDOW < charge[0] <= at)
+    if len(kept) > 1 and kept[-2][0] > at - CHARGES_APART:
+        return (*kept[:-1], (at, kept[-1][1] + taken))
+    return (*kept, (at, taken))
 
 
 def _rate_at(known: Destination, now: datetime) -> datetime:
@@ -202,8 +222,14 @@ def _rate_at(known: Destination, now: datetime) -> datetime:
 
 def charged(known: Destination, taken: Sequence[MessageId], now: datetime) -> Destination:
     """What a claim has just taken."""
-    room = rate_room(known, now) if known.rate_per_second is not None else 0.0
-    charged = replace(known, rate_room=room - len(taken), rate_at=_rate_at(known, now), turns=known.turns + len(taken))
+    room = _rate_saved(known, now) if known.rate_per_second is not None else 0.0
+    charged = replace(
+        known,
+        rate_room=room - len(taken),
+        rate_at=_rate_at(known, now),
+        charges=_charges(known, len(taken), _rate_at(known, now)),
+        turns=known.turns + len(taken),
+    )
     match known.breaker_state(now):
         case "half_open":
             return replace(

@@ -26,6 +26,7 @@ from redrive.ports import (
     ClaimState,
     HandOver,
     LowWaterMark,
+    MendedLanes,
     Outcome,
     Place,
     Reaped,
@@ -435,8 +436,8 @@ class ModelStore(Desk):
             self._move(pending.id, transitions.expired(pending, moment))
         return len(ended)
 
-    async def mend_lanes(self, *, limit: int, now: datetime | None = None) -> int:  # noqa: ARG002 - the port's
-        return 0
+    async def mend_lanes(self, *, lanes: int, now: datetime | None = None) -> MendedLanes:  # noqa: ARG002 - the port's
+        return MendedLanes(mended=0, looked_at=0, is_over=True)
 
 
 def _is_plain_delivery(outcome: Outcome) -> bool:

@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="3d7237c866dd78ff"),
+        Upgrade(version="0.1.0", fingerprint="27c31c54f8fd0099"),
         migrations.CreateModel(
             name="Destination",
             fields=[

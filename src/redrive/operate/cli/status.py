@@ -132,6 +132,7 @@ def _values(status: Status) -> dict[str, object]:
         "late_answers": status.late_answers,
         "blocked_keys": status.blocked_keys,
         "keys_looked_at": status.keys_looked_at,
+        "counted_max": status.counted_max,
         "lanes_mended": status.lanes_mended,
         "oldest_holder": status.oldest_holder,
         "clock_jumps": status.clock_jumps,
@@ -148,6 +149,8 @@ def page(status: Status, *, findings_first: bool = False) -> Iterator[Renderable
     yield from _destinations(status.backlog)
     yield from _relays(status)
     yield from _duties(status)
+    if status.counted_max is not None:
+        yield Text(f"\nMore than {status.counted_max:,} rows: the counts above are lower bounds.")
     yield Text(f"\nLate answers refused so far: {status.late_answers:,}")
     yield from _keys(status)
     yield from _oldest_holder(status)

@@ -11,7 +11,7 @@ from pathlib import Path
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy
-from redrive.prove.isolation.ground import LOG_VARIABLE, NEIGHBOUR
+from redrive.prove.isolation.ground import LOG_VARIABLE, NEIGHBOUR, RATED, RATED_PER_SECOND
 
 QUICK = Policy(attempts=3, backoff=Backoff(initial_seconds=0.05, multiplier=2, max_seconds=0.5, jitter="full"))
 
@@ -36,3 +36,9 @@ async def take_long(message: Attempt) -> None:
     """As many seconds as the payload says."""
     say_begun(message)
     await asyncio.sleep(message.payload["seconds"])
+
+
+@app.destination(RATED, in_doubt="resend", policy=QUICK, concurrency=20, rate=RATED_PER_SECOND)
+async def begin_at_a_rate(message: Attempt) -> None:
+    """A healthy destination that allows so many a second."""
+    say_begun(message)

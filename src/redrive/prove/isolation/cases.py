@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from redrive.prove.isolation import cancel, clock, open_transaction, partitions, suspects
+from redrive.prove.isolation import cancel, claims, clock, open_transaction, partitions, rate, suspects, upkeep
 from redrive.prove.isolation.case import Case
 
 CASES: Final[dict[str, Case]] = {
@@ -15,5 +15,8 @@ CASES: Final[dict[str, Case]] = {
         suspects.CASE,
         partitions.CASE,
         clock.CASE,
+        claims.CASE,
+        upkeep.CASE,
+        rate.CASE,
     )
 }

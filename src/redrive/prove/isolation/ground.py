@@ -22,6 +22,8 @@ from redrive.prove.stage import Stage
 
 APP: Final = "redrive.prove.isolation.app:app"
 NEIGHBOUR: Final = "neighbour"
+RATED: Final = "rated"
+RATED_PER_SECOND: Final = 10.0
 LOG_VARIABLE: Final = "REDRIVE_ISOLATION_LOG"
 ARRIVE_SECONDS: Final = 60.0
 

@@ -17,7 +17,7 @@ APP = "redrive.prove.isolation.suspects:app"
 COUNT = 12
 TIMEOUT_SECONDS = 10.0
 HEALED_SECONDS = 60.0
-DELAY_SECONDS_MAX = 15.0
+DELAY_SECONDS_MAX = 30.0
 
 app = App()
 
@@ -40,7 +40,7 @@ async def answer_after_a_crash(message: Attempt) -> None:
 
 
 def run(ground: Ground) -> list[Figure]:
-    """How long the fast ones wait for a process that runs them, from the moment at which the last claim came back."""
+    """How long after the kill the fast ones run again: their leases run out, a child process starts and runs them."""
     fast = [f"fast/{number}" for number in range(COUNT)]
     hanging = [f"hanging/{number}" for number in range(COUNT)]
     relay = ground.start_relay(app=APP)
@@ -48,24 +48,21 @@ def run(ground: Ground) -> list[Figure]:
     ground.send("fast", fast)
     ground.wait_begun([*hanging, *fast])
     relay.signal(signal.SIGKILL)
-    relay.wait(HEALED_SECONDS)
+    killed_at = time.monotonic()
     ground.start_relay(app=APP)
-    reaped = "SELECT count(DISTINCT message_id) = %s FROM redrive.attempt WHERE verb = 'reap'"
-    ground.wait(lambda: bool(ground.value(reaped, 2 * COUNT)), seconds=HEALED_SECONDS)
-    healed_at = time.monotonic()
     ground.wait(lambda: all(len(ground.begun()[key]) > 1 for key in fast), seconds=HEALED_SECONDS)
     begun = ground.begun()
     missing = sum(len(begun[key]) < 2 for key in fast)
-    last = max([healed_at, *(begun[key][1] for key in fast if len(begun[key]) > 1)])
+    last = max([killed_at, *(max(begun[key]) for key in fast)])
     return [
         Figure(what="suspects of the fast destination that were not run", measured=missing, unit="", bound=0),
         Figure(
-            what=f"the last of {COUNT} fast suspects began after",
-            measured=last - healed_at,
+            what=f"after the kill the last of {COUNT} fast suspects began",
+            measured=last - killed_at,
             unit="s",
             bound=DELAY_SECONDS_MAX,
         ),
-        Figure(what="time that one hanging suspect takes", measured=TIMEOUT_SECONDS, unit="s"),
+        Figure(what="what one of the hanging suspects takes", measured=TIMEOUT_SECONDS, unit="s"),
     ]
 
 

@@ -6,6 +6,7 @@
 -- nowhere that more may be due: look again at once.
 -- p_since[i]: nothing that became due before is looked for (low_water.sql); NULL = everything.
 -- Locks: destination rows that have limits, tokens, lanes and pending rows, all with SKIP LOCKED, so it never waits.
+-- Of many places first those are found that have anything due (due_places.sql); the rest of the claim is about these.
 -- Relies on: pending_due, pending_lane, lane_wake_due, destination_watched; message's primary key.
 -- Never a sequential scan: a plan that a session made while the tables were tiny is kept while they grow. And never JIT:
 -- the planner takes the claim of 500 for expensive, and compiling it took 57 ms where running it took 3.
@@ -28,8 +29,11 @@ CREATE OR REPLACE FUNCTION redrive.claim_1(
 AS $body$
 DECLARE
     v_now       timestamptz := coalesce(p_now, clock_timestamp());
+    c_few_places CONSTANT integer := 60;  -- probing each of so many takes no longer than finding out which have anything due
     v_limited   text[];
+    v_down      text[];
     v_closed    text[];
+    v_money     text[];
     v_held_back text[];
     v_probes    uuid[];
     v_heads     tid[];
@@ -38,11 +42,30 @@ DECLARE
     v_over      bigint[];
     v_more      boolean;
 BEGIN
-    SELECT array_agg(d.name) FILTER (WHERE d.limited), array_agg(d.name) FILTER (WHERE (d.money AND NOT p_knows_tokens) OR NOT redrive.is_open(d.name, v_now))
-      INTO v_limited, v_closed
+    SELECT array_agg(d.name) FILTER (WHERE d.limited),
+           array_agg(d.name) FILTER (WHERE d.breaker = 'open' AND d.breaker_until > v_now),
+           array_agg(d.name) FILTER (WHERE (d.paused_at IS NOT NULL AND (d.paused_until IS NULL OR d.paused_until > v_now))
+                                        OR (d.breaker = 'open' AND d.breaker_until > v_now)),
+           array_agg(d.name) FILTER (WHERE d.money)
+      INTO v_limited, v_down, v_closed, v_money
       FROM destination d WHERE (d.limited OR d.money OR d.paused_at IS NOT NULL) AND d.name = ANY (p_destinations);
+    IF v_money IS NOT NULL AND (NOT p_knows_tokens OR redrive.epoch_changed()) THEN  -- once, not for each of them: see is_open
+        v_closed := v_closed || v_money;
+    END IF;
     IF v_closed IS NOT NULL THEN
         p_rooms := redrive.rooms_but_of(v_closed, p_destinations, p_rooms);
+    END IF;
+    IF v_down IS NOT NULL THEN
+        RETURN QUERY SELECT (jsonb_populate_record(NULL::redrive.claimed, jsonb_build_object('destination', h.name))).*
+                       FROM unnest(v_down) AS h(name);
+    END IF;
+    IF cardinality(p_destinations) > c_few_places THEN
+        SELECT d.destinations, d.levels, d.rooms, d.since INTO p_destinations, p_levels, p_rooms, p_since
+          FROM redrive.due_places(p_destinations, p_levels, p_rooms, p_since, v_now) d;
+        IF p_destinations IS NULL THEN
+            RETURN;
+        END IF;
+        v_limited := (SELECT array_agg(l.name) FROM unnest(v_limited) AS l(name) WHERE l.name IN (SELECT unnest(p_destinations)));
     END IF;
     IF v_limited IS NOT NULL THEN
         SELECT w.rooms, w.held_back INTO p_rooms, v_held_back
@@ -82,7 +105,7 @@ BEGIN
     IF v_rows IS NULL THEN
         RETURN;
     ELSIF v_limited IS NOT NULL THEN
-        v_probes := redrive.charge(v_rows, v_limited, v_now);
+        v_probes := redrive.charge(v_rows, v_limited, v_now, coalesce(p_now, clock_timestamp()));
     END IF;
     RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, false, p_lease_seconds, v_now, v_limited, v_probes);
     IF v_over IS NOT NULL THEN
@@ -121,7 +144,7 @@ CREATE OR REPLACE FUNCTION redrive.rooms_but_of(p_closed text[], p_destinations 
 LANGUAGE plpgsql IMMUTABLE
 AS $body$
 BEGIN
-    RETURN ARRAY(SELECT CASE WHEN r.destination = ANY (p_closed) THEN 0 ELSE r.room END
+    RETURN ARRAY(SELECT CASE WHEN r.destination IN (SELECT unnest(p_closed)) THEN 0 ELSE r.room END
                    FROM unnest(p_destinations, p_rooms) WITH ORDINALITY AS r(destination, room, n)
                   ORDER BY r.n);
 END
@@ -154,7 +177,7 @@ CREATE OR REPLACE FUNCTION redrive.claim_suspect_1(
 AS $body$
 DECLARE
     v_now     timestamptz := coalesce(p_now, clock_timestamp());
-    v_limited text[] := redrive.limited(p_destinations);
+    v_limited text[];
     v_locked  text[];
     v_probes  uuid[];
     v_lane    bigint;
@@ -164,6 +187,8 @@ BEGIN
     IF EXISTS (SELECT 1 FROM lease l WHERE l.worker = p_worker) THEN
         RETURN;
     END IF;
+    p_destinations := redrive.with_suspects(p_destinations);
+    v_limited := redrive.limited(p_destinations);
     IF NOT p_knows_tokens THEN
         p_destinations := ARRAY(SELECT u.name FROM unnest(p_destinations) AS u(name)
                                  WHERE NOT EXISTS (SELECT 1 FROM destination d WHERE d.name = u.name AND d.money));
@@ -191,7 +216,7 @@ BEGIN
         END LOOP;
     END IF;
     IF v_limited IS NOT NULL THEN
-        v_probes := redrive.charge(v_rows, v_limited, v_now);
+        v_probes := redrive.charge(v_rows, v_limited, v_now, coalesce(p_now, clock_timestamp()));
     END IF;
     RETURN QUERY SELECT * FROM redrive.take(v_rows, p_worker, true, p_lease_seconds, v_now, v_limited, v_probes);
     IF v_over IS NOT NULL THEN
@@ -207,8 +232,10 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
 AS $body$
 DECLARE
     v_now     timestamptz := coalesce(p_now, clock_timestamp());
-    v_limited text[] := redrive.limited(p_destinations);
+    v_limited text[];
 BEGIN
+    p_destinations := redrive.with_suspects(p_destinations);
+    v_limited := redrive.limited(p_destinations);
     IF v_limited IS NOT NULL THEN
         p_destinations := redrive.with_room(p_destinations, v_limited, v_limited, v_now);
     END IF;

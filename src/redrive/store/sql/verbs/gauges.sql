@@ -104,7 +104,7 @@ $body$;
 -- suspect, or the head of a lane. Seven steps into indexes, however much waits.
 CREATE OR REPLACE FUNCTION redrive.oldest_due(p_destination text) RETURNS timestamptz
 LANGUAGE plpgsql STABLE
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET plan_cache_mode = force_generic_plan
 AS $body$
 BEGIN
     RETURN (
@@ -131,7 +131,7 @@ $body$;
 -- oldest_parked: when the message was parked that has waited longest for a person. One step into parked_listed.
 CREATE OR REPLACE FUNCTION redrive.oldest_parked(p_destination text, p_reason text) RETURNS timestamptz
 LANGUAGE plpgsql STABLE
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET plan_cache_mode = force_generic_plan
 AS $body$
 BEGIN
     RETURN (SELECT k.parked_at FROM redrive.parked k

@@ -238,54 +238,72 @@ END
 $body$;
 
 -- mend_lanes: lanes that are free, have a head and no token of its destination and level: there are none, and if there are it
--- is a bug of ours.
--- Each is judged under its lock, given a token, and counted for good in `duty.mended`.
--- Locks: lanes with SKIP LOCKED; the duty's row if anything was found. Relies on: pending_lane, from lane to lane, so that a
--- long lane costs one probe; lane_wake_due, read once.
-CREATE OR REPLACE FUNCTION redrive.mend_lanes_1(p_limit integer, p_now timestamptz DEFAULT NULL) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+-- is a bug of ours. Each is judged under its lock, given a token, and counted for good in `duty.mended`.
+-- Looks at no more than p_lanes lanes, from where the last call ended (`duty.position`), so that a call is short however many lanes there
+-- are. is_over: the last lane was reached, and the next call begins with the first one.
+-- Locks: lanes with SKIP LOCKED; then the duty's row. Relies on: pending_lane, from lane to lane, so that a long lane costs one probe;
+-- lane_wake_lane.
+CREATE OR REPLACE FUNCTION redrive.mend_lanes_2(
+    p_lanes integer, p_now timestamptz DEFAULT NULL, OUT mended integer, OUT looked_at integer, OUT is_over boolean
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 DECLARE
     v_now    timestamptz := coalesce(p_now, clock_timestamp());
+    v_after  bigint := coalesce((SELECT d.position FROM duty d WHERE d.name = 'mend_lanes'), 0);
+    v_last   bigint;
     v_lanes  bigint[];
     v_locked bigint[];
-    v_count  integer;
 BEGIN
-    -- Busy and halted lanes have no token either: they are left out before the limit, or they would use it up.
     WITH RECURSIVE heads AS (
-        (SELECT p.lane, p.destination, p.level FROM pending p WHERE p.lane IS NOT NULL ORDER BY p.lane, p.sequence LIMIT 1)
+        (SELECT p.lane, p.destination, p.level, 1 AS n FROM pending p WHERE p.lane > v_after ORDER BY p.lane, p.sequence LIMIT 1)
         UNION ALL
-        SELECT n.lane, n.destination, n.level
+        SELECT n.lane, n.destination, n.level, h.n + 1
           FROM heads h
          CROSS JOIN LATERAL (SELECT p.lane, p.destination, p.level FROM pending p
                               WHERE p.lane > h.lane ORDER BY p.lane, p.sequence LIMIT 1) n
-    ), unwatched AS (
-        -- EXCEPT, not NOT IN: that is quadratic once the tokens do not fit into work_mem.
-        SELECT h.lane, h.destination, h.level FROM heads h EXCEPT SELECT w.lane, w.destination, w.level FROM lane_wake w
+         WHERE h.n < p_lanes
     )
-    SELECT array_agg(f.lane) INTO v_lanes
-      FROM (SELECT h.lane
-              FROM redrive.free_heads(ARRAY(SELECT u.lane FROM unwatched u)) h
-             WHERE NOT h.suspect
-             LIMIT p_limit) f;
-    IF v_lanes IS NULL THEN
-        RETURN 0;
+    SELECT count(*), max(h.lane), array_agg(h.lane) FILTER (WHERE NOT redrive.has_wake(h.lane, h.destination, h.level))
+      INTO looked_at, v_last, v_lanes
+      FROM heads h;
+    mended := 0;
+    is_over := looked_at < p_lanes;
+    IF v_lanes IS NOT NULL THEN  -- busy and halted lanes have no token either: free_heads leaves them out
+        v_lanes := ARRAY(SELECT h.lane FROM redrive.free_heads(v_lanes) h WHERE NOT h.suspect);
+        v_locked := ARRAY(SELECT x.id FROM lane x WHERE x.id = ANY (v_lanes) ORDER BY x.id FOR UPDATE SKIP LOCKED);
+        INSERT INTO lane_wake (destination, level, due_at, lane)
+        SELECT h.destination, h.level, greatest(h.due_at, v_now), h.lane
+          FROM redrive.free_heads(v_locked) h
+         WHERE NOT h.suspect AND NOT redrive.has_wake(h.lane, h.destination, h.level);
+        GET DIAGNOSTICS mended = ROW_COUNT;
     END IF;
-    v_locked := ARRAY(SELECT x.id FROM lane x WHERE x.id = ANY (v_lanes) ORDER BY x.id FOR UPDATE SKIP LOCKED);
-    INSERT INTO lane_wake (destination, level, due_at, lane)
-    SELECT h.destination, h.level, greatest(h.due_at, v_now), h.lane
-      FROM redrive.free_heads(ARRAY(
-                SELECT u.lane
-                  FROM (SELECT h.lane, h.destination, h.level FROM redrive.free_heads(v_locked) h
-                        EXCEPT SELECT w.lane, w.destination, w.level FROM lane_wake w) u)) h
-     WHERE NOT h.suspect;
-    GET DIAGNOSTICS v_count = ROW_COUNT;
-    IF v_count > 0 THEN
-        INSERT INTO duty AS d (name, every_seconds, mended) VALUES ('mend_lanes', 60, v_count)
-        ON CONFLICT (name) DO UPDATE SET mended = d.mended + v_count;
+    IF mended > 0 OR NOT is_over OR v_after > 0 THEN
+        INSERT INTO duty AS d (name, every_seconds, mended, position)
+        VALUES ('mend_lanes', 60, mend_lanes_2.mended, CASE WHEN is_over THEN 0 ELSE v_last END)
+        ON CONFLICT (name) DO UPDATE SET mended = d.mended + excluded.mended, position = excluded.position;
     END IF;
-    RETURN v_count;
+END
+$body$;
+
+-- mend_lanes_1: the same for relays that know no slices: one slice a call.
+CREATE OR REPLACE FUNCTION redrive.mend_lanes_1(p_limit integer, p_now timestamptz DEFAULT NULL) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $body$
+BEGIN
+    RETURN (SELECT m.mended FROM redrive.mend_lanes_2(greatest(p_limit, 10000), p_now) m);
+END
+$body$;
+
+-- has_wake: whether a lane has a token for this destination and level.
+CREATE OR REPLACE FUNCTION redrive.has_wake(p_lane bigint, p_destination text, p_level smallint) RETURNS boolean
+LANGUAGE plpgsql STABLE
+AS $body$
+BEGIN
+    -- OFFSET 0: by the lane, of which there are few tokens, never by the destination, of which there may be a million.
+    RETURN EXISTS (SELECT 1 FROM (SELECT w.destination, w.level FROM lane_wake w WHERE w.lane = p_lane OFFSET 0) t
+                    WHERE t.destination = p_destination AND t.level = p_level);
 END
 $body$;
 

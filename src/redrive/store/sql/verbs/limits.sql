@@ -31,19 +31,32 @@ BEGIN
     v_due := ARRAY(
         SELECT DISTINCT r.destination
           FROM unnest(p_destinations, p_levels, p_rooms, p_since) AS r(destination, level, room, since)
-         WHERE r.destination = ANY (p_limited) AND r.room > 0
-           AND redrive.due(r.destination, r.level, 1, r.since, p_now) > 0);
+         WHERE r.destination IN (SELECT unnest(p_limited)) AND r.room > 0
+           AND ((SELECT true FROM pending p
+                  WHERE p.destination = r.destination AND p.level = r.level AND p.lane IS NULL AND NOT p.suspect
+                    AND p.due_at BETWEEN coalesce(r.since, '-infinity') AND p_now
+                  ORDER BY p.due_at, p.id LIMIT 1) IS NOT NULL
+                OR (SELECT true FROM lane_wake w
+                     WHERE w.destination = r.destination AND w.level = r.level
+                       AND w.due_at BETWEEN coalesce(r.since, '-infinity') AND p_now
+                     ORDER BY w.due_at, w.lane LIMIT 1) IS NOT NULL));
+    IF v_due = '{}' THEN
+        rooms := redrive.rooms_but_of(p_limited, p_destinations, p_rooms);
+        RETURN;
+    END IF;
     v_locked := redrive.lock_destinations(v_due);
     WITH asked AS MATERIALIZED (
         SELECT r.*
           FROM unnest(p_destinations, p_levels, p_rooms, p_since)
                WITH ORDINALITY AS r(destination, level, room, since, n)
+    ), granted AS MATERIALIZED (
+        SELECT d.name, redrive.allowed(d, p_now) AS allowed,
+               coalesce((SELECT a.turns FROM allowance a WHERE a.destination = d.name), 0) AS turns
+          FROM destination d WHERE d.name = ANY (v_locked)
     ), open AS MATERIALIZED (
         SELECT r.*, o.turns, least(o.allowed, sum(r.room) OVER (PARTITION BY r.destination))::integer AS allowed
           FROM asked r
-         CROSS JOIN LATERAL (SELECT redrive.allowed(d, p_now) AS allowed,
-                                    coalesce((SELECT a.turns FROM allowance a WHERE a.destination = d.name), 0) AS turns
-                               FROM destination d WHERE d.name = r.destination AND d.name = ANY (v_locked) OFFSET 0) o
+          JOIN granted o ON o.name = r.destination
          WHERE r.room > 0
     ), ranked AS MATERIALIZED (
         SELECT o.n, o.destination, o.allowed,
@@ -55,7 +68,7 @@ BEGIN
                                                         p_now)) AS k
     ), given AS (
         SELECT g.n, sum(g.room)::integer AS room
-          FROM (SELECT r.n, CASE WHEN r.destination = ANY (p_limited) THEN 0 ELSE r.room END AS room FROM asked r
+          FROM (SELECT r.n, CASE WHEN r.destination IN (SELECT unnest(p_limited)) THEN 0 ELSE r.room END AS room FROM asked r
                 UNION ALL
                 SELECT r.n, 1 FROM ranked r WHERE r.rank <= r.allowed) g
          GROUP BY g.n
@@ -63,10 +76,7 @@ BEGIN
     SELECT array_agg(g.room ORDER BY g.n),
            ARRAY(SELECT DISTINCT r.destination FROM ranked r WHERE r.rank > r.allowed
                  UNION
-                 SELECT x.name FROM unnest(v_due) AS x(name) WHERE x.name <> ALL (v_locked)
-                 UNION
-                 SELECT d.name FROM destination d
-                  WHERE d.name = ANY (p_limited) AND d.breaker = 'open' AND d.breaker_until > p_now)
+                 (SELECT unnest(v_due) EXCEPT SELECT unnest(v_locked)))
       INTO rooms, held_back FROM given g;
 END
 $body$;
@@ -147,10 +157,33 @@ BEGIN
 END
 $body$;
 
--- rate_room: how many messages a rate has saved up, at most one second's worth, and room for one at least. A claim that began
+-- rate_room: how many messages a rate lets out now: as many as it has saved up for, but in any second no more than the rate, rounded
+-- up. The saving alone would let out twice the rate in one second: what was saved up at its beginning, and what is earned in it.
+-- What a crash of the server made it forget was let out at most a moment before the server was ready again: it waits for that second.
+CREATE OR REPLACE FUNCTION redrive.rate_room(p_destination text, p_rate float8, p_now timestamptz) RETURNS float8
+LANGUAGE plpgsql STABLE
+AS $body$
+DECLARE
+    v_recent bigint;
+BEGIN
+    SELECT sum(c.charged) FILTER (WHERE redrive.rate_at(a.rate_at, p_now) >= a.rate_at
+                                    AND c.at > redrive.rate_at(a.rate_at, p_now) - redrive.rate_window())
+      INTO v_recent
+      FROM allowance a
+      LEFT JOIN LATERAL unnest(a.charged_at, a.charged) AS c(at, charged) ON true
+     WHERE a.destination = p_destination
+     GROUP BY a.destination;
+    IF NOT FOUND AND p_now - redrive.server_ready_at() BETWEEN interval '0' AND redrive.rate_window() THEN
+        RETURN 0;
+    END IF;
+    RETURN least(redrive.rate_saved(p_destination, p_rate, p_now), ceil(p_rate) - coalesce(v_recent, 0));
+END
+$body$;
+
+-- rate_saved: how many messages a rate has saved up for, at most one second's worth, and one at least. A claim that began
 -- before the last one and got the lock after it has saved up nothing more; a clock that was set back by more than that begins
 -- anew.
-CREATE OR REPLACE FUNCTION redrive.rate_room(p_destination text, p_rate float8, p_now timestamptz) RETURNS float8
+CREATE OR REPLACE FUNCTION redrive.rate_saved(p_destination text, p_rate float8, p_now timestamptz) RETURNS float8
 LANGUAGE plpgsql STABLE
 AS $body$
 DECLARE
@@ -166,9 +199,41 @@ AS $body$
     SELECT CASE WHEN p_now < p_rate_at AND p_now > p_rate_at - interval '10 seconds' THEN p_rate_at ELSE p_now END
 $body$;
 
+-- rate_window: a second, and a little: a message is sent some milliseconds after it was claimed, and not all equally late.
+CREATE OR REPLACE FUNCTION redrive.rate_window() RETURNS interval LANGUAGE sql IMMUTABLE
+AS $body$
+    SELECT interval '1025 milliseconds'
+$body$;
+
+-- rate_charges: what a rate let out within the last second, with one charge more. Charges that are less than 20 ms apart become one, with
+-- the time of the last, so that a rate of any height has about a hundred of them; none is counted for a shorter time by that.
+CREATE OR REPLACE FUNCTION redrive.rate_charges(
+    p_charged_at timestamptz[], p_charged integer[], p_taken integer, p_at timestamptz,
+    OUT charged_at timestamptz[], OUT charged integer[]
+) LANGUAGE plpgsql IMMUTABLE
+AS $body$
+DECLARE
+    v_last integer;
+BEGIN
+    SELECT coalesce(array_agg(c.at ORDER BY c.n), '{}'), coalesce(array_agg(c.charged ORDER BY c.n), '{}') INTO charged_at, charged
+      FROM unnest(p_charged_at, p_charged) WITH ORDINALITY AS c(at, charged, n)
+     WHERE c.at > p_at - redrive.rate_window() AND c.at <= p_at;
+    v_last := cardinality(charged_at);
+    IF v_last > 1 AND charged_at[v_last - 1] > p_at - interval '20 milliseconds' THEN
+        charged_at[v_last] := p_at;
+        charged[v_last] := charged[v_last] + p_taken;
+    ELSE
+        charged_at := charged_at || p_at;
+        charged := charged || p_taken;
+    END IF;
+END
+$body$;
+
 -- charge: what a claim is about to take of limited destinations, which it has locked. What has expired is closed, and costs
 -- nothing. A breaker that lets its probe out is half open from here on; one whose ramp is over is closed. Returns the probes.
-CREATE OR REPLACE FUNCTION redrive.charge(p_rows tid[], p_limited text[], p_now timestamptz) RETURNS uuid[]
+-- p_charged_at: when it is taken, by the clock; a claim that had to wait for a processor began some time before.
+DROP FUNCTION IF EXISTS redrive.charge(tid[], text[], timestamptz);
+CREATE OR REPLACE FUNCTION redrive.charge(p_rows tid[], p_limited text[], p_now timestamptz, p_charged_at timestamptz) RETURNS uuid[]
 LANGUAGE plpgsql
 AS $body$
 DECLARE
@@ -185,10 +250,15 @@ BEGIN
                  GROUP BY p.destination) t
          CROSS JOIN LATERAL (SELECT * FROM destination x WHERE x.name = t.destination) d
     LOOP
-        INSERT INTO allowance AS a (destination, rate_room, rate_at, turns)
-        VALUES (v.name, coalesce(redrive.rate_room(v.name, v.rate_per_second, p_now), 0) - v.taken, p_now, v.taken)
+        INSERT INTO allowance AS a (destination, rate_room, rate_at, turns, charged_at, charged)
+        SELECT v.name, coalesce(redrive.rate_saved(v.name, v.rate_per_second, p_charged_at), 0) - v.taken, p_charged_at, v.taken,
+               c.charged_at, c.charged
+          FROM redrive.rate_charges('{}', '{}', v.taken::integer, p_charged_at) c
         ON CONFLICT (destination) DO UPDATE
-            SET rate_room = excluded.rate_room, rate_at = redrive.rate_at(a.rate_at, p_now), turns = a.turns + excluded.turns;
+            SET rate_room = excluded.rate_room, rate_at = redrive.rate_at(a.rate_at, p_charged_at), turns = a.turns + excluded.turns,
+                (charged_at, charged) = (SELECT c.charged_at, c.charged
+                                           FROM redrive.rate_charges(a.charged_at, a.charged, v.taken::integer,
+                                                                     redrive.rate_at(a.rate_at, p_charged_at)) c);
         IF v.breaker = 'half_open' THEN
             UPDATE destination d SET breaker = 'half_open', breaker_probe = v.first, breaker_changed_at = p_now, breaker_until = NULL
              WHERE d.name = v.name;

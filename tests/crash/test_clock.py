@@ -1,0 +1,52 @@
+"""Real relays on a real server whose clock is set while they run: hours of a jump cost seconds (G-33)."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from redrive.prove import movable_clock
+from redrive.prove.engine import open_place
+from redrive.prove.isolation import clock as case
+from redrive.prove.isolation.ground import ARRIVE_SECONDS, Ground
+from redrive.prove.movable_clock import MovableClock
+
+pytestmark = [pytest.mark.req("G-33"), pytest.mark.full, pytest.mark.own_server]
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[Ground, MovableClock]]:
+    assert movable_clock.library() is not None, movable_clock.MISSING
+    with open_place() as place, movable_clock.open_movable(place) as (dsn, clock), Ground(place, dsn) as ground:
+        yield ground, clock
+
+
+def test_a_clock_that_is_set_in_either_direction_stalls_nothing_and_sends_nothing_twice() -> None:
+    assert movable_clock.library() is not None, movable_clock.MISSING
+    with open_place() as place, Ground(place, "") as ground:
+        figures = case.run(ground)
+    assert [figure.what for figure in figures if figure.unit == "s" and figure.measured >= ARRIVE_SECONDS] == []
+    assert [figure.what for figure in figures if figure.unit == "" and figure.measured] == []
+
+
+def test_a_relay_that_starts_after_the_clock_was_set_back_finds_what_was_due(
+    server: tuple[Ground, MovableClock],
+) -> None:
+    ground, clock = server
+    first = ground.start_relay()
+    ground.send("neighbour", ["before"])
+    assert ground.wait_begun(["before"])
+    ground.wait(lambda: ground.value("SELECT 1 FROM redrive.duty WHERE finished_at IS NOT NULL"), seconds=20)
+    first.signal(signal.SIGKILL)
+    first.wait(20)
+    waiting = [f"waits/{number}" for number in range(20)]
+    ground.send("neighbour", waiting)
+    clock.set_off(-3 * HOUR)
+    ground.start_relay()
+    assert ground.wait_begun(waiting)
+    assert ground.value("SELECT count(*) FROM redrive.clock_jump WHERE offset_seconds < -10700") == 1
+    assert ground.value("SELECT noticed_by FROM redrive.clock_jump") == "relay"
