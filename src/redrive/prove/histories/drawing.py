@@ -296,6 +296,9 @@ class _Writer:
     def _jump_clock(self) -> None:
         seconds = self._chance.choice([-7200.0, -600.0, -30.0, 30.0, 600.0, 7200.0])
         self._add("jump_clock", by_seconds=round(seconds * self._chance.uniform(0.5, 1.5), 1))
+        if self._chance.random() < 0.4:  # while it is noticed, and dates are corrected
+            self._add("wait", seconds=round(self._chance.uniform(0.0, 0.5), 2))
+            self._add("kill", relay=self._chance.randrange(self._relays), whole=True)
 
     def _spoil(self) -> None:
         self._enqueue(destination=self._chance.choice([PLAIN, HELD, LIMITED]))

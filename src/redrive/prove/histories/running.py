@@ -46,6 +46,7 @@ LIMITS: Final[Mapping[str, Any]] = {
 }
 LOCK_MS: Final = 700  # producers and people give up then, and are told so
 HEALTHY_EVERY_SECONDS: Final = 0.12
+HEALTHY_MAX: Final = 5
 LOOK_SECONDS: Final = 0.1
 STALL_SECONDS: Final = 0.5
 READY_SECONDS: Final = 10.0
@@ -248,7 +249,15 @@ class _Teller:
                     while True:
                         await self._healthy_one(conn)
                         await asyncio.sleep(HEALTHY_EVERY_SECONDS)
+                        # A machine that cannot keep up is not to be judged by the queue that this makes.
+                        while await self._waiting_healthy(conn) > HEALTHY_MAX:
+                            await asyncio.sleep(HEALTHY_EVERY_SECONDS)
             await asyncio.sleep(HEALTHY_EVERY_SECONDS)
+
+    async def _waiting_healthy(self, conn: psycopg.AsyncConnection[TupleRow]) -> int:
+        found = await conn.execute("SELECT count(*) FROM redrive.pending WHERE destination = %s", [HEALTHY])
+        row = await found.fetchone()
+        return int(row[0]) if row else 0
 
     async def _healthy_one(self, conn: psycopg.AsyncConnection[TupleRow]) -> None:
         self._healthy += 1
