@@ -250,7 +250,7 @@ class _Teller:
                         await self._healthy_one(conn)
                         await asyncio.sleep(HEALTHY_EVERY_SECONDS)
                         # A machine that cannot keep up is not to be judged by the queue that this makes.
-                        while await self._waiting_healthy(conn) > HEALTHY_MAX:
+                        while await self._waiting_healthy(conn) > HEALTHY_MAX:  # noqa: ASYNC110 - of other processes
                             await asyncio.sleep(HEALTHY_EVERY_SECONDS)
             await asyncio.sleep(HEALTHY_EVERY_SECONDS)
 
