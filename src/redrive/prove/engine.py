@@ -37,7 +37,7 @@ from redrive.store import migrate
 
 # lease + reap + the time for which a killed reaper keeps its duty, then lookups and retries of what was in doubt.
 DUTY_KEPT_SECONDS: Final = 10.0
-RETRIES_SECONDS: Final = 20.0
+RETRIES_SECONDS: Final = 40.0  # with a new process for every suspect
 
 
 @dataclass(frozen=True)

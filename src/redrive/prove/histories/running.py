@@ -51,7 +51,7 @@ LOOK_SECONDS: Final = 0.1
 STALL_SECONDS: Final = 0.5
 READY_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 25.0
-QUIET_SECONDS: Final = 30.0  # without an attempt that ends: a lease, the place of a reaper that died, retries
+QUIET_SECONDS: Final = 60.0  # without an attempt that ends: a lease, the place of a reaper that died, retries
 TENANT: Final = "a"
 _WAITING: Final = """
 SELECT (SELECT count(*) FROM redrive.lease WHERE destination <> ALL (%s))
