@@ -44,6 +44,8 @@ LIMITS: Final[Mapping[str, Any]] = {
     "concurrency": 16,
     "claim_max": 10,
 }
+# A connection that was ended; RuntimeError where its descriptor is already that of another one of this event loop.
+LOST: Final = (psycopg.Error, RuntimeError)
 LOCK_MS: Final = 700  # producers and people give up then, and are told so
 HEALTHY_EVERY_SECONDS: Final = 0.12
 HEALTHY_MAX: Final = 5
@@ -244,7 +246,7 @@ class _Teller:
         while self._relays and not await self._workers(self._relays[0]):  # noqa: ASYNC110 - of another process
             await asyncio.sleep(LOOK_SECONDS)
         while True:
-            with contextlib.suppress(psycopg.Error):
+            with contextlib.suppress(*LOST):
                 async with await self.place.connect() as conn:
                     while True:
                         await self._healthy_one(conn)
@@ -357,7 +359,7 @@ class _Teller:
             asked.committed = None
         try:
             await held.conn.commit()
-        except psycopg.Error as error:
+        except LOST as error:
             if _is_certain(error):
                 self._mark(held, committed=False)
             return "unknown"
@@ -374,7 +376,7 @@ class _Teller:
         held = self._open.pop(command.values["tx"], None)
         if held is None:
             return "not open"
-        with contextlib.suppress(psycopg.Error):
+        with contextlib.suppress(*LOST):
             await held.conn.rollback()
         await held.conn.close()
         return "done"
@@ -390,7 +392,7 @@ class _Teller:
             paused = await self.place.rows(
                 "SELECT name FROM redrive.destination WHERE paused_at IS NOT NULL AND paused_until IS NULL"
             )
-        except psycopg.Error:
+        except LOST:
             return []
         known = {name: states[message.id] for name, message in self._messages.items() if message.id in states}
         return steering.acts(command.values["draw"], known, [row[0] for row in paused])
@@ -401,7 +403,7 @@ class _Teller:
             return await getattr(self, f"_{command.verb}")(command) or "done"
         except RedriveError as error:
             return error.code
-        except (psycopg.Error, OSError) as error:
+        except (*LOST, OSError) as error:
             return type(error).__name__
 
     async def _act_on(self, command: Command, query: Any, *values: Any) -> str:
@@ -420,7 +422,7 @@ class _Teller:
         try:
             rows = await self.place.rows(query, *values, role=OPERATOR_ROLE)
             asked.answer = str(rows[0][0]) if rows else "nothing"
-        except psycopg.Error as error:
+        except LOST as error:
             asked.answer = type(error).__name__ if _is_certain(error) else "unknown"
         asked.answered_at = time.time()
         return asked.answer
@@ -549,7 +551,7 @@ class _Teller:
         until = time.monotonic() + seconds
         held = [UUID(id_) for one in self._open.values() for id_ in one.touched]
         while time.monotonic() < until:
-            with contextlib.suppress(psycopg.Error):
+            with contextlib.suppress(*LOST):
                 if await self.place.rows(_WAITING, without, without, held, held) == [(0,)]:
                     return True
             await asyncio.sleep(LOOK_SECONDS)
@@ -646,7 +648,7 @@ class _Teller:
         until = time.monotonic() + READY_SECONDS
         workers: list[TupleRow] = []
         while not workers and time.monotonic() < until and await self.ground.processes.lives(relay.pid):
-            with contextlib.suppress(psycopg.Error):
+            with contextlib.suppress(*LOST):
                 workers = await self.place.rows("SELECT worker FROM redrive.relay WHERE name = %s", relay.name)
             await asyncio.sleep(0.0 if workers else LOOK_SECONDS)
         return workers
@@ -677,7 +679,7 @@ class _Teller:
     async def _refuse_writes(self, seconds: float) -> None:
         began = time.time()
         try:
-            with contextlib.suppress(psycopg.Error):
+            with contextlib.suppress(*LOST):
                 await self.place.set_read_only(True)
             await asyncio.sleep(seconds)
         finally:
@@ -685,7 +687,7 @@ class _Teller:
                 try:
                     await self.place.set_read_only(False)
                     break
-                except psycopg.Error:
+                except LOST:
                     await asyncio.sleep(LOOK_SECONDS)
             self._disturb("read_only", since=began)
 
@@ -742,12 +744,12 @@ class _Teller:
         began = moved = time.monotonic()
         ended = -1
         while time.monotonic() < min(moved + QUIET_SECONDS, began + 5 * QUIET_SECONDS):
-            with contextlib.suppress(psycopg.Error):
+            with contextlib.suppress(*LOST):
                 query = "SELECT count(*) FROM redrive.attempt WHERE destination <> ALL (%s)"
                 ((count,),) = await self.place.rows(query, without)
                 moved, ended = (moved, ended) if count == ended else (time.monotonic(), count)
             paused: list[TupleRow] = []
-            with contextlib.suppress(psycopg.Error):
+            with contextlib.suppress(*LOST):
                 paused = await self.place.rows(
                     "SELECT name FROM redrive.destination WHERE paused_at IS NOT NULL AND paused_until IS NULL"
                 )
@@ -779,6 +781,7 @@ def _in(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.now(UTC) + timedelta(seconds=seconds)
 
 
-def _is_certain(error: psycopg.Error) -> bool:
+def _is_certain(error: Exception) -> bool:
     """Whether the server said that the statement failed; a connection that was lost says nothing."""
-    return error.sqlstate is not None and error.sqlstate[:2] not in ("57", "08")
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    return state is not None and state[:2] not in ("57", "08")
