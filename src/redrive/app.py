@@ -21,7 +21,7 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack, get_args
 from redrive import produce
 from redrive.errors import InvalidPayload, InvalidValue, NotFound
 from redrive.events import Events
-from redrive.message import NewMessage, OnOtherPayload, Priority, Receipt
+from redrive.message import Attempt, NewMessage, OnOtherPayload, Priority, Receipt
 from redrive.policy import Breaker, InDoubt, OnDead, Policy, Rules, address_of, in_doubt_default
 from redrive.ports import Record, Store, Transport
 from redrive.produce import bounds
@@ -70,7 +70,8 @@ class Destination:
     A lookup and a validation before the send have as long each, whatever the others left of theirs; so a dispatch takes
     at most three times as long.
     global_concurrency: messages in flight over all relays, 1 to 100,000; None = no limit.
-    rate: messages per second over all relays, 0.001 to 100,000; None = no limit.
+    rate: messages per second over all relays, 0.001 to 100,000; None = no limit. With limit keys: of each key.
+    key_concurrency: of these sends at most so many to one limit key; None = half of `concurrency`, at least one.
     breaker: when it is taken to be down, and left alone; None = it has none.
     schema: the type of its payloads; None = any.
     staged: it answers `Advance`, so that a lookup has to say how a stage ended. With a lookup it must be declared.
@@ -88,10 +89,23 @@ class Destination:
     breaker: Breaker | None = None
     schema: Schema | None = None
     staged: bool = False
+    key_concurrency: int | None = None
+
+    @property
+    def limit_key(self) -> Callable[[Attempt], str | None] | None:
+        """Names the part of the destination that a message goes to; None where there are no parts, or money moves."""
+        return None if self.rules.money else getattr(self.transport, "limit_key", None)
+
+    @property
+    def slots_per_key(self) -> int:
+        """How many of its sends may be under way to one limit key."""
+        return self.key_concurrency or max(self.concurrency // 2, 1)
 
     def __post_init__(self) -> None:
         bounds.name("destination", self.name)
         _check_concurrency(self.name, self.concurrency)
+        if self.key_concurrency is not None:
+            _check_concurrency(self.name, self.key_concurrency, option="key_concurrency")
         _check_limits(self.name, self.global_concurrency, self.rate)
         # What is free of charge while a destination is down is bounded by its breaker: neither without the other.
         object.__setattr__(self, "rules", replace(self.rules, has_breaker=self.breaker is not None))
@@ -122,10 +136,10 @@ class Duty:
             )
 
 
-def _check_concurrency(name: str, concurrency: int) -> None:
+def _check_concurrency(name: str, concurrency: int, *, option: str = "concurrency") -> None:
     if type(concurrency) is not int or not 1 <= concurrency <= CONCURRENCY_MAX:
         raise InvalidValue(
-            f"concurrency of {name!r} is {concurrency!r}; it must be a whole number from 1 to {CONCURRENCY_MAX}."
+            f"{option} of {name!r} is {concurrency!r}; it must be a whole number from 1 to {CONCURRENCY_MAX}."
         )
 
 
@@ -245,11 +259,15 @@ class App:
         address: str | None = None,
         classify: Classify | None = None,
         staged: bool = False,
+        limit_key: Callable[[Attempt], str | None] | None = None,
+        key_concurrency: int | None = None,
     ) -> Callable[[HandlerType], HandlerType]:
         """Declare a handler (`def` or `async def`) for a destination. Returning means delivered.
 
         A returned value that is JSON is kept as the result; one that is not is a bug, and pauses the destination.
         lookup_after_seconds: None = 0, and for money the timeout plus settlement_lag_seconds.
+        limit_key: names the part of the destination that a message goes to, such as its tenant or its host; breaker,
+        rests, rate and the bug breaker then apply to that part, and not to the others. Not for money.
         address: where it sends and as whom, where money moves; a relay refuses another one while something is in doubt.
         The others are explained at `Destination` and `Rules`.
         """
@@ -261,7 +279,14 @@ class App:
                     raise InvalidValue(f"{what} of {name!r} is a {type(given).__name__}; it must be a function.")
             self.transport(
                 name,
-                FunctionTransport(handler, validate=validate, lookup=lookup, classify=classify, threads=concurrency),
+                FunctionTransport(
+                    handler,
+                    validate=validate,
+                    lookup=lookup,
+                    classify=classify,
+                    limit_key=limit_key,
+                    threads=concurrency,
+                ),
                 policy=policy,
                 concurrency=concurrency,
                 global_concurrency=global_concurrency,
@@ -280,6 +305,7 @@ class App:
                 money=money,
                 address=address,
                 staged=staged,
+                key_concurrency=key_concurrency,
             )
             return handler
 
@@ -308,6 +334,7 @@ class App:
         money: bool = False,
         address: str | None = None,
         staged: bool = False,
+        key_concurrency: int | None = None,
     ) -> None:
         """Declare that messages for a destination go through a transport, such as `HttpTransport`.
 
@@ -347,6 +374,7 @@ class App:
                 breaker=_breaker(name, breaker),
                 schema=None if schema is None else Schema(name, schema),
                 staged=staged,
+                key_concurrency=key_concurrency,
             )
         )
 

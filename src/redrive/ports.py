@@ -52,6 +52,14 @@ class CanLookUp(Protocol):
     def lookup(self, attempt: Attempt, /) -> Awaitable[LookupAnswer]: ...
 
 
+class NamesLimitKeys(Protocol):
+    def limit_key(self, attempt: Attempt, /) -> str | None:
+        """The part of the destination that a message goes to: a host, a tenant. None: the destination as a whole.
+
+        Breaker, rests, rate and bug breaker apply to that part. It is stored and shown: never a secret."""
+        ...
+
+
 class CanClose(Protocol):
     def aclose(self) -> Awaitable[None]:
         """Let go of what is kept open. It may be used again after that, by another relay of this process."""
@@ -290,6 +298,44 @@ class DestinationState:
     breaker_opened_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitKeyState:
+    """What the database says about a limit key that is not plain; the fields mean what those of DestinationState mean.
+
+    breaker_seconds: how much longer the present state of the breaker lasts; None = it has no end of its own.
+    ramp_seconds: for how long it has been ramping; below 0 where the ramp follows a rest.
+    """
+
+    destination: str
+    key: str
+    paused: bool
+    pause_reason: str | None = None
+    paused_by: str | None = None
+    paused_at: datetime | None = None
+    pause_seconds: float | None = None
+    breaker: str = "closed"
+    breaker_opened_at: datetime | None = None
+    breaker_seconds: float | None = None
+    ramp_seconds: float | None = None
+    breaker_code: str | None = None
+
+
+class PutOff(NamedTuple):
+    """A message that must not be sent yet, because of its limit key: for so many seconds.
+
+    None: for as long as the key rests, is paused or is open, by what the database says."""
+
+    seconds: float | None
+    key: str
+
+
+class Booked(NamedTuple):
+    """Turns of a limit key with a rate. seconds: until the first of them. turns: how many there are."""
+
+    seconds: float
+    turns: int
+
+
 class Sent(NamedTuple):
     """A money attempt that was begun, as a relay remembers it. at: when it was claimed, by the database's clock."""
 
@@ -432,11 +478,12 @@ class Store(Protocol):
         *,
         suspect: bool = False,
         wait: bool = True,
+        put_off: Mapping[Fence, PutOff] | None = None,
         now: datetime | None = None,
     ) -> Sequence[Fence]:
         """Give back claims that were not begun; they spend nothing. Returns those that were handed back.
 
-        suspect: each is to be run alone, in a process of its own.
+        suspect: each is to be run alone, in a process of its own. put_off: those that are due later.
         wait: false = what another transaction holds is left out, and not returned.
         """
         ...
@@ -611,6 +658,65 @@ class Store(Protocol):
 
     async def close_breaker(self, destination: str, *, claimed_at: datetime, now: datetime | None = None) -> bool:
         """The probe that was claimed then was answered: the ramp begins. False where it was not the latest probe."""
+        ...
+
+    async def limit_keys(
+        self, destinations: Sequence[str], *, limit: int, now: datetime | None = None
+    ) -> Sequence[LimitKeyState]:
+        """The limit keys of these destinations that rest, are paused, or whose breaker is not closed."""
+        ...
+
+    async def pause_key(
+        self, destination: str, key: str, *, actor: str, reason: str, now: datetime | None = None
+    ) -> bool:
+        """`pause` of one limit key."""
+        ...
+
+    async def resume_key(
+        self, destination: str, key: str, *, actor: str, reason: str, now: datetime | None = None
+    ) -> bool:
+        """`resume` of one limit key; what was put off for it is due at once."""
+        ...
+
+    async def rest_key(
+        self, destination: str, key: str, *, actor: str, seconds: float, now: datetime | None = None
+    ) -> float | None:
+        """`pause_until` of one limit key."""
+        ...
+
+    async def open_key(
+        self,
+        destination: str,
+        key: str,
+        *,
+        claimed_at: datetime,
+        code: str,
+        cool_off_seconds: float,
+        cool_off_max_seconds: float,
+        now: datetime | None = None,
+    ) -> Opened:
+        """`open_breaker` of one limit key."""
+        ...
+
+    async def probe_key(self, destination: str, key: str, id: MessageId, *, now: datetime | None = None) -> str:
+        """Whether a message may go to a key whose breaker was open: go (as its probe), flows (it is closed), wait."""
+        ...
+
+    async def close_key(self, destination: str, key: str, *, claimed_at: datetime, now: datetime | None = None) -> bool:
+        """`close_breaker` of one limit key."""
+        ...
+
+    async def book_key(
+        self,
+        destination: str,
+        key: str,
+        *,
+        count: int,
+        rate: float,
+        most_seconds: float,
+        now: datetime | None = None,
+    ) -> Booked:
+        """The next turns of a key of a destination with a rate: at most so many, none that begins later than that."""
         ...
 
     async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None:

@@ -30,6 +30,7 @@ def test_the_document_of_the_list_keeps_its_keys(redrive: Redrive, shop: Shop) -
     assert list(document["items"][0]) == [
         "name", "paused", "pause_reason", "paused_by", "paused_at", "paused_until", "breaker", "breaker_until",
         "breaker_code", "rate_per_second", "concurrency_limit", "handled", "pending", "leased", "parked",
+        "limit_keys",
     ]  # fmt: skip
 
 
@@ -132,6 +133,26 @@ def test_the_list_says_until_when_a_destination_rests(redrive: Redrive, shop: Sh
     shown = item(redrive)
     assert (shown["paused"], shown["pause_reason"], shown["paused_by"]) == (True, "retry_after", "relay r")
     assert shown["paused_until"] is not None
+
+
+@pytest.mark.req("G-31")
+def test_limit_keys_that_rest_or_are_paused_are_listed_and_resumed_one_by_one(redrive: Redrive, shop: Shop) -> None:
+    shop.call(lambda store: store.rest_key("shop", "a.example:443", actor="relay r", seconds=300))
+    paused = redrive.json("destinations", "pause", "shop", "--key", "b.example:443", *REASON)
+    assert (paused["name"], paused["changed"]) == ("shop/b.example:443", True)
+    shown = item(redrive)
+    assert not shown["paused"]
+    assert [(one["key"], one["pause_reason"]) for one in shown["limit_keys"]] == [
+        ("a.example:443", "retry_after"),
+        ("b.example:443", "stock-taking"),
+    ]
+    assert item(redrive, "sms")["limit_keys"] == []
+    assert re.search(r"shop +b\.example:443 +paused +– +anna +stock-taking", redrive("destinations", "list").stdout)
+    for key in ("a.example:443", "b.example:443"):
+        assert redrive.json("destinations", "resume", "shop", "--key", key, *REASON)["changed"]
+    # What follows a rest is a ramp.
+    assert [(one["key"], one["breaker"]) for one in item(redrive)["limit_keys"]] == [("a.example:443", "ramping")]
+    assert not redrive.json("destinations", "resume", "shop", "--key", "b.example:443", *REASON)["changed"]
 
 
 def test_after_a_rest_nothing_of_it_is_shown(redrive: Redrive, shop: Shop) -> None:

@@ -190,6 +190,8 @@ class PostgresSubject(PostgresStore):
 
 
 _TABLES = (
+    "limit_key",
+    "limit_key_rate",
     "pending",
     "lease",
     "parked",

@@ -173,3 +173,22 @@ async def test_all_that_waits_is_asked_about_in_one_statement_and_a_relay_that_k
         await enqueue(store, 200)
         await relay.seen.until("message.delivered", count=250)
     assert len(relay.seen.of("check_claims.start")) == 1
+
+
+async def test_what_a_check_finds_out_while_a_message_is_validated_counts_too(
+    store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was among those that wait when the check began, and has got its slot since."""
+    monkeypatch.setattr(claim_checks, "FRESH_SECONDS", 60.0)
+    before = Gate()
+    transport = Asked(before)
+    app.add(Destination(name="shop", transport=transport))
+    (id,) = await enqueue(store)
+    async with relaying(store, app) as relay:
+        await relay.seen.that(lambda: before.inside == 1, what="it is validated")
+        (claim,) = relay.relay._leases.held.values()
+        assert await store.cancel(id) is CancelAnswer.IN_FLIGHT
+        await relay.relay._checks._check([claim])
+        before.open()
+        await until_states(relay, store, {"cancelled": 1})
+    assert transport.sent == []

@@ -40,6 +40,8 @@ FUNCTIONS: Final = (
 )
 # Options of a destination that no dataclass explains.
 OPTIONS: Final = {
+    "limit_key": "names the part of the destination that a message goes to, such as its tenant or its host: breaker,"
+    " rests, rate and the bug breaker apply to that part. None: to the whole destination. Not for money.",
     "name": "1 to 100 characters; what `enqueue` calls it.",
     "policy": "budgets and delays; None = `Policy()`.",
     "lookup": "asks the destination whether it has it: `Found`, `Absent` or `CannotTell`.",

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import socket
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from redrive.answers import Absent, Answer, CannotTell, Delivered, Found, Retrya
 from redrive.errors import InvalidValue
 from redrive.ports import NotBegun
 from redrive.transports.http import HttpTransport
-from redrive.transports.http.client import REPLY_BYTES_MAX
+from redrive.transports.http.client import RECEIVED_BYTES_MAX, REPLY_BYTES_MAX
 from tests.support import messages as m
 from tests.transports.servers import HERE, Destination, hang_up, never, serving, status
 
@@ -308,25 +309,69 @@ def test_what_cannot_work_is_refused_when_it_is_declared(options: dict[str, Any]
         HttpTransport("https://example.com/", **options)
 
 
-@pytest.mark.req("G-11")
-@pytest.mark.parametrize("said", [b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
-async def test_a_peer_that_never_comes_to_its_answer_is_cut_off_by_its_bytes(said: bytes) -> None:
-    """Reading it costs the whole relay; the deadline of the dispatch would come too late for its neighbours."""
-    hung_up = asyncio.Event()
+# Before the answer that counts; a peer that is read to its end answers 200.
+HINTS = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+LONG_HINTS = (
+    b"HTTP/1.1 103 Early Hints\r\n" + b"".join(b"Link%d: %s\r\n" % (n, b"x" * 1000) for n in range(100)) + b"\r\n"
+)
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s"
+
+
+async def answer_to(said: bytes) -> Answer:
+    """What a send makes of a peer that says this, and then closes its half."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        try:
-            while True:
-                writer.write(said * 100)
-                await writer.drain()
-        except ConnectionError:
-            hung_up.set()
-        finally:
-            writer.close()
+        with suppress(ConnectionError):
+            writer.write(said)
+            await writer.drain()
+        writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
-        answer = await sent(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
-        assert isinstance(answer, Unknown)
-        await hung_up.wait()
+        return await sent(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+
+
+@pytest.mark.req("G-11", "G-31")
+@pytest.mark.parametrize("said", [HINTS * 200, CONTINUE * 5000, CONTINUE.replace(b"1.1", b"1.0") * 200])
+async def test_a_peer_that_never_comes_to_its_answer_is_cut_off(said: bytes) -> None:
+    """Parsing thousands of replies costs the event loop of the whole relay, and so its neighbours."""
+    assert isinstance(await answer_to(said + OK % (0, b"")), Unknown)
+
+
+@pytest.mark.req("G-11", "G-31")
+async def test_a_peer_that_says_too_much_before_its_answer_is_cut_off_by_its_bytes() -> None:
+    assert len(LONG_HINTS) * 12 > RECEIVED_BYTES_MAX
+    assert isinstance(await answer_to(LONG_HINTS * 12 + OK % (0, b"")), Unknown)
+
+
+@pytest.mark.parametrize("said", [HINTS * 10 + OK % (0, b""), OK % (len(HINTS * 100), HINTS * 100)])
+async def test_a_few_hints_and_content_that_looks_like_them_are_no_harm(said: bytes) -> None:
+    assert isinstance(await answer_to(said), Delivered)
+
+
+@pytest.mark.req("G-31")
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({}, "hooks.example:8443"),
+        ({"limit_by": "host"}, "hooks.example:8443"),
+        ({"limit_by": "tenant"}, "acme"),
+        ({"limit_by": lambda _: "mine"}, "mine"),
+    ],
+)
+def test_a_limit_key_is_the_host_or_what_was_chosen_and_never_a_secret(options: dict[str, Any], key: str) -> None:
+    url = "https://ada:secret@Hooks.Example.:8443/secret?token=secret"
+    transport = HttpTransport(lambda _: url, **options)
+    assert transport.limit_key is not None
+    assert transport.limit_key(m.attempt(tenant="acme")) == key
+
+
+@pytest.mark.req("G-31")
+def test_one_url_is_limited_as_a_whole_unless_something_else_is_said() -> None:
+    assert HttpTransport("https://crm.example/").limit_key is None
+    assert HttpTransport(lambda _: "https://crm.example/", limit_by=None).limit_key is None
+    assert HttpTransport("https://crm.example/", limit_by="tenant").limit_key is not None
+    with pytest.raises(InvalidValue, match="limit_by"):
+        HttpTransport("https://crm.example/", limit_by="path")  # type: ignore[arg-type]

@@ -14,6 +14,10 @@ from redrive.answers import ADVANCE_UNDECLARED, RETURN_INVALID, UNCLASSIFIED
 
 BUGS_IN_A_ROW: Final = 10
 REASON: Final = "bug"
+KEYS_MIN: Final = 3
+TENANTS_MIN: Final = 2
+SEEN_MAX: Final = 100
+DEFAULT_TENANT: Final = "default"
 
 
 class BugBreaker:
@@ -38,3 +42,27 @@ class BugBreaker:
 
     def saw_success(self) -> None:
         self._messages.clear()
+
+
+class BugsOfKeys:
+    """The bugs in a row of a destination with limit keys: one key's pause that key, those of many the destination.
+
+    A poisoned deploy fails for everybody; one tenant's messages, or one host's, are no sign of it. Where no message
+    names a tenant, the keys alone tell.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[UUID, tuple[str, str]] = {}
+
+    def saw_bug(self, message: UUID, key: str, tenant: str) -> bool:
+        """True when the whole destination is to be paused."""
+        self._seen[message] = (key, tenant)
+        if len(self._seen) > SEEN_MAX:
+            del self._seen[next(iter(self._seen))]
+        keys = {key for key, _ in self._seen.values()}
+        tenants = {tenant for _, tenant in self._seen.values()}
+        several = len(tenants) >= TENANTS_MIN or tenants == {DEFAULT_TENANT}
+        return len(self._seen) >= BUGS_IN_A_ROW and len(keys) >= KEYS_MIN and several
+
+    def saw_success(self) -> None:
+        self._seen.clear()

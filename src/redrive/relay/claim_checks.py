@@ -2,9 +2,9 @@
 
 A cancel, an expiry or evidence that comes after the claim is in the database only. What began within `FRESH_SECONDS` of
 its claim, or of the last check, is not asked about; what has waited for longer is, together with all else that waits,
-in one statement: at most four a second, however many messages there are. A relay that keeps up never asks. So the first
-byte of a message leaves at most `FRESH_SECONDS` and one round trip after the commit of its cancel. While the database
-is away nothing is begun that would have to be asked about. Called by the loop; SQL: `check_claims.sql`.
+in one statement: at most eight a second, however many messages there are. A relay that keeps up never asks. So the
+first byte of a message leaves at most `FRESH_SECONDS` and one round trip after the commit of its cancel. While the
+database is away nothing is begun that would have to be asked about. Called by the loop; SQL: `check_claims.sql`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Final
 from redrive.events import Events
 from redrive.message import WorkerId
 from redrive.ports import ClaimState, Clock, Store, TransientFailure
-from redrive.relay.hand import Claim, Hand
+from redrive.relay.claim import Claim
+from redrive.relay.hand import Hand
 from redrive.relay.leases import Leases
 from redrive.relay.patience import UNREACHABLE_SECONDS
 from redrive.relay.tasks import Tasks
@@ -52,13 +53,21 @@ class ClaimChecks:
         """Whether what this process knows of the message is too old to send it."""
         return self._clock.monotonic() - claim.known_at > FRESH_SECONDS
 
+    def begin_in_time(self, claim: Claim) -> None:
+        """Begin the next check when half of that time has passed: its answer is there before a slot needs it."""
+        if self._clock.monotonic() - claim.known_at > FRESH_SECONDS / 2:
+            _ = self._begin()
+
     async def check_waiting(self) -> bool:
         """Everything that waits; slots that ask at the same time share one statement. What must not be sent is handed
         back, which closes it where a cancel was asked for. False: the database could not be reached."""
+        await asyncio.shield(self._begin())
+        return self._reached
+
+    def _begin(self) -> asyncio.Task[None]:
         if self._under_way is None or self._under_way.done():
             self._under_way = self._tasks.start(self._check_waiting())
-        await asyncio.shield(self._under_way)
-        return self._reached
+        return self._under_way
 
     async def _check_waiting(self) -> None:
         waiting = [claim for hand in self._hands for claim in hand.waiting]

@@ -12,38 +12,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from redrive.app import Destination
-from redrive.message import Attempt, Fence
+from redrive.message import Attempt
+from redrive.policy import Breaker
+from redrive.ports import Outcome
+from redrive.relay import breaker
 from redrive.relay.breaker import Count
-from redrive.relay.bugs import BugBreaker
+from redrive.relay.bugs import BugBreaker, BugsOfKeys
+from redrive.relay.claim import Claim
 from redrive.relay.dispatch import Dispatcher
 from redrive.relay.idle import Idleness
+from redrive.relay.keyed import KeyedWaiting
 from redrive.relay.room import Demand
 from redrive.relay.wake import Wake
 
 QUICK_SECONDS = 0.001
 DISPATCH_STEPS = 3  # of one attempt at most, each with a timeout: lookup, validation, send
-
-
-@dataclass(slots=True, eq=False)
-class Claim:
-    """One attempt in hand. claimed_at, lease_until: our monotonic clock; the latter moves with every renewal.
-
-    known_at: when the database was last asked about its message. outdated: it has said since that the message must not
-    be sent as it was claimed. lost: it has said that the claim is not ours any more. streak: how many of its lane this
-    relay was handed in a row.
-    """
-
-    attempt: Attempt
-    claimed_at: float
-    lease_until: float
-    known_at: float
-    outdated: bool = False
-    lost: bool = False
-    streak: int = 0
-
-    @property
-    def fence(self) -> Fence:
-        return self.attempt.fence
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +51,7 @@ class Hand:
     """One destination in one relay. settling: how many of its outcomes are written one by one just now.
 
     paused: nothing is sent there, until paused_until (our monotonic clock) or until somebody resumes it.
+    sifting: what waits is being looked through for what its limit keys hold back.
     pausing: by us, so often; opening: its breaker, by us: the database does not know yet.
     opened_at: when its breaker last opened, by the database's clock. count: None without a breaker.
     unwitnessed: it moves money, and the database has not yet been asked whether it knows what was sent (`witness.py`).
@@ -78,13 +62,15 @@ class Hand:
     demand: Demand
     wake: Wake
     settling: int = 0
-    waiting: deque[Claim] = field(default_factory=deque)
+    waiting: deque[Claim] | KeyedWaiting = field(default_factory=deque)
     slots: dict[Slot, None] = field(default_factory=dict)  # in the order in which they began
     bugs: BugBreaker = field(default_factory=BugBreaker)
+    bugs_of_keys: BugsOfKeys = field(default_factory=BugsOfKeys)
     idleness: Idleness = field(default_factory=Idleness)
     paused: bool = False
     paused_until: float | None = None
     pausing: int = 0
+    sifting: bool = False
     opening: bool = False
     unwitnessed: bool = False
     opened_at: datetime | None = None
@@ -94,6 +80,13 @@ class Hand:
     def __post_init__(self) -> None:
         self.count = Count(self.destination.breaker) if self.destination.breaker else None
         self.validates = getattr(self.destination.transport, "validate", None) is not None
+        if self.destination.limit_key is not None:
+            self.waiting = KeyedWaiting(self.destination)
+
+    @property
+    def keyed(self) -> KeyedWaiting | None:
+        """What waits, by limit key; None where the destination has none."""
+        return self.waiting if isinstance(self.waiting, KeyedWaiting) else None
 
     @property
     def held(self) -> bool:
@@ -104,16 +97,43 @@ class Hand:
     def running(self) -> int:
         return sum(slot.claim is not None for slot in self.slots)
 
-    def has_free_slot(self) -> bool:
-        return bool(self.waiting) and len(self.slots) < self.destination.concurrency
+    def has_free_slot(self, now: float) -> bool:
+        return self.may_begin(now) > 0 and len(self.slots) < self.destination.concurrency
+
+    def may_begin(self, now: float) -> int:
+        """How many of those that wait could begin now, had they a slot."""
+        return self.waiting.may_begin(now) if isinstance(self.waiting, KeyedWaiting) else len(self.waiting)
+
+    def peek(self, now: float) -> Claim | None:
+        """The next one that may begin."""
+        if isinstance(self.waiting, KeyedWaiting):
+            return self.waiting.peek(now)
+        return self.waiting[0] if self.waiting else None
+
+    def take(self, claim: Claim, now: float) -> Claim:
+        """What `peek` has just shown begins."""
+        if isinstance(self.waiting, KeyedWaiting):
+            self.waiting.begin(claim, now)
+        else:
+            self.waiting.popleft()
+        return claim
+
+    def end(self, claim: Claim, now: float, *, outcome: Outcome | None = None, began: float | None = None) -> None:
+        """It is not under way any more: its limit key has a slot again."""
+        if self.keyed is not None:
+            answer = None if outcome is None else outcome.settlement.answer
+            answered = breaker.answered(answer, self.destination.breaker or Breaker())
+            self.keyed.end(claim, now, latency_seconds=None if began is None else now - began, answered=answered)
 
     def is_quick(self) -> bool:
         """So quick that looking after every single message whether others are owed the slot would cost more than it."""
         return self.demand.latency_seconds is not None and self.demand.latency_seconds < QUICK_SECONDS
 
-    def measure(self) -> Demand:
+    def measure(self, now: float, *, horizon_seconds: float) -> Demand:
         """The demand as it is now; nothing is asked for while it is held."""
-        self.demand.waiting = len(self.waiting)
+        keyed = self.keyed
+        self.demand.waiting = len(self.waiting) if keyed is None else keyed.soon(now, horizon_seconds=horizon_seconds)
+        self.demand.put_aside = len(self.waiting) - self.demand.waiting
         self.demand.lacks_threads = not self.dispatcher.has_threads()
         self.demand.running = self.destination.concurrency if self.held else self.running + self.settling
         return self.demand

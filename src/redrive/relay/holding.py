@@ -18,6 +18,8 @@ from redrive.ports import Clock, DestinationState, Opened, Outcome, Store
 from redrive.relay import breaker, bugs
 from redrive.relay.hand import Hand
 from redrive.relay.leases import Leases
+from redrive.relay.limit_keys import LimitKeys
+from redrive.relay.limits import RelayLimits
 from redrive.relay.patience import Patience
 from redrive.relay.tasks import Tasks
 
@@ -38,6 +40,7 @@ class Holding:
         events: Events,
         tasks: Tasks,
         on_change: Callable[[Hand], None],
+        limits: RelayLimits,
     ) -> None:
         self._store = store
         self._hands = hands
@@ -48,21 +51,40 @@ class Holding:
         self._tasks = tasks
         self._on_change = on_change
         self._patience = Patience(clock, events)
+        self.keys = LimitKeys(
+            store,
+            hands,
+            leases,
+            actor=actor,
+            limits=limits,
+            clock=clock,
+            events=events,
+            tasks=tasks,
+            on_change=on_change,
+            on_bugs=self._stop_for_bugs,
+        )
 
     def saw(self, hand: Hand, outcome: Outcome) -> None:
-        """What an outcome means for the other messages of its destination."""
+        """What an outcome means for the other messages of its limit key, or of its destination."""
+        key = self.keys.key_of(hand, outcome.attempt)
+        if key is not None:
+            self.keys.saw(hand, key, outcome)
+            return
         answer = outcome.settlement.answer
         if isinstance(answer, Delivered | Advance):
             hand.bugs.saw_success()
         elif getattr(answer, "bug", False) and hand.bugs.saw_bug(outcome.attempt.id, getattr(answer, "code", "")):
-            self._stop(hand, until=None)
-            _ = self._tasks.start(self._pause_for_bugs(hand))
+            self._stop_for_bugs(hand)
         elif outcome.settlement.pause_seconds > 0 and self._must_rest(hand, outcome.settlement.pause_seconds):
             _ = self._tasks.start(self._rest(hand, outcome.settlement.pause_seconds))
         if hand.count is not None and not outcome.attempt.probe and not hand.is_stale(outcome.attempt):
             self._count(hand, hand.count, outcome)
 
     # bugs and Retry-After: pauses
+
+    def _stop_for_bugs(self, hand: Hand) -> None:
+        self._stop(hand, until=None)
+        _ = self._tasks.start(self._pause_for_bugs(hand))
 
     async def _pause_for_bugs(self, hand: Hand) -> None:
         name = hand.destination.name
@@ -103,6 +125,7 @@ class Holding:
 
     def lift_rests(self) -> None:
         """A rest that is over need not wait for the next heartbeat."""
+        self.keys.tick()
         now = self._clock.monotonic()
         for hand in self._hands.values():
             if hand.paused_until is not None and hand.paused_until <= now and not hand.pausing:

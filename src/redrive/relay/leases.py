@@ -8,13 +8,13 @@ think so. Nothing is sent on one that may run out meanwhile (I18). Called by the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from redrive.events import Events
 from redrive.message import Attempt, Fence, MessageId, WorkerId
-from redrive.ports import Clock, Store, TransientFailure
-from redrive.relay.hand import Claim
+from redrive.ports import Clock, PutOff, Store, TransientFailure
+from redrive.relay.claim import Claim
 from redrive.relay.limits import RENEWALS_PER_LEASE, RelayLimits
 from redrive.relay.patience import Patience
 from redrive.relay.tasks import Tasks
@@ -100,35 +100,45 @@ class Leases:
         if fences:
             await self._hand_back(fences)
 
+    async def put_off(self, claims: Sequence[tuple[Claim, PutOff]]) -> None:
+        """Claims that were not begun, and are not to be sent yet."""
+        if claims:
+            later = {claim.fence: until for claim, until in claims}
+            await self._hand_back(list(later), put_off=later)
+
     async def hand_back_unknown(self, fences: Sequence[Fence]) -> None:
         """Claims whose reply was lost: they are ours, and nothing of them was begun."""
         if fences:
             self._events.emit("relay.reply_lost", worker=self._worker, count=len(fences))
             await self._hand_back(fences)
 
-    async def _hand_back(self, fences: Sequence[Fence], *, suspect: bool = False) -> None:
+    async def _hand_back(
+        self, fences: Sequence[Fence], *, suspect: bool = False, put_off: Mapping[Fence, PutOff] | None = None
+    ) -> None:
         with self._handing():
-            back = await self._back(fences, suspect=suspect, wait=False)
+            back = await self._back(fences, suspect=suspect, put_off=put_off, wait=False)
             self.let_go(back)
             for fence in set(fences).difference(back):
-                _ = self._tasks.start(self._hand_back_later(fence, suspect=suspect))
+                _ = self._tasks.start(self._hand_back_later(fence, suspect=suspect, put_off=put_off))
 
-    async def _hand_back_later(self, fence: Fence, *, suspect: bool) -> None:
+    async def _hand_back_later(self, fence: Fence, *, suspect: bool, put_off: Mapping[Fence, PutOff] | None) -> None:
         """One that was lost, or that another transaction holds: an open cancel, or our own renewal for a moment."""
         with self._handing():
             await self._clock.sleep(AGAIN_SECONDS)
-            while not await self._back([fence], suspect=suspect, wait=False):
+            while not await self._back([fence], suspect=suspect, put_off=put_off, wait=False):
                 async with self._waiters:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(WAIT_SECONDS):
-                            await self._back([fence], suspect=suspect, wait=True)
+                            await self._back([fence], suspect=suspect, put_off=put_off, wait=True)
                             break
             self.let_go([fence])
 
-    async def _back(self, fences: Sequence[Fence], *, suspect: bool, wait: bool) -> Sequence[Fence]:
+    async def _back(
+        self, fences: Sequence[Fence], *, suspect: bool, put_off: Mapping[Fence, PutOff] | None, wait: bool
+    ) -> Sequence[Fence]:
         with self._events.step("hand_back", count=len(fences), suspect=suspect):
             return await self._patience.until_reached(
-                lambda: self._store.hand_back(self._worker, fences, suspect=suspect, wait=wait)
+                lambda: self._store.hand_back(self._worker, fences, suspect=suspect, put_off=put_off, wait=wait)
             )
 
     @contextmanager

@@ -26,11 +26,12 @@ from redrive.events import Events
 from redrive.message import Attempt, Fence, WorkerId
 from redrive.policy import SettlementKind
 from redrive.ports import Claimed, Clock, NotBegun, Outcome, RelayInfo, Room, Store, TransientFailure
+from redrive.relay.claim import Claim
 from redrive.relay.claim_checks import ClaimChecks
 from redrive.relay.clock_watch import ClockWatch
 from redrive.relay.dispatch import Dispatcher
 from redrive.relay.doorbell import Doorbell
-from redrive.relay.hand import Claim, Hand, Slot
+from redrive.relay.hand import Hand, Slot
 from redrive.relay.holding import Holding
 from redrive.relay.lanes import HandOvers
 from redrive.relay.leases import Leases
@@ -157,6 +158,7 @@ class Relay:
             events=events,
             tasks=self._tasks,
             on_change=self._work_again,
+            limits=limits,
         )
 
     async def run(self) -> None:
@@ -205,6 +207,7 @@ class Relay:
             try:
                 await self._register()
                 await self._watch_clock()
+                await self._holding.keys.hear()
                 await self._ask_witness()
                 return True
             except TransientFailure:
@@ -331,7 +334,12 @@ class Relay:
         if self._clock_watch is not None and self._clock_watch.distrusted:
             return []  # until the next look at the clock
         now = self._clock.monotonic()
-        demands = [hand.measure() for hand in self._hands.values() if not hand.held and hand.wake.is_due(now)]
+        horizon = self._limits.horizon_seconds
+        demands = [
+            hand.measure(now, horizon_seconds=horizon)
+            for hand in self._hands.values()
+            if not hand.held and hand.wake.is_due(now)
+        ]
         for demand in demands:
             if demand.only_begun:  # what is sent and not yet settled would be in doubt after a crash too
                 demand.running = self._leases.count_of(demand.destination) - demand.waiting
@@ -363,6 +371,8 @@ class Relay:
             return None
         self._distrust_new_connections()  # the claim itself may have made one: then nothing of it is sent
         self._take_in_hand(claimed, asked, sent_at)
+        for name in {attempt.destination for attempt in claimed.attempts}:
+            await self._sift(self._hands[name])
         for hand in self._hands.values():
             if hand.waiting and self._lacks_threads(hand):
                 hand.wake.held_back(self._clock.monotonic(), found=False, asked_at=sent_at)
@@ -371,6 +381,12 @@ class Relay:
                 is_closed = hand.paused or hand.unwitnessed
                 await self._leases.hand_back(hand.take_waiting() if is_closed else hand.take_stale())
         return claimed
+
+    async def _sift(self, hand: Hand) -> None:
+        """What its limit keys hold back is put off; what may go begins."""
+        if hand.keyed is not None:
+            await self._holding.keys.sift(hand)
+            self._fill_slots(hand)
 
     def _lacks_threads(self, hand: Hand) -> bool:
         """Handlers that never returned keep so many threads that a child process has to run what is claimed."""
@@ -455,6 +471,8 @@ class Relay:
         self._prepare_completion(attempt, hand)
         if hand.paused:  # while it was on its way
             _ = self._tasks.start(self._leases.hand_back(hand.take_waiting()))
+        elif hand.keyed is not None:
+            _ = self._tasks.start(self._sift(hand))
         self._fill_slots(hand)
 
     def _note_levels(self, claimed: Claimed, asked: Sequence[Room], sent_at: float) -> None:
@@ -499,7 +517,8 @@ class Relay:
         """Start as many slots as there is work and permission for; a running slot goes on by itself."""
         if self._stopping.is_set() or hand.held:
             return
-        wanted = min(hand.destination.concurrency, len(hand.slots) + len(hand.waiting))
+        ready = hand.may_begin(self._clock.monotonic())
+        wanted = min(hand.destination.concurrency, len(hand.slots) + ready)
         for _ in range(wanted - len(hand.slots)):
             if self._slots_used >= self._limits.concurrency:
                 self._short.setdefault(hand)
@@ -515,21 +534,20 @@ class Relay:
         done = 0
         checked = False  # a moment ago, however long it took: so one begins after each check
         try:
-            while hand.waiting and not self._stopping.is_set() and not hand.held and not slot.abandoned:
-                if not checked and self._checks.is_due(hand.waiting[0]):
+            while not self._stopping.is_set() and not hand.held and not slot.abandoned:
+                first = hand.peek(self._clock.monotonic())
+                if first is None:
+                    break
+                if not checked and self._checks.is_due(first):
                     checked = await self._checks.check_waiting()
                     continue
+                self._checks.begin_in_time(first)
                 checked = False
-                claim = hand.waiting.popleft()
+                claim = hand.take(first, self._clock.monotonic())
                 if not hand.waiting:
                     self._changed.set()  # there is room again, though nothing has ended
-                if self._lacks_threads(hand):
-                    await self._leases.hand_back([claim], suspect=True)
+                if not await self._begin(hand, slot, claim):
                     continue
-                if self._leases.is_short(claim) or hand.is_stale(claim.attempt):
-                    await self._leases.hand_back([claim])
-                    continue
-                await self._dispatch(hand, slot, claim)
                 done += 1
                 its_turn = done % YIELD_EVERY == 0 or not hand.is_quick()
                 if self._short and its_turn and self._owes_slot(hand):
@@ -543,6 +561,22 @@ class Relay:
         finally:
             if not slot.abandoned:
                 self._free(hand, slot)
+
+    async def _begin(self, hand: Hand, slot: Slot, claim: Claim) -> bool:
+        """False where it went back instead: no thread, too short a lease, or its destination or limit key is down."""
+        try:
+            if self._lacks_threads(hand):
+                await self._leases.hand_back([claim], suspect=True)
+                return False
+            if self._leases.is_short(claim) or hand.is_stale(claim.attempt):
+                await self._leases.hand_back([claim])
+                return False
+            if claim.limit_key is not None and not await self._holding.keys.may_go(hand, claim):
+                return False
+            await self._dispatch(hand, slot, claim)
+            return True
+        finally:
+            hand.end(claim, self._clock.monotonic())
 
     async def _dispatch(self, hand: Hand, slot: Slot, claim: Claim) -> None:
         began = self._clock.monotonic()
@@ -567,9 +601,13 @@ class Relay:
             attempt = claim.attempt
             self._events.emit("message.refused", id=attempt.id, destination=attempt.destination, attempt=attempt.number)
             return
-        hand.demand.saw_latency(self._clock.monotonic() - began)
+        now = self._clock.monotonic()
+        hand.demand.saw_latency(now - began)
+        hand.end(claim, now, outcome=outcome, began=began)
         if outcome is not None and claim.attempt.probe:
             await self._holding.report(hand, outcome)
+        if outcome is not None and claim.probe:
+            await self._holding.keys.report(hand, claim, outcome)
         if outcome is None:
             await self._leases.hand_back([claim])
         elif claim.attempt.completion.attempted:
@@ -589,7 +627,7 @@ class Relay:
 
     def _may_send(self, hand: Hand, slot: Slot, claim: Claim) -> bool | Awaitable[bool]:
         """What was abandoned in its lookup is settled long since, and must not be sent when that ends at last."""
-        if slot.abandoned or self._leases.is_short(claim):
+        if slot.abandoned or claim.outdated or self._leases.is_short(claim):
             return False
         if self._checks.is_due(claim):
             return self._asked_and_may_send(hand, slot, claim)
@@ -663,16 +701,18 @@ class Relay:
 
     def _give_slot_to_others(self) -> None:
         """To whoever waits with the fewest, and for longest; one that has all it can use is taken off the list."""
+        now = self._clock.monotonic()
         for hand in sorted(self._short, key=lambda hand: len(hand.slots)):
-            if not hand.has_free_slot():
+            if not hand.has_free_slot(now):
                 self._short.pop(hand, None)
             elif self._slots_used < self._limits.concurrency:
                 self._fill_slots(hand)
 
     def _owes_slot(self, hand: Hand) -> bool:
         """All slots are in use, and another destination waits with none, or with fewer than this: nobody starves."""
+        now = self._clock.monotonic()
         return any(
-            other.has_free_slot() and (not other.slots or len(other.slots) + 1 < len(hand.slots))
+            other.has_free_slot(now) and (not other.slots or len(other.slots) + 1 < len(hand.slots))
             for other in self._short
         )
 
@@ -709,7 +749,9 @@ class Relay:
         slot.abandoned = True
         slot.deadline = None
         if slot.claim is not None:
-            self._finished(hand, self._cut_off(hand, slot, slot.claim), may_run_on=True)
+            outcome = self._cut_off(hand, slot, slot.claim)
+            self._finished(hand, outcome, may_run_on=True)
+            hand.end(slot.claim, self._clock.monotonic(), outcome=outcome)
         self._free(hand, slot)
         self._fill_slots(hand)  # what waited behind it
 
@@ -727,6 +769,7 @@ class Relay:
         if not states and not self._stopping.is_set():  # else the row is gone because we took our leave
             await self._register()
         await self._holding.heard(states)
+        await self._holding.keys.hear()
         await self._ask_witness()
 
     def _work_again(self, hand: Hand) -> None:
@@ -795,7 +838,8 @@ def _demand(destination: Destination) -> Demand:
     limit = destination.global_concurrency
     at_once = destination.concurrency if limit is None else min(destination.concurrency, limit)
     only_begun = destination.rules.money and destination.rules.in_doubt != "lookup"
-    ahead = limit is None and destination.rate is None and not only_begun
+    rated = destination.rate is not None and destination.limit_key is None  # else each of its keys is
+    ahead = limit is None and not rated and not only_begun
     return Demand(destination.name, at_once, ahead=ahead, only_begun=only_begun)
 
 

@@ -30,6 +30,8 @@ class Demand:
     latency_seconds: moving average of one dispatch; None before the first. quiet: levels that had too little last time.
     credit: how much of a turn each level has saved up. ahead: whether it claims more than it can begin at once.
     only_begun: it claims nothing that it cannot begin at once in this process: a crash would leave that in doubt.
+    put_aside: so many more are in hand and cannot begin soon, because their limit keys are full. skims: some of the
+    last claim were put off. In both cases as much as possible is asked for, until those behind them are reached.
     lacks_threads: what it claims now goes to a child process, a few at a time.
     """
 
@@ -42,10 +44,14 @@ class Demand:
     credit: dict[int, float] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0.0))
     ahead: bool = True
     only_begun: bool = False
+    put_aside: int = 0
+    skims: bool = False
     lacks_threads: bool = False
 
     def target(self, *, claim_max: int, horizon_seconds: float) -> int:
         """How many to have in hand: all slots busy, and enough behind them for the horizon."""
+        if (self.skims or self.put_aside) and not self.lacks_threads:
+            return max(claim_max - self.put_aside, 0)
         if self.latency_seconds is None or not self.ahead or self.lacks_threads:
             return min(self.concurrency, claim_max)
         ahead = self.concurrency * horizon_seconds / max(self.latency_seconds, 1e-6)

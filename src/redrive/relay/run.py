@@ -369,7 +369,8 @@ def declared(
         "records": [name for name, d in destinations.items() if d.record is not None],
         "money": [name for name, d in destinations.items() if d.rules.money],
         "policies": {name: d.rules.version for name, d in destinations.items()},
-        "rates": {name: d.rate for name, d in destinations.items() if d.rate is not None},
+        # The rate of one with limit keys is that of each key: relays book their turns (`relay/limit_keys.py`).
+        "rates": {name: d.rate for name, d in destinations.items() if d.rate is not None and d.limit_key is None},
         "concurrency_limits": {
             name: d.global_concurrency for name, d in destinations.items() if d.global_concurrency is not None
         },

@@ -35,6 +35,7 @@ from redrive.ports import (
     Opened,
     Outcome,
     Place,
+    PutOff,
     Reaped,
     Record,
     RecordFailed,
@@ -52,6 +53,7 @@ from redrive.ports import (
     duty_hold_seconds,
 )
 from redrive.store import vacuum, wire
+from redrive.store.limit_keys import LimitKeyVerbs
 from redrive.store.line import PROBE_CHANNEL
 from redrive.store.read_models import Proof
 from redrive.store.sessions import Sessions
@@ -70,7 +72,7 @@ _TRANSIENT = (
 )
 
 
-class PostgresStore:
+class PostgresStore(LimitKeyVerbs):
     """One database. Open it with `async with`; it holds at most `connections` connections."""
 
     def __init__(self, dsn: str, *, connections: int = 8, name: str = "redrive", timeout_seconds: float = 30.0) -> None:
@@ -224,12 +226,16 @@ class PostgresStore:
         *,
         suspect: bool = False,
         wait: bool = True,
+        put_off: Mapping[Fence, PutOff] | None = None,
         now: datetime | None = None,
     ) -> Sequence[Fence]:
         ids, attempts = wire.columns(dict.fromkeys(fences), 2)
+        later = [None if put_off is None else put_off.get(fence) for fence in dict.fromkeys(fences)]
+        seconds = [None if one is None else one.seconds for one in later]
+        keys = [None if one is None else one.key for one in later]
         rows = await self.rows(
-            "SELECT * FROM redrive.hand_back_1(%s, %s::uuid[], %s::integer[], %s, %s, %s)",
-            [worker, ids, attempts, now, wait, suspect],
+            "SELECT * FROM redrive.hand_back_1(%s, %s::uuid[], %s::integer[], %s, %s, %s, %s::float8[], %s::text[])",
+            [worker, ids, attempts, now, wait, suspect, seconds if put_off else None, keys if put_off else None],
         )
         return [Fence(*row) for row in rows]
 

@@ -41,6 +41,7 @@ class Destination:
     breaker_until: datetime | None = None
     breaker_opened_at: datetime | None = None
     breaker_trips: int = 0
+    breaker_code: str | None = None
     breaker_probe: MessageId | None = None
     concurrency_limit: int | None = None
     rate_per_second: float | None = None

@@ -29,6 +29,7 @@ from redrive.ports import (
     MendedLanes,
     Outcome,
     Place,
+    PutOff,
     Reaped,
     Record,
     RecordFailed,
@@ -39,6 +40,7 @@ from redrive.ports import (
 )
 from redrive.testing import lanes, transitions
 from redrive.testing.desk import Desk
+from redrive.testing.limit_keys import LimitKeys
 from redrive.testing.tables import LateAnswer
 from redrive.testing.transitions import Lane, Lease, Move, Pending
 from redrive.testing.upkeep import CLOCK_TOLERANCE
@@ -47,7 +49,7 @@ EARLIER_MAX: Final = 50  # archive rows that an attempt carries
 
 
 @dataclass
-class ModelStore(Desk):
+class ModelStore(LimitKeys, Desk):
     """connection: what a `record` is given."""
 
     connection: Any = None
@@ -344,6 +346,7 @@ class ModelStore(Desk):
         *,
         suspect: bool = False,
         wait: bool = True,
+        put_off: Mapping[Fence, PutOff] | None = None,
         now: datetime | None = None,
     ) -> Sequence[Fence]:
         if wait:
@@ -351,8 +354,10 @@ class ModelStore(Desk):
         moment = self.at(now)
         ours = self._ours(worker, [fence for fence in fences if not self._is_busy(fence)])
         for lease in ours:
+            asked = None if put_off is None else put_off.get(Fence(lease.id, lease.attempt))
+            later = asked and self._put_off(lease.destination, asked, moment)
             proven = self.has_evidence(lease.id)
-            self._move(lease.id, transitions.handed_back(lease, moment, suspect=suspect, proven=proven))
+            self._move(lease.id, transitions.handed_back(lease, moment, suspect=suspect, proven=proven, put_off=later))
         return [Fence(lease.id, lease.attempt) for lease in ours]
 
     async def renew(

@@ -19,7 +19,7 @@ from redrive import answers, redact
 from redrive.errors import InvalidValue
 from redrive.message import FIRST_STAGE, FIRST_VERSION, Closed, HistoryEntry, MessageId, ParkReason, WorkerId
 from redrive.policy import SettlementKind
-from redrive.ports import Outcome
+from redrive.ports import Outcome, PutOff
 
 Lane = tuple[str, str]  # tenant and ordering key
 
@@ -51,11 +51,12 @@ class Carried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending(Carried):
-    """Waits to be claimed. suspect: a crash brought it back, so it is claimed alone."""
+    """Waits to be claimed. suspect: a crash brought it back, so it is claimed alone. limit_key: it was put off for."""
 
     due_at: datetime
     down_since: datetime | None = None
     suspect: bool = False
+    limit_key: str | None = None
     cancel_requested: bool = False
 
 
@@ -281,12 +282,17 @@ def _after(now: datetime, outcome: Outcome) -> datetime:
     return now + timedelta(seconds=outcome.settlement.delay_seconds)
 
 
-def handed_back(lease: Lease, now: datetime, *, suspect: bool = False, proven: bool = False) -> Move:
-    """As it was before the claim, unspent; a cancel asked for meanwhile ends what may just end."""
+def handed_back(
+    lease: Lease, now: datetime, *, suspect: bool = False, proven: bool = False, put_off: PutOff | None = None
+) -> Move:
+    """As it was before the claim, unspent; a cancel asked for meanwhile ends what may just end. put_off: due later."""
     if lease.cancel_requested and may_just_end(lease) and not proven:
         row = _ended(lease, "hand_back", now, settlement="hand_back", closed=Closed.CANCELLED.value)
         return Move(Closed.CANCELLED, row)
     back = _become(Pending, lease, due_at=min(lease.due_at, now), suspect=lease.alone or suspect)
+    if put_off is not None and put_off.seconds is not None:
+        due_at = max(back.due_at, now + timedelta(seconds=put_off.seconds))
+        back = replace(back, due_at=due_at, limit_key=put_off.key)
     return Move(back, _ended(lease, "hand_back", now, settlement="hand_back"))
 
 

@@ -49,6 +49,8 @@ class Upkeep(Tables):
     server_started_at: datetime = START
     oldest_transaction_at: datetime | None = None
     _destinations: dict[str, Destination] = field(default_factory=dict, init=False, repr=False)
+    _limit_keys: dict[tuple[str, str], Destination] = field(default_factory=dict, init=False, repr=False)
+    _key_turns: dict[tuple[str, str], datetime] = field(default_factory=dict, init=False, repr=False)
     _relays: dict[WorkerId, _Relay] = field(default_factory=dict, init=False, repr=False)
     _duties: dict[str, _Duty] = field(default_factory=dict, init=False, repr=False)
     _ranges: list[tuple[datetime, datetime]] = field(default_factory=list, init=False, repr=False)

@@ -45,6 +45,7 @@ class FunctionTransport:
         validate: Handler | None = None,
         lookup: Handler | None = None,
         classify: Classify | None = None,
+        limit_key: Callable[[Attempt], str | None] | None = None,
         threads: int,
     ) -> None:
         # How many calls run at a time is for the relay to say; it does not count those that it has given up.
@@ -52,6 +53,7 @@ class FunctionTransport:
             max_workers=threads + ABANDONED_MAX, thread_name_prefix=f"{THREADS} {getattr(handler, '__name__', '')}"
         )
         self._classify = dict(classify or {})
+        self.limit_key = limit_key
         self._given_up: dict[MessageId, Future[Any]] = {}  # the latest of each message whose thread ran on
         self._given_up_ended: dict[MessageId, float] = {}
         self._abandoned: Counter[MessageId] = Counter()  # threads of functions that were given up and still run

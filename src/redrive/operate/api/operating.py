@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Query
@@ -25,6 +25,7 @@ from redrive.operate.web import CurrentPrincipal, Permission, Role, ScopedStore,
 from redrive.operate.web.once import keep_instead
 from redrive.operate.web.tenants import status_for
 from redrive.operate.web.tokens import DAYS_DEFAULT, DAYS_MAX, NewToken
+from redrive.ports import LimitKeyState
 from redrive.store.access import TokenView
 from redrive.store.limited import ALL_TENANTS
 from redrive.store.read_models import AuditEntry, DestinationView, KeyFilter, KeyView
@@ -33,6 +34,7 @@ from redrive.store.status_models import Backlog, RelayState, Status
 router = APIRouter()
 _SEES_ALL = require(Permission.READ, all_tenants=True)
 TEST_SECONDS_MAX = 25.0
+KEYS_MAX = 100
 
 
 @router.get("/me", tags=["status"], dependencies=[require(Permission.READ)])
@@ -68,11 +70,15 @@ async def examine(request: Request) -> Examined:
 
 
 class Destination(BaseModel):
-    """open: what waits there now. known: pause, breaker and limits; None where it was never registered."""
+    """open: what waits there now. known: pause, breaker and limits; None where it was never registered.
+
+    limit_keys: those of its limit keys that rest, are paused, or whose breaker is not closed; 100 of all at most.
+    """
 
     name: str
     open: Backlog | None
     known: DestinationView | None
+    limit_keys: Sequence[LimitKeyState] = ()
 
 
 class Destinations(BaseModel):
@@ -90,7 +96,10 @@ class Changed(BaseModel):
 
 
 class DestinationAct(Why):
+    """key: one limit key of the destination only."""
+
     dry_run: bool = False
+    key: Annotated[str, Field(min_length=1, max_length=100)] | None = None
 
 
 class Test(Why):
@@ -102,7 +111,16 @@ async def list_destinations(store: ScopedStore) -> Destinations:
     """Every destination that was registered, was paused, or has open messages."""
     seen = await operations.status(store)
     known = {one.name: one for one in await operations.list_destinations(store)}
-    items = [Destination(name=one.destination, open=one, known=known.get(one.destination)) for one in seen.backlog]
+    keys = await store.limit_keys([one.destination for one in seen.backlog], limit=KEYS_MAX)
+    items = [
+        Destination(
+            name=one.destination,
+            open=one,
+            known=known.get(one.destination),
+            limit_keys=[key for key in keys if key.destination == one.destination],
+        )
+        for one in seen.backlog
+    ]
     return Destinations(at=seen.at, items=items)
 
 
@@ -121,7 +139,10 @@ async def show_destination(store: ScopedStore, name: Word) -> Destination:
 async def pause(store: ScopedStore, principal: CurrentPrincipal, name: Word, body: DestinationAct) -> Changed:
     """Send nothing there for now."""
     await operations.require_known(store, name)
-    changed = not body.dry_run and await store.pause(name, actor=principal.name, reason=body.reason)
+    who: dict[str, Any] = {"actor": principal.name, "reason": body.reason}
+    changed = not body.dry_run and await (
+        store.pause(name, **who) if body.key is None else store.pause_key(name, body.key, **who)
+    )
     return Changed(name=name, act="pause", dry_run=body.dry_run, changed=changed)
 
 
@@ -131,7 +152,10 @@ async def pause(store: ScopedStore, principal: CurrentPrincipal, name: Word, bod
 async def resume(store: ScopedStore, principal: CurrentPrincipal, name: Word, body: DestinationAct) -> Changed:
     """Send there again."""
     await operations.require_known(store, name)
-    changed = not body.dry_run and await store.resume(name, actor=principal.name, reason=body.reason)
+    who: dict[str, Any] = {"actor": principal.name, "reason": body.reason}
+    changed = not body.dry_run and await (
+        store.resume(name, **who) if body.key is None else store.resume_key(name, body.key, **who)
+    )
     return Changed(name=name, act="resume", dry_run=body.dry_run, changed=changed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -16,6 +17,7 @@ from redrive.operate.cli.exits import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.plain import one_line
 from redrive.operate.probing import Probed
+from redrive.ports import LimitKeyState
 from redrive.store.postgres import PostgresStore
 from redrive.store.read_models import DestinationView
 from redrive.store.status_models import Backlog
@@ -34,6 +36,16 @@ _COLUMNS: Final = (
     Column("reason", grow=True),
 )
 
+KEYS_MAX: Final = 100
+_KEY_COLUMNS: Final = (
+    Column("destination"),
+    Column("limit key", grow=True),
+    Column("state"),
+    Column("for"),
+    Column("by", grow=True),
+    Column("reason", grow=True),
+)
+
 
 @click.group()
 def command() -> None:
@@ -45,24 +57,28 @@ def command() -> None:
 async def list_(call: Call, store: PostgresStore) -> None:
     """Every destination that was registered, was paused, or has open messages.
 
-    Limits are over all relays. Reason: why it is paused, or the answer that opened its breaker.
+    Limits are over all relays. Reason: why it is paused, or the answer that opened its breaker. Where a transport names
+    limit keys (a host, a tenant), those that rest, are paused, or are down are listed below.
     """
     status = await operations.status(store)
     if status.sees_nothing:
         raise NotAllowed("This login may not see any message, so none can be counted.", next="redrive status")
     known = {one.name: one for one in await operations.list_destinations(store)}
+    keys = await store.limit_keys([backlog.destination for backlog in status.backlog], limit=KEYS_MAX)
     if call.json:
-        items = [_item(backlog, known.get(backlog.destination)) for backlog in status.backlog]
+        items = [_item(backlog, known.get(backlog.destination), keys) for backlog in status.backlog]
         output.document("destinations", {"at": status.at, "items": items})
         return
     if status.backlog:
         rows = [_row(backlog, known.get(backlog.destination)) for backlog in status.backlog]
         output.show(output.table(_COLUMNS, rows))
+        if keys:
+            output.show(output.table(_KEY_COLUMNS, [_key_row(key) for key in keys]))
     else:
         output.note("No destination yet: one appears when a relay registers it or a message names it.")
 
 
-def _item(backlog: Backlog, known: DestinationView | None) -> dict[str, object]:
+def _item(backlog: Backlog, known: DestinationView | None, keys: Sequence[LimitKeyState]) -> dict[str, object]:
     return {
         "name": backlog.destination,
         "paused": backlog.paused,
@@ -79,7 +95,34 @@ def _item(backlog: Backlog, known: DestinationView | None) -> dict[str, object]:
         "pending": backlog.pending,
         "leased": backlog.leased,
         "parked": backlog.parked,
+        "limit_keys": [_key_item(key) for key in keys if key.destination == backlog.destination],
     }
+
+
+def _key_item(key: LimitKeyState) -> dict[str, object]:
+    return {
+        "key": key.key,
+        "paused": key.paused,
+        "pause_reason": key.pause_reason,
+        "paused_by": key.paused_by,
+        "paused_at": key.paused_at,
+        "pause_seconds": key.pause_seconds,
+        "breaker": key.breaker,
+        "breaker_seconds": key.breaker_seconds,
+        "breaker_code": key.breaker_code,
+    }
+
+
+def _key_row(key: LimitKeyState) -> tuple[object, ...]:
+    seconds = key.pause_seconds if key.paused else key.breaker_seconds
+    return (
+        key.destination,
+        key.key,
+        output.state("paused" if key.paused else output.words(key.breaker)),
+        "–" if seconds is None else f"{seconds:,.0f} s",
+        (key.paused_by if key.paused else "breaker") or "–",
+        (key.pause_reason if key.paused else key.breaker_code) or "–",
+    )
 
 
 def _row(backlog: Backlog, known: DestinationView | None) -> tuple[object, ...]:
@@ -124,31 +167,48 @@ def _breaker_until(known: DestinationView) -> datetime | None:
     return known.breaker_until if known.breaker in ("open", "ramping") else None
 
 
+_key_option = click.option("--key", help="One limit key of it only, as `redrive destinations list` shows it.")
+
+
 @command.command("pause", epilog=example("redrive destinations pause erp --reason 'maintenance until 18:00'"))
 @click.argument("name")
 @click.option("--unseen", is_flag=True, help="Also a destination that nobody has used yet.")
+@_key_option
 @acts.dry_run
 @acts.why
 @store_command
 async def pause(
-    call: Call, store: PostgresStore, name: str, unseen: bool, dry_run: bool, actor: str, reason: str
+    call: Call, store: PostgresStore, name: str, unseen: bool, key: str | None, dry_run: bool, actor: str, reason: str
 ) -> None:
     """Send nothing there for now. What runs ends; messages wait and spend none of their attempts."""
     if not unseen:
         await operations.require_known(store, name)
-    changed = None if dry_run else await store.pause(name, actor=actor, reason=reason)
+    changed = None
+    if not dry_run and key is None:
+        changed = await store.pause(name, actor=actor, reason=reason)
+    elif not dry_run and key is not None:
+        changed = await store.pause_key(name, key, actor=actor, reason=reason)
+    name = name if key is None else f"{name}/{key}"
     _say(call, name, "pause", changed, already="was paused already; nothing was changed")
 
 
 @command.command("resume", epilog=example("redrive destinations resume erp --reason 'erp 2.4 is live'"))
 @click.argument("name")
+@_key_option
 @acts.dry_run
 @acts.why
 @store_command
-async def resume(call: Call, store: PostgresStore, name: str, dry_run: bool, actor: str, reason: str) -> None:
+async def resume(
+    call: Call, store: PostgresStore, name: str, key: str | None, dry_run: bool, actor: str, reason: str
+) -> None:
     """Send there again, beginning with what is due."""
     await operations.require_known(store, name)
-    changed = None if dry_run else await store.resume(name, actor=actor, reason=reason)
+    changed = None
+    if not dry_run and key is None:
+        changed = await store.resume(name, actor=actor, reason=reason)
+    elif not dry_run and key is not None:
+        changed = await store.resume_key(name, key, actor=actor, reason=reason)
+    name = name if key is None else f"{name}/{key}"
     _say(call, name, "resume", changed, already="was not paused; nothing was changed")
 
 

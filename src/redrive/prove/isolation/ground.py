@@ -81,14 +81,20 @@ class Ground(Stage):
         return self.wait(lambda: set(keys) <= self.begun().keys(), seconds=seconds)
 
     def measure_neighbours(
-        self, name: str, *, count: int = 200, every_seconds: float = 0.01, destination: str = NEIGHBOUR
+        self,
+        name: str,
+        *,
+        count: int = 200,
+        every_seconds: float = 0.01,
+        destination: str = NEIGHBOUR,
+        payload: Mapping[str, Any] | None = None,
     ) -> Delays:
         """Messages of a destination that has nothing to do with the trouble, one by one; how long each waited."""
         keys = [f"{name}/{number}" for number in range(count)]
         committed: dict[str, float] = {}
         with psycopg.connect(self.dsn) as conn:
             for key in keys:
-                redrive.enqueue(conn, destination, {}, key=key)
+                redrive.enqueue(conn, destination, dict(payload or {}), key=key)
                 conn.commit()
                 committed[key] = time.monotonic()
                 time.sleep(every_seconds)

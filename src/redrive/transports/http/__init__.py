@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 from urllib.parse import quote, urlsplit
 
 import aiohttp
@@ -42,6 +42,7 @@ from redrive.transports.network_errors import classify, from_status
 
 __all__ = ["CloudEvents", "Egress", "EgressRefused", "HttpTransport", "Signer", "public_key"]
 
+LimitBy = Literal["default", "host", "tenant"]
 METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 CONNECT_SECONDS: Final = 5.0
 CONNECTIONS: Final = 100
@@ -56,6 +57,8 @@ class HttpTransport:
     headers: sent with every request, after those of the message. lookup_url: where a message can be asked for, with
     `{token}`, `{id}`, `{key}` or `{tenant}` in it; 2xx means that it is there, 404 that it is not.
     reference_header: of the reply, kept as the destination's own name for the effect.
+    limit_by: what breaker, rests, rate and the bug breaker apply to: "host" (with its port), "tenant", a function of
+    the attempt, or None for the whole destination; left out, it is the host where `url` is a function.
 
     A destination with a protocol of its own is a subclass that says what is sent (`content`), what a reply means
     (`answer`), and what a reply to a lookup means (`found`).
@@ -74,7 +77,10 @@ class HttpTransport:
         egress: Egress | None = None,
         connect_seconds: float = CONNECT_SECONDS,
         connections: int = CONNECTIONS,
+        limit_by: LimitBy | Callable[[Attempt], str | None] | None = "default",
     ) -> None:
+        if not callable(limit_by) and limit_by not in (*get_args(LimitBy), None):
+            raise InvalidValue(f'limit_by is {limit_by!r}; it must be "host", "tenant", a function, or None.')
         if method not in METHODS:
             raise InvalidValue(f"method is {method!r}; it must be one of {', '.join(sorted(METHODS))}.")
         self._egress = egress or Egress()
@@ -89,6 +95,7 @@ class HttpTransport:
         # Where messages go, as `Rules.address`; None where each message names its own URL.
         self.address = address_of(url, lookup_url) if isinstance(url, str) else None
         self.lookup = self._look_up if lookup_url is not None else None
+        self.limit_key = self._limit_key(limit_by)
 
     async def send(self, attempt: Attempt) -> Answer:
         try:
@@ -125,9 +132,22 @@ class HttpTransport:
             return CannotTell(getattr(found, "code", "LOOKUP_FAILED"))
         return self.found(reply, attempt)
 
+    def _limit_key(
+        self, by: LimitBy | Callable[[Attempt], str | None] | None
+    ) -> Callable[[Attempt], str | None] | None:
+        if callable(by):
+            return by
+        if by == "tenant":
+            return lambda attempt: attempt.tenant
+        by_host = by == "host" or (by == "default" and not isinstance(self._url, str))
+        return (lambda attempt: _host_of(self._url_of(attempt))) if by_host else None
+
+    def _url_of(self, attempt: Attempt) -> str:
+        return self._url if isinstance(self._url, str) else self._url(attempt)
+
     def _request(self, attempt: Attempt) -> Request:
         fixed = isinstance(self._url, str)
-        url = self._url if isinstance(self._url, str) else self._url(attempt)
+        url = self._url_of(attempt)
         self._egress.check_url(url, ports=self._ports if fixed else ())
         own, body = self.content(attempt)
         headers = {
@@ -179,6 +199,13 @@ class HttpTransport:
                 f"The URL of an HTTP destination is refused: {refused} Where you mean it, say so:"
                 " egress=Egress(allow=[network], schemes={scheme}, ports={port})."
             ) from refused
+
+
+def _host_of(url: str) -> str | None:
+    """Host and port, without the path or what a URL may carry before the host. None of one that has no host."""
+    parts = urlsplit(url)
+    host = parts.hostname
+    return None if not host else f"{host.rstrip('.')}:{parts.port or PORTS.get(parts.scheme, 0)}"
 
 
 _FIELDS: Final = ("token", "id", "key", "tenant")

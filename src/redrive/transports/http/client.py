@@ -7,6 +7,7 @@ decompressed, and of a reply no more is read than anybody could want.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,10 @@ REPLY_BYTES_MAX: Final = 64 * 1024
 REPLY_SECONDS_MAX: Final = 5.0
 # Of one reply, all in all: headers, however often a peer says 103, and body. What comes after it is not even parsed.
 RECEIVED_BYTES_MAX: Final = 256 * 1024
+# Replies before the one that counts (100, 103): more than any server sends. Each costs the event loop of all messages.
+INTERIM_MAX: Final = 16
+_INTERIM: Final = re.compile(rb"HTTP/1\.\d 1")
+_HEAD_END: Final = b"\r\n\r\n"
 KEEPALIVE_SECONDS: Final = (
     3.0  # shorter than most servers': a connection that they close at our request would be a doubt
 )
@@ -123,24 +128,49 @@ class Client:
 
 
 class _Bounded(ResponseHandler):
-    """A connection that is closed when a reply takes more bytes than any could need.
+    """A connection that is closed when a reply takes more bytes than any could need, or never comes to its status.
 
-    The bytes that are over the bound are noticed with the next ones, so that a status which has come is heard.
+    The bytes that are over the bound are noticed with the next ones, so that a status which has come is heard. Interim
+    replies are counted before they are parsed: of one read there may be thousands.
     """
 
     _left = RECEIVED_BYTES_MAX
+    _interim_left = INTERIM_MAX
 
     def set_response_params(self, **options: Any) -> None:
         self._left = RECEIVED_BYTES_MAX
+        self._interim_left = INTERIM_MAX
         super().set_response_params(**options)
 
+    def feed_data(self, data: Any, size: int = 0) -> None:
+        """A whole head has come; from the one that counts on, what looks like another is content."""
+        if data[0].code >= 200:
+            self._interim_left = RECEIVED_BYTES_MAX
+        super().feed_data(data, size)
+
     def data_received(self, data: bytes) -> None:
-        if self._left < 0:
-            self.set_exception(aiohttp.ClientPayloadError("The reply has too many bytes."))
+        if self._interim_left <= INTERIM_MAX:
+            self._interim_left -= _interim_replies(data)
+        if self._left < 0 or self._interim_left < 0:
+            self.set_exception(aiohttp.ClientPayloadError("The reply has too many bytes, or does not begin."))
             self.close()
             return
         self._left -= len(data)
         super().data_received(data)
+
+
+def _interim_replies(data: bytes) -> int:
+    """How many heads of interim replies these bytes bring, one behind the other, from the first head on."""
+    place, count = 0, 0
+    if not data.startswith(b"HTTP/"):
+        place = data.find(_HEAD_END) + len(_HEAD_END)
+    while count <= INTERIM_MAX and _INTERIM.match(data, place):
+        count += 1
+        end = data.find(_HEAD_END, place)
+        if end < 0:
+            break
+        place = end + len(_HEAD_END)
+    return count
 
 
 class _Resolver(AbstractResolver):

@@ -17,6 +17,7 @@ from redrive.operate.web import Permission
 from redrive.store.watch_reads import retry_delays, traffic
 
 PROBE_SECONDS: Final = 30.0
+KEYS_MAX: Final = 20
 PROBED: Final = {
     True: "It answered; the others follow, slowly at first.",
     False: "It did not answer; it is left alone for longer.",
@@ -47,6 +48,7 @@ async def show(call: Call) -> Response:
         name=name,
         backlog=backlog,
         known=known,
+        limit_keys=await call.store.limit_keys([name], limit=KEYS_MAX),
         state=flow(backlog),
         now=status.at,
         relays=[relay for relay in status.relays if relay.live and name in relay.destinations],

@@ -97,6 +97,14 @@ BEGIN
            breaker_changed_at = CASE WHEN d.breaker_changed_at > p_now THEN d.breaker_changed_at + p_by ELSE d.breaker_changed_at END,
            breaker_opened_at  = CASE WHEN d.breaker_opened_at > p_now THEN d.breaker_opened_at + p_by ELSE d.breaker_opened_at END
      WHERE greatest(d.paused_at, d.paused_until, d.breaker_until, d.breaker_changed_at, d.breaker_opened_at) > p_now;
+    UPDATE limit_key k
+       SET paused_at          = CASE WHEN k.paused_until IS NULL OR k.paused_at <= p_now THEN k.paused_at ELSE k.paused_at + p_by END,
+           paused_until       = CASE WHEN k.paused_until > p_now THEN k.paused_until + p_by ELSE k.paused_until END,
+           breaker_until      = CASE WHEN k.breaker_until > p_now THEN k.breaker_until + p_by ELSE k.breaker_until END,
+           breaker_changed_at = CASE WHEN k.breaker_changed_at > p_now THEN k.breaker_changed_at + p_by ELSE k.breaker_changed_at END,
+           breaker_opened_at  = CASE WHEN k.breaker_opened_at > p_now THEN k.breaker_opened_at + p_by ELSE k.breaker_opened_at END
+     WHERE greatest(k.paused_at, k.paused_until, k.breaker_until, k.breaker_changed_at, k.breaker_opened_at) > p_now;
+    UPDATE limit_key_rate r SET next_at = r.next_at + p_by WHERE r.next_at > p_now;
     UPDATE duty d
        SET holder_until = CASE WHEN d.started_at > p_now THEN d.holder_until + p_by ELSE d.holder_until END,
            started_at = least(d.started_at, p_now), finished_at = least(d.finished_at, p_now)

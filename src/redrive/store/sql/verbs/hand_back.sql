@@ -2,13 +2,16 @@
 -- A cancel that was asked for meanwhile ends the message here, unless it is in doubt, its answer is kept, or there is evidence that it was
 -- delivered.
 -- p_wait: false = a lease row that another transaction holds is left as it is, and not returned.
--- Locks: lease rows in id order, then lanes in id order with SKIP LOCKED.
 -- p_suspect: each comes back as a suspect, to be run alone in a process of its own.
+-- p_limit_keys, p_seconds: what is put off because of its limit key (limit_keys.sql), for so many seconds; without seconds, for as long
+-- as the key rests, is paused, or is open, and not at all where nothing holds it any more. NULL of what goes back as it was.
+-- Locks: limit keys that are named, in order, to read them; lease rows in id order, then lanes in id order with SKIP LOCKED.
 DROP FUNCTION IF EXISTS redrive.hand_back_1(uuid, uuid[], integer[], timestamptz);
 DROP FUNCTION IF EXISTS redrive.hand_back_1(uuid, uuid[], integer[], timestamptz, boolean);
+DROP FUNCTION IF EXISTS redrive.hand_back_1(uuid, uuid[], integer[], timestamptz, boolean, boolean);
 CREATE OR REPLACE FUNCTION redrive.hand_back_1(
     p_worker uuid, p_ids uuid[], p_attempts integer[], p_now timestamptz DEFAULT NULL, p_wait boolean DEFAULT true,
-    p_suspect boolean DEFAULT false
+    p_suspect boolean DEFAULT false, p_seconds float8[] DEFAULT NULL, p_limit_keys text[] DEFAULT NULL
 ) RETURNS TABLE (id uuid, attempt integer)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -22,10 +25,15 @@ DECLARE
     v_destinations text[];
     v_levels       smallint[];
 BEGIN
+    IF p_limit_keys IS NOT NULL THEN
+        p_seconds := redrive.put_off_seconds(p_ids, p_limit_keys, p_seconds, v_now);
+    END IF;
     WITH fenced AS MATERIALIZED (
         SELECT l.*, l.cancel_requested AND l.in_doubt_since IS NULL AND l.kept_answer IS NULL
-                    AND NOT redrive.has_evidence(l.id) AS cancelled
-          FROM (SELECT * FROM unnest(p_ids, p_attempts) AS i(id, attempt) ORDER BY i.id) i
+                    AND NOT redrive.has_evidence(l.id) AS cancelled, i.put_off_until, i.put_off_for
+          FROM (SELECT i.id, i.attempt, v_now + make_interval(secs => i.seconds) AS put_off_until, CASE WHEN i.seconds > 0 THEN i.limit_key END AS put_off_for
+                  FROM unnest(p_ids, p_attempts, p_seconds, p_limit_keys) AS i(id, attempt, seconds, limit_key)
+                 ORDER BY i.id) i
          CROSS JOIN LATERAL (SELECT * FROM (SELECT x.* FROM lease x
                                              WHERE p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
                                                FOR UPDATE) waited
@@ -46,11 +54,11 @@ BEGIN
     ), back AS (
         INSERT INTO pending (id, due_at, lane, sequence, attempt, spent, lookups, crashes, version, level, suspect,
                              cancel_requested, tenant, destination, stage, expires_at, in_doubt_since, down_since,
-                             first_failed_at, policy_version, kept_answer, token)
-        SELECT f.id, least(f.due_at, v_now), f.lane, f.sequence, f.attempt, f.spent, f.lookups, f.crashes, f.version, f.level,
-               f.alone OR p_suspect,
+                             first_failed_at, policy_version, kept_answer, token, limit_key)
+        SELECT f.id, greatest(least(f.due_at, v_now), f.put_off_until), f.lane, f.sequence, f.attempt, f.spent, f.lookups, f.crashes,
+               f.version, f.level, f.alone OR p_suspect,
                f.cancel_requested, f.tenant, f.destination, f.stage, f.expires_at, f.in_doubt_since, f.down_since,
-               f.first_failed_at, f.policy_version, f.kept_answer, f.token
+               f.first_failed_at, f.policy_version, f.kept_answer, f.token, f.put_off_for
           FROM fenced f WHERE NOT f.cancelled
     )
     SELECT array_agg(f.id), array_agg(f.attempt), array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL),
@@ -59,7 +67,7 @@ BEGIN
     IF v_lanes IS NOT NULL THEN
         PERFORM redrive.release_free_lanes(v_lanes, v_destinations, v_levels, v_now);
     END IF;
-    IF v_ids IS NOT NULL THEN
+    IF v_ids IS NOT NULL AND p_limit_keys IS NULL THEN
         PERFORM redrive.ring(NULL, v_now);  -- a relay that stops leaves them to the others
     END IF;
     RETURN QUERY SELECT * FROM unnest(v_ids, v_attempts);

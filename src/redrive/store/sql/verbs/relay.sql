@@ -151,6 +151,7 @@ DECLARE
 BEGIN
     DELETE FROM relay r WHERE r.seen_at < v_now - make_interval(secs => p_after_seconds);
     GET DIAGNOSTICS v_count = ROW_COUNT;
+    PERFORM redrive.forget_limit_keys(v_now);
     DELETE FROM doorbell b WHERE b.idle_until < v_now - make_interval(secs => p_after_seconds);
     RETURN v_count;
 END

@@ -36,7 +36,9 @@ GRANT EXECUTE ON FUNCTION
     redrive.ranges_1, redrive.check_claims_1, redrive.mend_lanes_1, redrive.mend_lanes_2, redrive.doze_1, redrive.low_water_1,
     redrive.open_breaker_1, redrive.close_breaker_1,
     redrive.pause_until_1, redrive.fold_failures_1, redrive.hold_duty_1, redrive.gauges_1, redrive.run_replay_1,
-    redrive.take_requests_1, redrive.answer_request_1, redrive.observe_clock_1, redrive.clock_jumped_1, redrive.redate_1, redrive.database_id_1, redrive.witness_1
+    redrive.take_requests_1, redrive.answer_request_1, redrive.observe_clock_1, redrive.clock_jumped_1, redrive.redate_1, redrive.database_id_1, redrive.witness_1,
+    redrive.limit_keys_1, redrive.pause_key_1, redrive.rest_key_1, redrive.open_key_1, redrive.probe_key_1, redrive.close_key_1,
+    redrive.book_key_1
     TO redrive_relay;
 GRANT EXECUTE ON FUNCTION redrive.systems_in_use_1 TO redrive_relay, redrive_operator;
 -- Before it starts, a relay looks whether the schema fits its version.
@@ -45,13 +47,13 @@ GRANT EXECUTE ON FUNCTION
     redrive.cancel_1, redrive.requeue_1, redrive.confirm_1, redrive.deny_1, redrive.repair_1, redrive.discard_1,
     redrive.pause_1, redrive.resume_1, redrive.resume_2, redrive.declare_restored_1, redrive.skip_1, redrive.half_open_1, redrive.mark_group_1,
     redrive.triage_1, redrive.remediate_1, redrive.ignore_1, redrive.edit_1, redrive.validate_1, redrive.plan_replay_1,
-    redrive.create_replay_1, redrive.steer_replay_1, redrive.verify_1, redrive.copy_1
+    redrive.create_replay_1, redrive.steer_replay_1, redrive.verify_1, redrive.copy_1, redrive.pause_key_1, redrive.resume_key_1
     TO redrive_operator;
 
 -- Readers. The payload is in no grant: reading it is a permission of its own.
 GRANT EXECUTE ON FUNCTION redrive.state_of, redrive.is_paused, redrive.is_open, redrive.epoch_changed, redrive.breaker_state,
     redrive.earlier_attempts, redrive.action_hash, redrive.open_lanes, redrive.lane_head, redrive.gone_out_after, redrive.group_status,
-    redrive.rows_in_default_1
+    redrive.limit_keys_1, redrive.rows_in_default_1
     TO redrive_viewer, redrive_operator, redrive_auditor;
 GRANT SELECT (id, created_at, expires_at, lane, sequence, level, tenant, destination, kind, key, order_by, source_id,
               content_type)
