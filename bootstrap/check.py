@@ -39,6 +39,7 @@ PACKAGES = {
     "fonts-dejavu-core": Path("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf"),  # else a page has no letters
 }
 PROOF_SCALE = "0.05"
+PROOF_HISTORIES = "30"  # in about three minutes
 PROVE = [sys.executable, "-m", "redrive", "prove", "engine", "--seed", "1"]
 NO_TESTS = 5  # pytest's exit code when nothing was collected
 TESTS_FAILED = 1  # and when all ran and some failed
@@ -150,7 +151,7 @@ def run_tests(report: Report, options: argparse.Namespace, arguments: list[str])
     if not options.full:
         report.steps.append(Step("tests on 15", ok=True, note="not asked for (./test --full)"))
         return
-    timed(report, "proof", partial(run_program, [*PROVE, "--scale", PROOF_SCALE]))
+    timed(report, "proof", partial(run_program, [*PROVE, "--scale", PROOF_SCALE, "--histories", PROOF_HISTORIES]))
     if missing:
         # As root it could have been installed, so this is a failure; otherwise the summary says it loudly.
         report.steps.append(Step("packages", ok=os.geteuid() != 0, note=f"SKIPPED: {missing}"))

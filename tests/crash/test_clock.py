@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from redrive.prove import movable_clock
-from redrive.prove.engine import open_place
 from redrive.prove.isolation import clock as case
 from redrive.prove.isolation.ground import ARRIVE_SECONDS, Ground
 from redrive.prove.movable_clock import MovableClock
+from redrive.prove.places import open_place
 
 pytestmark = [pytest.mark.req("G-33"), pytest.mark.full, pytest.mark.own_server]
 

@@ -82,6 +82,40 @@ def test_a_server_that_accepts_no_writes_is_waited_for_and_no_outcome_is_lost(cr
         assert stage.verdict().sentences == []
 
 
+@pytest.mark.req("G-14")
+def test_a_relay_that_begins_after_writes_were_refused_takes_no_claim_of_one_that_lived_through_it(
+    crash_server: CrashServer,
+) -> None:
+    """It has met no refusal itself, and the claims of the other could not be renewed."""
+    server = crash_server()
+    migrate.upgrade(server.dsn)
+    with scratch("redrive-stage-") as place, Stage(place, server.dsn, agreed=AGREED) as stage:
+        stage.prepare()
+        stage.observe()
+        enqueue(stage, "early", "gated", count=MESSAGES, gate="early")
+        older = stage.relay("older", app=APP, environment=gate(stage), limits={"reap_every_seconds": 600.0})
+        wait_count(stage, "leased", MESSAGES)
+
+        set_read_only(server.dsn, "on")
+        open_gate(stage, "early")
+        assert stage.wait(lambda: len(sends(stage)) == MESSAGES, seconds=20)
+        pass_time(stage, 2 * AGREED.lease_seconds)
+        older.signal(signal.SIGSTOP)  # so that a reaper comes before it can renew
+        set_read_only(server.dsn, "off")
+        rows(stage, "UPDATE redrive.duty SET finished_at = NULL WHERE name = 'reap' RETURNING 1")
+        newer = stage.relay("newer", app=APP, environment=gate(stage))
+        reaped = "SELECT count(*) FROM redrive.duty WHERE name = 'reap' AND finished_at IS NOT NULL"
+        assert stage.wait(lambda: stage.value(reaped), seconds=20)
+        older.signal(signal.SIGCONT)
+        wait_quiet(stage)
+
+        assert [stop(older), stop(newer)] == [0, 0]
+        assert rows(stage, "SELECT verb, closed, attempt, count(*) FROM redrive.attempt GROUP BY 1, 2, 3") == [
+            ("settle", "delivered", 1, MESSAGES)
+        ]
+        assert set(sends(stage).values()) == {1}
+
+
 def set_read_only(dsn: str, value: str) -> None:
     options = "-c default_transaction_read_only=off"
     with psycopg.connect(dsn, autocommit=True, options=options) as conn:

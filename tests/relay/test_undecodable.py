@@ -59,6 +59,16 @@ async def test_headers_that_cannot_be_read_park_their_message_and_its_neighbours
     await every_list_can_be_read(store, bad)
 
 
+async def test_one_that_cannot_be_read_and_has_expired_is_closed_and_ends_no_relay(
+    database: str, store: PostgresStore, app: App
+) -> None:
+    bad, *_ = await enqueue(store, 6)
+    spoil(database, bad, "headers = %s::json", HEADERS["digits"])
+    await store.rows("UPDATE redrive.pending SET expires_at = due_at WHERE id = %s RETURNING 1", [bad])
+    assert bad not in await delivered_beside(store, app)
+    assert await states(store) == {"delivered": 5, "expired": 1}
+
+
 @pytest.mark.parametrize("which", TIMES)
 async def test_times_that_python_does_not_have_stop_nothing(
     database: str, store: PostgresStore, app: App, which: str

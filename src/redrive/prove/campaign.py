@@ -116,12 +116,15 @@ class Campaign:
             _wait_for_all(jobs, self._stage)
 
     def finish(self, *, seconds: float) -> float:
-        """No more faults, no more messages: how long it took until everything had ended by itself, or `seconds`."""
+        """No more faults, no more messages: how long it took until everything had ended by itself.
+
+        Given up when no attempt has ended for `seconds`: a machine with much other work is slow, and not stuck.
+        """
         began = time.monotonic()
         for producer in self._producers:
             producer.end()
         last = [self._stage.relay(f"last-{number}") for number in range(2)]
-        self._stage.wait(self._stage.is_quiet, seconds=seconds)
+        self._stage.settle_down(seconds=seconds)
         took = time.monotonic() - began
         for relay in (*self._steady, *last):
             self._stop(relay)

@@ -9,12 +9,17 @@ import asyncio
 import base64
 import json
 import os
-from typing import Any
+from typing import Any, Final
 
 from redrive.answers import Absent, Answer, CannotTell, Delivered, Found, LookupAnswer, Retryable, Terminal, Unknown
 from redrive.message import Attempt
 
 SOCKET_VARIABLE = "REDRIVE_PROVE_OBSERVER"
+# What the observer can be asked to do wrong, by call.
+FAULTS: Final = {
+    "send": frozenset({"reset", "hang", "refuse", "later", "busy", "slow", "lost_reply", "garbage"}),
+    "lookup": frozenset({"cannot_tell", "lookup_lost"}),
+}
 
 
 async def send(message: Attempt) -> Answer:
@@ -42,6 +47,16 @@ async def lookup(message: Attempt) -> LookupAnswer:
             return Absent()
         case _:
             return CannotTell()
+
+
+def planned(message: Attempt) -> str | None:
+    """What is to go wrong with this attempt, where the payload has a list of `faults`, one for each attempt."""
+    try:
+        payload = message.payload
+    except ValueError:
+        return None
+    faults = payload.get("faults") if isinstance(payload, dict) else None
+    return faults[message.number - 1] if faults and message.number <= len(faults) else None
 
 
 async def _call(call: str, message: Attempt) -> dict[str, Any]:
@@ -75,5 +90,10 @@ def _request(call: str, message: Attempt) -> bytes:
         "attempt": message.number,
         "token": message.token,
         "body": base64.b64encode(message.body).decode("ascii"),
+        "pid": os.getpid(),
+        "parent": os.getppid(),
     }
+    fault = planned(message)
+    if fault in FAULTS[call]:
+        values["fault"] = fault
     return json.dumps(values).encode() + b"\n"

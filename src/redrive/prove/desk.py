@@ -27,8 +27,9 @@ from redrive.operate.operations import ActResult, Outcome
 from redrive.produce import enqueue_many
 from redrive.prove import desk_app, report
 from redrive.prove.campaign import Progress
-from redrive.prove.engine import open_database, open_place
+from redrive.prove.engine import open_database
 from redrive.prove.journal import Line, read
+from redrive.prove.places import open_place
 from redrive.prove.processes import Ended, Process
 from redrive.prove.stage import Stage
 from redrive.store.postgres import PostgresStore

@@ -10,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -28,6 +26,10 @@ from psycopg import conninfo, sql
 from redrive.operate import embedded
 from redrive.prove import report
 from redrive.prove.campaign import Campaign, Plan, Progress
+from redrive.prove.histories import engine as random_histories
+from redrive.prove.histories.drawing import History, read_script
+from redrive.prove.histories.drawing import history as random_history
+from redrive.prove.places import open_place
 from redrive.prove.proxy import Proxy
 from redrive.prove.report import Report
 from redrive.prove.stage import Stage
@@ -35,7 +37,7 @@ from redrive.store import migrate
 
 # lease + reap + the time for which a killed reaper keeps its duty, then lookups and retries of what was in doubt.
 DUTY_KEPT_SECONDS: Final = 10.0
-RETRIES_SECONDS: Final = 20.0
+RETRIES_SECONDS: Final = 40.0  # with a new process for every suspect
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,42 @@ class Database:
     restart: Callable[[], None] | None
 
 
-def prove(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> Report:
-    """Run it; the report says what was found."""
+def prove(
+    *,
+    seed: int,
+    scale: float,
+    dsn: str | None,
+    progress: Progress,
+    histories: int | None = None,
+    history: int | None = None,
+    script: Path | None = None,
+) -> Report:
+    """Run it; the report says what was found.
+
+    histories: how many random ones; they need a server of their own, so with a DSN none unless it is said. history:
+    only the one of this seed. script: only the one that is written there.
+    """
+    began = time.monotonic()
+    alone = _alone(history, script)
+    if alone is not None:
+        told = random_histories.run_histories([alone], progress=progress, say=print)
+        return report.of_histories(told, seed=seed, scale=scale, seconds=time.monotonic() - began)
+    ran = _campaign(seed=seed, scale=scale, dsn=dsn, progress=progress)
+    if histories is None:
+        histories = 0 if dsn else max(1, round(random_histories.HISTORIES * scale))
+    if not histories:
+        return ran
+    told = random_histories.run_histories(random_histories.histories_of(seed, histories), progress=progress)
+    return report.with_histories(ran, told, seconds=time.monotonic() - began)
+
+
+def _alone(history: int | None, script: Path | None) -> History | None:
+    if script is not None:
+        return read_script(script.read_text("utf-8"))
+    return None if history is None else random_history(history)
+
+
+def _campaign(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> Report:
     began = time.monotonic()
     with open_place() as place, open_database(place, dsn) as database, _wire(place, database.dsn, seed) as wire:
         with Stage(place, database.dsn, wire=wire.dsn) as stage:
@@ -81,17 +117,6 @@ def _judged(stage: Stage, campaign: Campaign, database: Database, *, seed: int, 
         points=dict(campaign.tally.points),
         violations=[*verdict.sentences, *ended, *unmet],
     )
-
-
-@contextmanager
-def open_place() -> Iterator[Path]:
-    """A directory with a short path that the server's user can pass, whoever that is."""
-    place = Path(tempfile.mkdtemp(prefix="redrive-prove-"))
-    place.chmod(0o711)
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
 
 
 @contextmanager

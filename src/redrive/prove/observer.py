@@ -26,16 +26,21 @@ MAX_LINE_BYTES = 1_000_000
 
 
 class Observer:
-    """remembers: destinations that know a token again. A ledger of effects, rebuilt from the log at every start."""
+    """remembers: destinations that know a token again. A ledger of effects, rebuilt from the log at every start.
 
-    def __init__(self, log: Path, faults: script.Script, *, remembers: frozenset[str] = frozenset()) -> None:
+    durable: False where neither it nor the machine is ended before its log is read.
+    """
+
+    def __init__(
+        self, log: Path, faults: script.Script, *, remembers: frozenset[str] = frozenset(), durable: bool = True
+    ) -> None:
         self._requests: Counter[tuple[str, str]] = Counter()
         self._effects: dict[str, str] = {}
         self._sending: Counter[str] = Counter()
         self._count = 0
         for line in journal.read(log):
             self._remember(line)
-        self._journal = journal.SharedJournal(log)
+        self._journal = journal.SharedJournal(log, durable=durable)
         self._script = faults
         self._remembers = remembers
 
@@ -68,11 +73,12 @@ class Observer:
         call, message = asked["call"], asked["id"]
         self._requests[call, message] += 1
         now = time.time()
-        fault = self._script.fault(
+        fault = asked.get("fault") or self._script.fault(
             call, message, self._requests[call, message], destination=asked["destination"], at=now
         )
         body = base64.b64decode(asked["body"])
         noted = {name: asked[name] for name in ("call", "destination", "id", "attempt", "token")}
+        noted |= {name: asked[name] for name in ("pid", "parent") if name in asked}
         await self._journal.append(log="request", **noted, sha256=hashlib.sha256(body).hexdigest(), at=now, fault=fault)
         if call == "lookup":
             return await self._lookup(noted, fault, writer)
@@ -140,7 +146,8 @@ class Observer:
 
 async def main(socket: Path, log: Path, settings: dict[str, Any]) -> None:
     faults = script.Script(**settings.get("script", {"send": {}, "lookup": {}}))
-    observer = Observer(log, faults, remembers=frozenset(settings.get("remembers", ())))
+    remembers = frozenset(settings.get("remembers", ()))
+    observer = Observer(log, faults, remembers=remembers, durable=settings.get("durable", True))
     server = await observer.serve(socket)
     async with server:
         await server.serve_forever()

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from redrive.prove import terms
+
+if TYPE_CHECKING:
+    from redrive.prove.histories.engine import Histories
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """faults: how many of each kind were injected. points: failpoints and how often each was met.
 
-    violations: sentences with ids; none is what we promise. quiet_seconds: from the last fault until nothing was open.
+    violations: sentences with ids, and the scripts of histories; none is what we promise. quiet_seconds: from the last
+    fault until nothing was open; quiet_seconds_max: so long nothing may have moved in it. histories: what was counted
+    in random histories. waits: how long messages of the healthy destination waited in them, in seconds; told: the same
+    for each history.
     """
 
     seed: int
@@ -29,6 +37,9 @@ class Report:
     destination_faults: Mapping[str, int]
     points: Mapping[str, int]
     violations: Sequence[str] = field(default_factory=list)
+    histories: Mapping[str, int] = field(default_factory=dict)
+    waits: Mapping[str, float] = field(default_factory=dict)
+    told: Sequence[str] = ()
 
     @property
     def ok(self) -> bool:
@@ -52,6 +63,13 @@ class Report:
         commit = f", commit {self.commit}" if self.commit else ""
         yield f"redrive prove engine --seed {self.seed} --scale {self.scale:g}{commit}"
         yield f"{self.server}, {self.seconds:.0f} s"
+        if self.points:
+            yield from self._campaign()
+        if self.histories:
+            yield from self._histories()
+        yield from self._verdict()
+
+    def _campaign(self) -> Iterator[str]:
         yield from table("Messages and requests", self.counts)
         yield from table("Faults injected", self.faults)
         yield from table("Faults of the destination", self.destination_faults)
@@ -60,9 +78,15 @@ class Report:
         yield ""
         yield (
             f"Quiet {self.quiet_seconds:.1f} s after the last fault and the last message"
-            f" (at most {self.quiet_seconds_max:.0f} s are allowed)."
+            f" (at most {self.quiet_seconds_max:.0f} s without an attempt that ends are allowed)."
         )
-        yield from self._verdict()
+
+    def _histories(self) -> Iterator[str]:
+        yield from table("Random histories", self.histories)
+        yield ""
+        yield "How long messages of a healthy destination waited in them"
+        yield from (f"  {seconds:8.2f} s  {what}" for what, seconds in self.waits.items())
+        yield from (f"  {line}" for line in self.told)
 
     def _points(self) -> Iterator[str]:
         met = [name for name, count in self.points.items() if count]
@@ -83,11 +107,45 @@ class Report:
     def _verdict(self) -> Iterator[str]:
         yield ""
         if self.ok:
-            yield f"No violation in {self.injected} faults: at 95 % confidence fewer than {self.bound:.2%} do harm."
+            if self.injected:
+                yield f"No violation in {self.injected} faults: at 95 % confidence fewer than {self.bound:.2%} do harm."
+            if count := self.histories.get("histories"):
+                bound = min(1.0, 3 / count)
+                yield f"No violation in {count} random histories: at 95 % confidence fewer than {bound:.2%} have one."
             return
         yield f"{len(self.violations)} violations:"
-        for sentence in self.violations:
-            yield f"  {sentence}"
+        yield from (f"  {line}" for sentence in self.violations for line in sentence.splitlines())
+
+
+def with_histories(ran: Report, told: Histories, *, seconds: float) -> Report:
+    """The report of a campaign, and what came of random histories after it."""
+    return replace(
+        ran,
+        seconds=seconds,
+        violations=[*ran.violations, *("\n".join(one.lines()) for one in told.violated)],
+        histories=told.counts(),
+        waits=told.figures(),
+        told=list(told.lines()),
+    )
+
+
+def of_histories(told: Histories, *, seed: int, scale: float, seconds: float) -> Report:
+    """Of random histories alone."""
+    empty = Report(
+        seed=seed,
+        scale=scale,
+        commit=commit(),
+        server=told.server,
+        terms={**terms.DEFAULT.printed(), "limits": dict(told.limits)},
+        seconds=seconds,
+        quiet_seconds=0.0,
+        quiet_seconds_max=0.0,
+        counts={},
+        faults={},
+        destination_faults={},
+        points={},
+    )
+    return with_histories(empty, told, seconds=seconds)
 
 
 _BUDGETS = (

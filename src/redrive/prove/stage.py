@@ -168,6 +168,21 @@ class Stage:
                 raise Ended
         return True
 
+    def settle_down(self, *, seconds: float) -> bool:
+        """Whether it became quiet, before no attempt had ended for `seconds`, or ten times that was over."""
+        began = moved = time.monotonic()
+        ended = -1
+        while not self.is_quiet():
+            count = self.value("SELECT count(*) FROM redrive.attempt")
+            now = time.monotonic()
+            if count != ended:
+                ended, moved = count, now
+            if now > moved + seconds or now > began + 10 * seconds:
+                return False
+            if self.ended.wait(LOOK_SECONDS):
+                raise Ended
+        return True
+
     def is_quiet(self) -> bool:
         """Nothing is in hand, and whatever is pending waits behind a head that waits for a person."""
         return bool(self.value(_OPEN) == 0)

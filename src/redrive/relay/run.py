@@ -114,6 +114,7 @@ async def run_relay(process: RelayProcess, *, events: Events | None = None, sign
     async with _store(process, f"redrive relay {process.name}".strip()) as store:
         await _require_schema(process, store, events=events)
         await _require_synchronous_commit(process, store, destinations, events=events)
+        store.count_leases_from_now()
         watch = _clock_watch(process, store, worker, events=events)
         relay = _relay(process, store, destinations, worker, random=random, events=events, watch=watch)
         run_alone = (

@@ -120,6 +120,10 @@ class PostgresStore(LimitKeyVerbs):
     async def _value(self, query: LiteralString, values: Sequence[Any]) -> Any:
         return (await self.rows(query, values))[0][0]
 
+    def count_leases_from_now(self) -> None:
+        """For a relay that begins: whether the server refused to write until now is not known to it."""
+        self._refused_at = asyncio.get_running_loop().time()
+
     # claim, settle, hand back, renew, reap: the life of a message
 
     async def claim(

@@ -114,8 +114,8 @@ def attempt(row: Sequence[Any], lease_seconds: float, *, alone: bool) -> Attempt
 
 
 def is_decodable(row: Sequence[Any]) -> bool:
-    """Whether all of a claimed row could be read: headers, a kept answer, the archive."""
-    return not any(isinstance(value, Undecodable) for value in (row[15], row[23], row[24]))
+    """Whether all of a claimed row could be read: headers, a kept answer, the archive. One without a claim need not."""
+    return row[1] is None or not any(isinstance(value, Undecodable) for value in (row[15], row[23], row[24]))
 
 
 def undecodable(row: Sequence[Any], lease_seconds: float) -> Outcome:

@@ -11,8 +11,9 @@ from typing import get_args
 import pytest
 
 from redrive.errors import InvalidValue
+from redrive.prove.histories.commands import Command
 from redrive.systems.payments.prove import steering
-from redrive.systems.payments.prove.histories import VERBS, Ability, Command, History, history
+from redrive.systems.payments.prove.histories import VERBS, Ability, History, history
 from redrive.systems.payments.prove.history_campaign import Histories, histories_of, run_histories
 from redrive.systems.payments.prove.history_script import answers_of, read_script
 from redrive.systems.payments.prove.judge import Reported, judged

@@ -16,9 +16,11 @@ from redrive.operate.cli import output
 from redrive.operate.cli.bars import bars
 from redrive.operate.cli.context import example
 from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.histories import history_options
 from redrive.system import System, discover
 
 SEEDS = 1_000_000
+HISTORIES = 100  # of the engine, at scale 1
 
 
 class Proofs(click.Group):
@@ -62,16 +64,33 @@ def _options(body: Callable[..., None]) -> Callable[..., None]:
     return body
 
 
-@command.command("engine", epilog=example("redrive prove engine", "redrive prove engine --seed 7 --scale 0.05 --json"))
+def _history_options(body: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(history_options(HISTORIES)):
+        body = option(body)
+    return body
+
+
+@command.command(
+    "engine",
+    epilog=example(
+        "redrive prove engine",
+        "redrive prove engine --seed 7 --scale 0.05 --json",
+        "redrive prove engine --history 4711",
+    ),
+)
+@_history_options
 @_options
-def engine(seed: int | None, scale: float, dsn: str | None, as_json: bool) -> None:
+def engine(seed: int | None, scale: float, dsn: str | None, as_json: bool, **options: Any) -> None:
     """Kill relays at every step boundary, freeze them, stop the database, lose replies; then check every message.
+
+    Then random histories: producers that hold transactions open, every act of people, hostile handlers, a database that
+    is away or refuses to write, judged by the log of the destination. One that breaks a promise is printed as a script.
 
     Exit code 1 means that a guarantee was broken: the report names it, with the ids of the messages.
     """
     from redrive.prove.engine import prove  # what it needs is loaded only when it is used
 
-    report = _run(prove, seed=seed, scale=scale, dsn=dsn)
+    report = _run(partial(prove, **options), seed=seed, scale=scale, dsn=dsn)
     if as_json:
         output.document("prove", report.document())
     _end(report, as_json=as_json)

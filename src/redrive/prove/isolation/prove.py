@@ -10,9 +10,10 @@ from typing import Any
 
 from redrive.prove import report
 from redrive.prove.campaign import Progress
-from redrive.prove.engine import open_database, open_place
+from redrive.prove.engine import open_database
 from redrive.prove.isolation.case import Case, Figure
 from redrive.prove.isolation.ground import Ground
+from redrive.prove.places import open_place
 
 
 @dataclass(frozen=True, kw_only=True)

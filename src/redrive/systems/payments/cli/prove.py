@@ -2,28 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
-import click
+from redrive.operate.cli.histories import history_options
 
-PROVE_OPTIONS: Final = (
-    click.option(
-        "--histories",
-        type=click.IntRange(0),
-        metavar="N",
-        help="How many random histories. Default: 200 times the scale.",
-    ),
-    click.option(
-        "--history",
-        type=click.IntRange(0),
-        metavar="SEED",
-        help="Only this history, and print its script as it happens.",
-    ),
-    click.option(
-        "--script",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="Only the history that is written in this file, in the form in which histories are printed.",
-    ),
-)
+PROVE_OPTIONS: Final = history_options(200)

@@ -16,7 +16,8 @@ import psycopg
 
 from redrive.prove import journal, report
 from redrive.prove.campaign import Progress
-from redrive.prove.engine import Database, open_database, open_place
+from redrive.prove.engine import Database, open_database
+from redrive.prove.places import open_place
 from redrive.prove.processes import Ended
 from redrive.prove.stage import Stage
 from redrive.store import migrate

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final, Literal, get_args
 
+from redrive.prove.histories.commands import Command
 from redrive.systems.payments.rail.script import Fault, Profile
 
 Ability = Literal["tl", "lo", "to", "no"]
@@ -54,22 +55,6 @@ _REFUSED: Final = (Fault.INSUFFICIENT_FUNDS, Fault.ACCOUNT_CLOSED, Fault.ACCOUNT
 _OK: Final = "ok"
 
 
-@dataclass(frozen=True)
-class Command:
-    """One line of the script. values: its parameters."""
-
-    verb: str
-    values: Mapping[str, Any] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        return " ".join([self.verb, *(f"{name}={_shown(value)}" for name, value in self.values.items())])
-
-    @property
-    def payment(self) -> str:
-        """Which it is about; empty where it is about none."""
-        return str(self.values.get("payment", ""))
-
-
 @dataclass(frozen=True, kw_only=True)
 class History:
     """statement: the rail lists what it did. own_server: PostgreSQL is stopped, backed up and promoted in it.
@@ -104,6 +89,10 @@ class History:
     def rail(self) -> str:
         """For people."""
         return f"rail with {ABILITY_NAMES[self.ability]}, {'a' if self.statement else 'no'} statement"
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self.submits)
 
     @property
     def submits(self) -> Sequence[Command]:
@@ -329,7 +318,3 @@ class _Writer:
         elif self._chance.random() < (0.3 if self._statement else 0.5):
             values["declared"] = True  # as the runbook of a restore says; else a statement or the relays' memory tells
         self._add("restore", **values)
-
-
-def _shown(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -25,20 +24,22 @@ from redrive.errors import RedriveError
 from redrive.ports import TransientFailure
 from redrive.produce.payload import canonical_json
 from redrive.prove import journal
+from redrive.prove.histories.campaign import Say
+from redrive.prove.histories.commands import Command
+from redrive.prove.histories.ground import APPROVER_ROLE, OPERATOR_ROLE, READY_SECONDS, Ground, Place
 from redrive.store.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments.names import destination_of, key_of, order_of
 from redrive.systems.payments.prove import judge, steering
 from redrive.systems.payments.prove.histories import (
+    APPROVER,
     CURRENCY,
     IBAN,
     OTHER_IBAN,
     PROFILES,
     RAIL_TYPE,
-    Command,
     History,
 )
-from redrive.systems.payments.prove.history_world import READY_SECONDS, Ground, Place, role_of
 from redrive.systems.payments.prove.judge import Reported
 from redrive.systems.payments.prove.nursery import rail_of
 from redrive.systems.payments.rail.ledger import read_effects
@@ -46,7 +47,6 @@ from redrive.systems.payments.rail.script import LookupFault, Profile
 from redrive.systems.payments.reconcile import reconcile
 from redrive.systems.payments.validation import Instruction, PaymentRefused
 
-Tell = Callable[[str], None]
 # An effect shows at most so long after its request; a lookup's "not found" is believed after more than that.
 LATE_SECONDS: Final = (0.05, 0.5)
 LOOKUP_AFTER_SECONDS: Final = 1.0
@@ -118,7 +118,7 @@ class Told:
     seconds: float
 
 
-async def tell(ground: Ground, history: History, name: str, *, say: Tell = lambda _: None) -> Told:
+async def tell(ground: Ground, history: History, name: str, say: Say) -> Told:
     """From its first command to the verdict. name: of its database."""
     async with Place(ground, name, own_server=history.own_server) as place:
         teller = _Teller(ground, place, history, say)
@@ -140,7 +140,7 @@ class _Teller:
     ground: Ground
     place: Place
     history: History
-    say: Tell
+    say: Say
     answers: Counter[str] = field(default_factory=Counter)
     guards: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
@@ -183,9 +183,9 @@ class _Teller:
 
     async def close(self) -> None:
         for relay in self._relays:
-            await self.ground.nursery.end(relay.pid)
+            await self.ground.processes.end(relay.pid)
         if self._rail_pid is not None:
-            await self.ground.nursery.end(self._rail_pid)
+            await self.ground.processes.end(self._rail_pid)
 
     def _note(self, line: str) -> None:
         self.said.append(line)
@@ -196,7 +196,8 @@ class _Teller:
     async def _open_rail(self) -> None:
         self._ledger = self.place.directory / "ledger"
         address = self.place.directory / "address"
-        self._rail_pid = await self.ground.nursery.rail(
+        self._rail_pid = await self.ground.processes.start(
+            "rail",
             ledger=str(self._ledger),
             address=str(address),
             profile=self._profile.value,
@@ -256,7 +257,8 @@ class _Teller:
     async def _start_relay(self) -> None:
         self._started += 1
         dsn = self.place.wire.dsn
-        pid = await self.ground.nursery.relay(
+        pid = await self.ground.processes.start(
+            "relay",
             dsn=dsn,
             name=f"relay-{self._started}",
             limits=dict(LIMITS),
@@ -270,13 +272,13 @@ class _Teller:
     async def _end_relays(self, relays: list[_Relay] | None = None) -> int:
         ended = list(self._relays if relays is None else relays)
         for relay in ended:
-            await self.ground.nursery.end(relay.pid)
+            await self.ground.processes.end(relay.pid)
             self._relays.remove(relay)
         return len(ended)
 
     async def _replace_ended(self) -> None:
         """What a supervisor does."""
-        ended = [relay for relay in self._relays if not await self.ground.nursery.lives(relay.pid)]
+        ended = [relay for relay in self._relays if not await self.ground.processes.lives(relay.pid)]
         for _ in range(await self._end_relays(ended)):
             self.faults["relay ended by itself"] += 1
             await self._start_relay()
@@ -523,7 +525,7 @@ class _Teller:
 
     async def _freeze(self, command: Command) -> None:
         relay = self._relays[command.values["relay"]]
-        await self.ground.nursery.signal(relay.pid, Signals.SIGSTOP)
+        await self.ground.processes.signal(relay.pid, Signals.SIGSTOP)
         relay.frozen = True
         self.faults["relay frozen"] += 1
 
@@ -532,7 +534,7 @@ class _Teller:
         if frozen:  # beyond the lease, and so that another relay had the time to go on
             await asyncio.sleep(LIMITS["lease_seconds"] + 0.5)
         for relay in frozen:
-            await self.ground.nursery.signal(relay.pid, Signals.SIGCONT)
+            await self.ground.processes.signal(relay.pid, Signals.SIGCONT)
             relay.frozen = False
 
     async def _cut(self, command: Command) -> None:
@@ -654,6 +656,5 @@ class _Teller:
         ]
 
 
-def jobs() -> int:
-    """How many histories at a time: they wait more than they work."""
-    return 3 * (os.cpu_count() or 2)
+def role_of(person: str) -> str:
+    return APPROVER_ROLE if person == APPROVER else OPERATOR_ROLE

@@ -10,17 +10,17 @@ Numbers, answers (after `->`) and lines that begin with # are for people; what i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from redrive.errors import InvalidValue
-from redrive.systems.payments.prove.histories import ABILITY_NAMES, VERBS, Command, History
+from redrive.prove.histories import commands
+from redrive.systems.payments.prove.histories import ABILITY_NAMES, VERBS, History
 
 _HEAD: Final = re.compile(
-    r"history (?P<seed>\d+): rail with (?P<rail>[a-z ]+), (?P<statement>a|no) statement, (?P<relays>\d+) relays,"
+    rf"history (?P<seed>\d+): rail with (?P<rail>{'|'.join(ABILITY_NAMES.values())}),"
+    r" (?P<statement>a|no) statement, (?P<relays>\d+) relays,"
     r" timeout (?P<timeout>[\d.]+) s(?P<other>.*)"
 )
-_COMMAND: Final = re.compile(r"(?:\d+ )?(?P<verb>[a-z_]+)(?P<values>(?: [a-z_]+=\S+)*)(?: -> (?P<answer>.+))?")
 _KINDS: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(["by", "faults"], lambda text: text.split(",")),
     **dict.fromkeys(["seconds", "overlap_seconds"], float),
@@ -31,7 +31,7 @@ _KINDS: Final[Mapping[str, Callable[[str], Any]]] = {
 
 def read_script(text: str) -> History:
     """The first history in it; InvalidValue where there is none, or where a line is not one of its commands."""
-    head, commands = _parts(text)
+    head, found = _parts(text)
     other = head["other"]
     return History(
         seed=int(head["seed"]),
@@ -42,32 +42,14 @@ def read_script(text: str) -> History:
         compares="relays compare" in other,
         timeout_seconds=float(head["timeout"]),
         relays=int(head["relays"]),
-        commands=tuple(Command(match["verb"], dict(_values(match["values"]))) for match in commands),
+        commands=commands.read_commands(found, _KINDS),
     )
 
 
 def answers_of(text: str) -> dict[int, str]:
     """The number of each command whose answer is written down, to that answer."""
-    return {number: match["answer"] for number, match in enumerate(_parts(text)[1], 1) if match["answer"]}
+    return commands.read_answers(_parts(text)[1])
 
 
 def _parts(text: str) -> tuple[re.Match[str], list[re.Match[str]]]:
-    lines = (line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#"))
-    head = next((match for match in map(_HEAD.fullmatch, lines) if match), None)
-    if head is None or head["rail"] not in ABILITY_NAMES.values():
-        raise InvalidValue("The script has no line that begins with: history SEED: rail with ...")
-    commands = []
-    for line in lines:
-        if line.startswith("["):  # what was violated: the script is over
-            break
-        match = _COMMAND.fullmatch(line)
-        if match is None or match["verb"] not in VERBS:
-            raise InvalidValue(f"This line of the script is no command: {line}")
-        commands.append(match)
-    return head, commands
-
-
-def _values(text: str) -> Iterator[tuple[str, Any]]:
-    for pair in text.split():
-        name, _, value = pair.partition("=")
-        yield name, _KINDS.get(name, str)(value)
+    return commands.read_parts(text, _HEAD, VERBS, begins="history SEED: rail with")

@@ -10,7 +10,8 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from redrive.systems.payments.prove.histories import APPROVER, PEOPLE, Command
+from redrive.prove.histories.commands import Command
+from redrive.systems.payments.prove.histories import APPROVER, PEOPLE
 from redrive.systems.payments.prove.judge import Reported
 
 # What the engine answers where it does not let people do something to money.

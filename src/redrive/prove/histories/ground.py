@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, LiteralString, Self
@@ -22,10 +22,10 @@ from psycopg import conninfo, sql
 from psycopg.rows import TupleRow
 
 from redrive.operate import embedded
+from redrive.prove import movable_clock
+from redrive.prove.histories.fork_server import ForkServer
 from redrive.prove.proxy import Proxy
 from redrive.store import migrate
-from redrive.systems.payments.prove.histories import APPROVER
-from redrive.systems.payments.prove.nursery import Nursery
 
 TEMPLATE: Final = "history_template"
 OPERATOR_ROLE: Final = "history_operator"
@@ -48,24 +48,32 @@ $$
 
 
 class Ground:
-    """place: a directory with a short path. As a context manager it ends everything that was started on it."""
+    """place: a directory with a short path. As a context manager it ends everything that was started on it.
 
-    def __init__(self, place: Path, sets: Sequence[migrate.MigrationSet]) -> None:
+    module: runs as the process that starts others (`fork_server`). sets, tables: what databases have besides the
+    engine's own.
+    """
+
+    def __init__(
+        self, place: Path, module: str, *, sets: Sequence[migrate.MigrationSet] = (), tables: LiteralString = ""
+    ) -> None:
         self.place = place
+        self._module = module
         self._sets = sets
+        self._tables = tables
         self._base = place / "base"
         self._count = 0
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._prepare)
         self.server = await asyncio.to_thread(self.new_server)
-        self.nursery = await Nursery(self.place / "said").__aenter__()
+        self.processes = await ForkServer(self._module, self.place / "said").__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.nursery.__aexit__(kind, error, trace)
+        await self.processes.__aexit__(kind, error, trace)
         await asyncio.to_thread(end_server, self.server)
 
     def _prepare(self) -> None:
@@ -77,16 +85,18 @@ class Ground:
             migrate.upgrade(server.dsn_of(TEMPLATE), sets=self._sets)
             with psycopg.connect(server.dsn_of(TEMPLATE), autocommit=True) as conn:
                 conn.execute(_ROLES)
+                if self._tables:
+                    conn.execute(self._tables)
                 conn.execute("CHECKPOINT")
             self.major = server.major
         finally:
             server.stop()
             server.close()
 
-    def new_server(self) -> embedded.Server:
+    def new_server(self, environment: Mapping[str, str] | None = None) -> embedded.Server:
         place = self.new_directory("data")
         _copy(self._base, place)
-        return embedded.start(place, settings=SETTINGS)
+        return embedded.start(place, settings=SETTINGS, environment=environment)
 
     def new_directory(self, name: str) -> Path:
         """Its name; nothing is there yet."""
@@ -95,22 +105,31 @@ class Ground:
 
 
 class Place:
-    """The database of one history, and the wire to it. dsn: directly; wire.dsn: as relays and producers reach it."""
+    """The database of one history, and the wire to it. dsn: directly; wire.dsn: as relays and producers reach it.
 
-    def __init__(self, ground: Ground, name: str, *, own_server: bool) -> None:
+    options: of every connection that is made here. clock: of a server of its own, set by `MovableClock`; None where it
+    cannot be.
+    """
+
+    def __init__(self, ground: Ground, name: str, *, own_server: bool, options: str = "", clock: bool = False) -> None:
         self._ground = ground
         self._name = name
         self._own = own_server
+        self._options = options
         self._backup: Path | str | None = None
         self._old: list[embedded.Server] = []
         self._connections: dict[str | None, psycopg.AsyncConnection[TupleRow]] = {}
         self.server = ground.server
         self.directory = ground.new_directory("history")
+        self._movable = clock and own_server and movable_clock.library() is not None
+        self.clock: movable_clock.MovableClock | None = None
 
     async def __aenter__(self) -> Self:
         self.directory.mkdir()
+        if self._movable:
+            self.clock = movable_clock.MovableClock(self.directory)
         if self._own:
-            self.server = await asyncio.to_thread(self._ground.new_server)
+            self.server = await asyncio.to_thread(self._ground.new_server, self._environment)
         await self._on_server(sql.SQL("CREATE DATABASE {} TEMPLATE {}"), self._name, TEMPLATE)
         self.wire = await self._open_wire()
         return self
@@ -133,9 +152,13 @@ class Place:
     def dsn(self) -> str:
         return self.server.dsn_of(self._name)
 
-    async def connect(self, role: str | None = None, *, dsn: str | None = None) -> psycopg.AsyncConnection[TupleRow]:
+    async def connect(
+        self, role: str | None = None, *, dsn: str | None = None, writes: bool = False
+    ) -> psycopg.AsyncConnection[TupleRow]:
         """As a person or a program with that role; a server that is just starting is waited for."""
-        options = "-c redrive.tenant=*" + (f" -c role={role}" if role else "")
+        options = f"-c redrive.tenant=* {self._options}" + (f" -c role={role}" if role else "")
+        if writes:  # also while all others may not, and however long it takes
+            options += " -c default_transaction_read_only=off -c lock_timeout=0"
         there = conninfo.make_conninfo(dsn or self.dsn, options=options)
         until = time.monotonic() + READY_SECONDS
         while True:
@@ -164,7 +187,31 @@ class Place:
         """As by a power cut, and started again."""
         await self._disconnect()
         await asyncio.to_thread(_kill, self.server)
-        self.server = await asyncio.to_thread(embedded.start, self.server.data_dir, settings=SETTINGS)
+        self.server = await asyncio.to_thread(
+            embedded.start, self.server.data_dir, settings=SETTINGS, environment=self._environment
+        )
+
+    @property
+    def _environment(self) -> Mapping[str, str]:
+        return self.clock.environment if self.clock else {}
+
+    async def set_read_only(self, value: bool) -> None:
+        """Every write is refused, as in a maintenance. On the server of all: to connections that are made from now on,
+        and those of relays are ended so that they make new ones."""
+        if self._own:
+            change = "SET default_transaction_read_only = on" if value else "RESET default_transaction_read_only"
+            await self._on_server(sql.SQL("ALTER SYSTEM " + change))
+            await self._on_server(sql.SQL("SELECT pg_reload_conf()"))
+            return
+        change = "SET default_transaction_read_only = on" if value else "RESET default_transaction_read_only"
+        await self._on_server(sql.SQL("ALTER DATABASE {} " + change), self._name)
+        await self._on_server(
+            sql.SQL(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = {} AND application_name LIKE 'redrive%'"
+            ),
+            sql.Literal(self._name),
+        )
 
     async def back_up(self) -> None:
         """While it runs. On the server of all: a copy of the database, which is what a dump put back looks like."""
@@ -244,17 +291,13 @@ class Place:
 
     async def _on_server(self, statement: sql.SQL, *names: str | sql.Literal) -> None:
         parts = [sql.Identifier(name) if isinstance(name, str) else name for name in names]
-        async with await self.connect(dsn=self.server.dsn) as conn:
+        async with await self.connect(dsn=self.server.dsn, writes=True) as conn:
             await conn.execute(statement.format(*parts))
 
     async def _open_wire(self) -> Proxy:
         directory = self._ground.new_directory("wire")
         directory.mkdir()
         return await Proxy(directory, self.dsn).__aenter__()
-
-
-def role_of(person: str) -> str:
-    return APPROVER_ROLE if person == APPROVER else OPERATOR_ROLE
 
 
 def end_server(server: embedded.Server) -> None:

@@ -1,0 +1,159 @@
+"""Many histories, some at a time; one that is violated is shrunk to the commands that it needs, and printed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, Protocol, Self, TypeVar
+
+from redrive.prove.histories.commands import Command
+from redrive.prove.histories.ground import Ground
+
+Progress = Callable[[str, int, int], None]
+Say = Callable[[str], None]
+
+SEEDS_OF_A_RUN: Final = 100_000
+SHRINK_SECONDS: Final = 120.0
+# A shorter history that is not violated at once may be violated the next time: relays have their own pace.
+TRIES: Final = 2
+
+
+class History(Protocol):
+    """What is carried out. has_work: False = nothing is left that could be violated."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def commands(self) -> tuple[Command, ...]: ...
+
+    @property
+    def has_work(self) -> bool: ...
+
+    def without(self, start: int, count: int) -> Self: ...
+
+
+HistoryType = TypeVar("HistoryType", bound=History)
+
+
+History_co = TypeVar("History_co", bound=History, covariant=True)
+
+
+class Told(Protocol[History_co]):
+    """What came of a history. violations: sentences that begin with their class in brackets. said: its script."""
+
+    @property
+    def history(self) -> History_co: ...
+
+    @property
+    def violations(self) -> list[str]: ...
+
+    @property
+    def said(self) -> list[str]: ...
+
+
+ToldType = TypeVar("ToldType", bound=Told)  # type: ignore[type-arg]  # of whichever history
+# Carries out a history on a ground, in a database of that name; the last one hears each line of the script.
+Tell = Callable[[Ground, HistoryType, str, Say], Awaitable[ToldType]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Violated:
+    """A history that broke a promise. script: the shortest that was found, with what each command answered."""
+
+    proof: str
+    seed: int
+    sentences: Sequence[str]
+    script: Sequence[str]
+
+    def lines(self) -> Iterator[str]:
+        yield f"History {self.seed}: {' '.join(self.sentences)}"
+        yield f"It is repeated by: redrive prove {self.proof} --history {self.seed}"
+        yield f"The shortest script that was found, which redrive prove {self.proof} --script FILE repeats:"
+        yield from (f"    {line}" for line in self.script)
+
+
+def seeds_of(seed: int, count: int) -> range:
+    """The seeds of the random histories of a run."""
+    return range(seed * SEEDS_OF_A_RUN, seed * SEEDS_OF_A_RUN + count)
+
+
+def jobs() -> int:
+    """How many histories at a time: they wait more than they work."""
+    return 3 * (os.cpu_count() or 2)
+
+
+class Campaign(Generic[HistoryType, ToldType]):
+    """proof: its name on the command line."""
+
+    def __init__(self, ground: Ground, tell: Tell[HistoryType, ToldType], *, proof: str) -> None:
+        self._ground = ground
+        self._tell = tell
+        self._proof = proof
+
+    async def run(
+        self,
+        histories: Sequence[HistoryType],
+        *,
+        progress: Progress,
+        say: Say | None = None,
+        at_a_time: int | None = None,
+        seconds: float | None = None,
+    ) -> tuple[list[ToldType], list[Violated]]:
+        """All of them, or with `seconds` those that were begun by then. The ground is open."""
+        room = asyncio.Semaphore(at_a_time or jobs())
+        until = None if seconds is None else time.monotonic() + seconds
+        told: list[ToldType] = []
+
+        async def one(number: int, history: HistoryType) -> None:
+            async with room:
+                if until is None or time.monotonic() < until:
+                    told.append(await self._tell(self._ground, history, f"history_{number}", say or _say_nothing))
+                    progress("histories", len(told), len(histories))
+
+        async with asyncio.TaskGroup() as group:
+            for number, history in enumerate(histories):
+                group.create_task(one(number, history))
+        broken = sorted((one for one in told if one.violations), key=lambda one: one.history.seed)
+        return told, [await self._shrunk(one) for one in broken]
+
+    async def _shrunk(self, found: ToldType) -> Violated:
+        """Leave out commands, many at first, as long as it is still violated."""
+        until = time.monotonic() + SHRINK_SECONDS
+        best, runs = found, 0
+        size = max(1, len(best.history.commands) // 2)
+        while size and time.monotonic() < until:
+            start = 0
+            while start < len(best.history.commands) and time.monotonic() < until:
+                runs += 1
+                name = f"shrunk_{best.history.seed}_{runs}"
+                shorter = await self._still_violated(best.history.without(start, size), name, found.violations)
+                best, start = (shorter, start) if shorter else (best, start + size)
+            size //= 2
+        return Violated(proof=self._proof, seed=found.history.seed, sentences=found.violations, script=best.said)
+
+    async def _still_violated(self, shorter: HistoryType, name: str, before: Sequence[str]) -> ToldType | None:
+        """In the same way: a sentence of the same class."""
+        if not shorter.has_work:
+            return None
+        classes = {sentence.partition("]")[0] for sentence in before}
+        for number in range(TRIES):
+            told = await self._tell(self._ground, shorter, f"{name}_{number}", _say_nothing)
+            if classes & {sentence.partition("]")[0] for sentence in told.violations}:
+                return told
+        return None
+
+
+def add_up(counts: Iterable[Counter[str]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for one in counts:
+        total += one
+    return dict(sorted(total.items()))
+
+
+def _say_nothing(_: str) -> None:
+    pass

@@ -1,0 +1,146 @@
+"""A process that starts other processes by fork, so that each takes milliseconds instead of a second.
+
+It has imported everything and runs nothing itself. One JSON object a line on standard input, one line for each on
+standard output: `start` starts a process of a kind and gives its id, `signal` sends one a signal, `end` kills one with
+whatever it has started and waits for its end. A process that ended by itself stays known until `end`, so that an id is
+never that of another one. When its own standard input ends, it ends all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+END_SECONDS = 10.0
+
+Settings = Mapping[str, Any]
+
+
+class ForkServer:
+    """module: calls `serve` when it is run. said: where the processes print."""
+
+    def __init__(self, module: str, said: Path) -> None:
+        self._module = module
+        self._said = said
+        self._asking = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", self._module, str(self._said)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), END_SECONDS)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+
+    async def start(self, kind: str, **settings: Any) -> int:
+        """The id of a new process."""
+        return int(await self._ask(do="start", kind=kind, settings=settings))
+
+    async def signal(self, pid: int, number: signal.Signals) -> None:
+        await self._ask(do="signal", pid=pid, number=int(number))
+
+    async def end(self, pid: int) -> None:
+        """Killed, with its process group."""
+        await self._ask(do="end", pid=pid)
+
+    async def lives(self, pid: int) -> bool:
+        return await self.code(pid) is None
+
+    async def code(self, pid: int) -> int | None:
+        """How it ended, as `Process.code` says it: None while it runs, minus the signal where one ended it."""
+        code: int | None = await self._ask(do="code", pid=pid)
+        return code
+
+    async def _ask(self, **order: Any) -> Any:
+        """Whoever is cancelled meanwhile leaves no answer behind that another would take for its own."""
+        return await asyncio.shield(asyncio.ensure_future(self._answered(order)))
+
+    async def _answered(self, order: Mapping[str, Any]) -> Any:
+        async with self._asking:
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            await self._process.stdin.drain()
+            line = await self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"The process that starts relays has ended; see {self._said}.")
+        return json.loads(line)
+
+
+def serve(said: Path, kinds: Mapping[str, Callable[[Settings], None]]) -> None:
+    """Until standard input ends. kinds: what a process of that name runs."""
+    children: set[int] = set()
+    for line in sys.stdin:
+        order = json.loads(line)
+        answer: Any = True
+        match order["do"]:
+            case "start":
+                answer = os.fork()
+                if answer == 0:
+                    _child(said, kinds[order["kind"]], order["settings"])
+                os.setpgid(answer, answer)
+                children.add(answer)
+            case "signal" if order["pid"] in children:
+                os.kill(order["pid"], order["number"])
+            case "end" if order["pid"] in children:
+                _end(order["pid"])
+                children.discard(order["pid"])
+            case "code":
+                answer = _code(order["pid"]) if order["pid"] in children else 0
+        print(json.dumps(answer), flush=True)
+    for pid in children:
+        _end(pid)
+
+
+def _end(pid: int) -> None:
+    """The process that ended stays known until it is waited for, so its group is still its own."""
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def _code(pid: int) -> int | None:
+    """Without taking its id away from it."""
+    ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if ended is None:
+        return None
+    return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+
+def _child(said: Path, run: Callable[[Settings], None], settings: Settings) -> NoReturn:
+    with suppress(PermissionError):
+        os.setpgid(0, 0)
+    nothing, output = os.open(os.devnull, os.O_RDONLY), os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(nothing, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    try:
+        run(settings)
+    except BaseException:
+        traceback.print_exc()
+    sys.stderr.flush()
+    os._exit(1)

@@ -1,0 +1,65 @@
+"""The relays and observers of histories of the engine, as processes that `fork_server` starts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from redrive.prove import client, observer
+from redrive.prove.histories import destinations
+from redrive.prove.histories.fork_server import serve
+from redrive.relay.limits import RelayLimits
+from redrive.relay.run import RelayProcess, run_relay, run_to_exit
+
+MODULE: Final = "redrive.prove.histories.processes"
+TICK_SECONDS: Final = 0.1
+STALL_SECONDS: Final = 0.5
+
+
+def _relay(settings: Mapping[str, Any]) -> NoReturn:
+    os.environ["REDRIVE_DSN"] = settings["dsn"]
+    os.environ[client.SOCKET_VARIABLE] = settings["socket"]
+    os.environ[destinations.HANDLERS_VARIABLE] = settings["handlers"]
+    threading.Thread(target=_watch, args=[Path(settings["handlers"])], daemon=True).start()
+    process = RelayProcess(
+        app=destinations.app,
+        app_spec=destinations.APP,
+        dsn=settings["dsn"],
+        limits=RelayLimits(**settings["limits"]),
+        name=settings["name"],
+    )
+    run_to_exit(run_relay(process))
+
+
+def _watch(journal: Path) -> None:
+    """Writes down when this process was not let run, by a machine that has other work, or stood still."""
+    before = time.time()
+    while True:
+        time.sleep(TICK_SECONDS)
+        now = time.time()
+        if now - before > TICK_SECONDS + STALL_SECONDS:
+            line = {"log": "stall", "pid": os.getpid(), "since": before, "until": now}
+            with journal.open("ab", buffering=0) as file:
+                file.write(json.dumps(line).encode() + b"\n")
+        before = now
+
+
+def _observer(settings: Mapping[str, Any]) -> None:
+    asyncio.run(
+        observer.main(
+            Path(settings["socket"]),
+            Path(settings["log"]),
+            {"script": {"send": {}, "lookup": {}}, "remembers": destinations.REMEMBERING, "durable": False},
+        )
+    )
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]), {"relay": _relay, "observer": _observer})
