@@ -35,6 +35,8 @@ STEPS: Final = (
     "pause_until",
     "open_breaker",
     "close_breaker",
+    "book_key",
+    "probe_key",
     "register",
     "heartbeat",
     "observe_clock",

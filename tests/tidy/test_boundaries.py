@@ -20,8 +20,9 @@ from redrive.prove.strikes import RECIPES
 ROOT = Path(events.__file__).parent
 SOURCES = sorted([*(ROOT / "relay").glob("*.py"), *(ROOT / "recover").glob("*.py")])
 VERBS = {name for name, member in inspect.getmembers(Store) if inspect.iscoroutinefunction(member)}
-# A question about the clock changes nothing, and nothing is decided between it and what follows.
-READ_ONLY = {"leases_of", "now"}
+# A question about the clock, or about what is held back, changes nothing; nothing is decided between it and what
+# follows.
+READ_ONLY = {"leases_of", "limit_keys", "now"}
 
 
 def calls_without_step(tree: ast.AST, *, inside: bool = False) -> Iterator[tuple[int, str]]:

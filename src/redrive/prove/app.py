@@ -2,7 +2,8 @@
 
 Every handler talks to the observer and keeps nothing. `bug` destinations raise on everything while `REDRIVE_PROVE_BUG`
 is set: a bad deploy, which the next one without it mends. To a process that has just started, `down` destinations are
-down, and `rest` destinations ask it to come back later. `refused` destinations refuse everything.
+down, and `rest` destinations ask it to come back later; `keyed` ones are down too, for their one
+limit key. `refused` destinations refuse everything.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from redrive.policy import Backoff, Breaker, Policy, Settlement
 from redrive.prove import client, terms
 
 BUG_VARIABLE = "REDRIVE_PROVE_BUG"
+KEYED_RATE = 100.0
 
 _QUICK = Backoff(initial_seconds=0.05, multiplier=2, max_seconds=0.5, jitter="full")
 _DECLARED: dict[str, Any] = {
@@ -111,6 +113,10 @@ for name in terms.struck("refused"):
     app.destination(name, in_doubt="resend", **_DECLARED)(_refuse)
 for name in terms.struck("down"):
     app.destination(name, in_doubt="resend", breaker=_BREAKER, **_DECLARED)(_down_at_first)
+for name in terms.struck("keyed"):
+    app.destination(
+        name, in_doubt="resend", breaker=_BREAKER, rate=KEYED_RATE, limit_key=lambda _: "host", **_DECLARED
+    )(_down_at_first)
 for name in terms.struck("rest"):
     app.destination(name, in_doubt="resend", **_DECLARED)(_rest_at_first)
 app.destination(terms.HOLD, in_doubt="hold", **_DECLARED)(client.send)

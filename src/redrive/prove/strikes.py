@@ -87,6 +87,8 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "pause_until": Recipe(kind="rest"),
     "open_breaker": Recipe(kind="down"),
     "close_breaker": Recipe(kind="down"),
+    "book_key": Recipe(kind="keyed"),
+    "probe_key": Recipe(kind="keyed"),
     # Ahead of the others, who look less often; one that was killed there before keeps its place for ten seconds.
     "reap": Recipe(messages=0, limits={"reap_every_seconds": 0.1}, seconds=20.0),
     # The first is often the reaper's, whose place is then kept for ten seconds: take a later one.

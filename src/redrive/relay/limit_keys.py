@@ -101,11 +101,11 @@ class LimitKeys:
         return put_off
 
     async def _booked(self, hand: Hand, key: LimitKey, count: int, rate: float) -> Booked:
-        return await self._patience.until_reached(
-            lambda: self._store.book_key(
-                hand.destination.name, key.name, count=count, rate=rate, most_seconds=BOOK_SECONDS
+        name = hand.destination.name
+        with self._events.step("book_key", destination=name, count=count):
+            return await self._patience.until_reached(
+                lambda: self._store.book_key(name, key.name, count=count, rate=rate, most_seconds=BOOK_SECONDS)
             )
-        )
 
     def tick(self) -> None:
         """Time has passed: a turn has come, a ramp has grown, something waits for too long."""
@@ -131,9 +131,9 @@ class LimitKeys:
         key = claim.limit_key
         if key is None or not key.needs_probe(self._clock.monotonic()):
             return True
-        answer = await self._patience.until_reached(
-            lambda: self._store.probe_key(hand.destination.name, key.name, claim.attempt.id)
-        )
+        name = hand.destination.name
+        with self._events.step("probe_key", destination=name, id=claim.attempt.id):
+            answer = await self._patience.until_reached(lambda: self._store.probe_key(name, key.name, claim.attempt.id))
         if answer == "wait":
             await self._leases.put_off([(claim, PutOff(_probe_seconds(hand), key.name))])
             return False

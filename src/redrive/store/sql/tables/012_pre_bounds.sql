@@ -1,4 +1,3 @@
--- redrive: no transaction
 -- Work that is bounded however much waits: what a rate let out within the last second (verbs/limits.sql), and the lanes that
 -- mend_lanes looks at in one call (verbs/lanes.sql).
 
@@ -10,4 +9,4 @@ ALTER TABLE redrive.allowance ADD COLUMN IF NOT EXISTS charged integer[] NOT NUL
 ALTER TABLE redrive.duty ADD COLUMN IF NOT EXISTS position bigint NOT NULL DEFAULT 0;
 
 -- Whether a lane has a token is one probe.
-CREATE INDEX CONCURRENTLY IF NOT EXISTS lane_wake_lane ON redrive.lane_wake (lane);
+CREATE INDEX IF NOT EXISTS lane_wake_lane ON redrive.lane_wake (lane);
