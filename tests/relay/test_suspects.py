@@ -20,7 +20,8 @@ from redrive.ports import Reaped, Room, TransientFailure
 from redrive.relay import loop
 from redrive.relay.limits import RelayLimits
 from redrive.relay.run import CHILD_NOT_STARTED, RelayProcess, child
-from redrive.relay.suspects import CHILDREN_MAX, OVERDUE, RunAlone, Suspects
+from redrive.relay.suspects import CHILDREN_MAX, OVERDUE, START_SECONDS_MAX, RunAlone, Suspects
+from redrive.relay.telling import STARTED, WAITING
 from redrive.store.postgres import PostgresStore
 from redrive.testing import ManualClock, ModelStore
 from redrive.testing.transitions import Pending
@@ -209,11 +210,11 @@ class Children:
         self.running: dict[str, asyncio.Future[int]] = {}
         self.started: list[str] = []
         self.stopped: list[str] = []
-        self.on_waiting: dict[str, Callable[[], None]] = {}
+        self.on_told: dict[str, Callable[[str], None]] = {}
 
-    async def __call__(self, worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
+    async def __call__(self, worker: WorkerId, destination: str, on_told: Callable[[str], None]) -> int:
         self.started.append(destination)
-        self.on_waiting[destination] = on_waiting
+        self.on_told[destination] = on_told
         ending = self.running[destination] = asyncio.get_running_loop().create_future()
         try:
             return int(await ending)
@@ -225,7 +226,7 @@ class Children:
                 del self.running[destination]
 
 
-async def never(worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
+async def never(worker: WorkerId, destination: str, on_told: Callable[[str], None]) -> int:
     raise AssertionError
 
 
@@ -267,7 +268,7 @@ async def test_children_are_few_and_destinations_have_their_turns() -> None:
 async def test_a_child_that_dies_at_its_work_is_buried_at_once_and_the_next_starts_soon() -> None:
     starts: list[WorkerId] = []
 
-    async def die(worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
+    async def die(worker: WorkerId, destination: str, on_told: Callable[[str], None]) -> int:
         starts.append(worker)
         assert (await bench.store.claim_suspect(worker, ["shop"], lease_seconds=60)).attempts
         return -9
@@ -289,7 +290,7 @@ async def test_a_child_that_dies_before_its_work_is_not_started_again_for_five_s
     """The app cannot be imported, say: every start costs a process, and helps nobody."""
     starts: list[float] = []
 
-    async def die(worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
+    async def die(worker: WorkerId, destination: str, on_told: Callable[[str], None]) -> int:
         starts.append(bench.clock.monotonic())
         return code
 
@@ -307,9 +308,10 @@ async def test_a_child_that_does_not_end_by_itself_is_ended_and_its_lease_counte
     """An event loop that a handler blocks, say: the child neither ends its turn nor renews."""
     begun = asyncio.Event()
 
-    async def hang(worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
+    async def hang(worker: WorkerId, destination: str, on_told: Callable[[str], None]) -> int:
         assert (await bench.store.claim_suspect(worker, ["shop"], lease_seconds=60)).attempts
         begun.set()
+        on_told(STARTED)
         await asyncio.Event().wait()
         return 0
 
@@ -328,6 +330,33 @@ async def test_a_child_that_does_not_end_by_itself_is_ended_and_its_lease_counte
 
 
 @pytest.mark.req("G-31")
+async def test_a_child_whose_start_takes_long_still_has_its_whole_turn() -> None:
+    """On a machine under load: else each child would be ended before it has run anything."""
+    children = Children()
+    bench = Bench(children)
+    await bench.crash()
+    async with bench.running():
+        await bench.settled()
+        await bench.advance(START_SECONDS_MAX - 1)
+        children.on_told["shop"](STARTED)
+        await bench.settled()
+        await bench.advance(59)
+        assert not bench.seen.of("suspects.ended")
+        await bench.advance(1)
+    assert bench.seen.of("suspects.ended", code=OVERDUE)
+
+
+async def test_a_child_that_never_comes_to_its_start_is_ended() -> None:
+    children = Children()
+    bench = Bench(children)
+    await bench.crash()
+    async with bench.running():
+        await bench.settled()
+        await bench.advance(START_SECONDS_MAX)
+        assert bench.seen.of("suspects.ended", code=OVERDUE)
+
+
+@pytest.mark.req("G-31")
 async def test_a_child_that_only_waits_to_write_its_outcome_gives_up_its_place() -> None:
     children = Children()
     names = [f"d{n}" for n in range(CHILDREN_MAX + 1)]
@@ -337,7 +366,7 @@ async def test_a_child_that_only_waits_to_write_its_outcome_gives_up_its_place()
         await bench.settled()
         assert list(children.running) == names[:-1]
         waiting = children.running["d0"]
-        children.on_waiting["d0"]()
+        children.on_told["d0"](WAITING)
         await bench.settled()
         assert names[-1] in children.running
         children.running["d1"].set_result(0)
@@ -391,7 +420,7 @@ async def test_a_child_whose_app_cannot_be_imported_says_so_by_its_exit_code(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(redrive.__file__).parents[1]))
-    code = await child(process("no_such_module_anywhere:app"))(m.WORKER, "shop", lambda: None)
+    code = await child(process("no_such_module_anywhere:app"))(m.WORKER, "shop", lambda _: None)
     assert code == 1
     assert "no_such_module_anywhere" in capfd.readouterr().err
 
@@ -400,4 +429,4 @@ async def test_a_child_that_cannot_be_started_is_not_the_end_of_the_relay(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
-    assert await child(process("shop:app"))(m.WORKER, "shop", lambda: None) == CHILD_NOT_STARTED
+    assert await child(process("shop:app"))(m.WORKER, "shop", lambda _: None) == CHILD_NOT_STARTED

@@ -22,6 +22,7 @@ from redrive.relay.loop import Relay, new_worker
 from redrive.relay.run import child_seconds, declared
 from redrive.relay.suspects import Suspects
 from redrive.relay.tasks import end
+from redrive.relay.telling import STARTED, WAITING
 from tests.simulation.bell import Bell
 from tests.simulation.database import Server
 from tests.simulation.loop import Process, SimulationLoop
@@ -221,7 +222,7 @@ class Host:
 
     # suspects
 
-    async def _run_alone(self, worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
+    async def _run_alone(self, worker: WorkerId, destination: str, on_told: Callable[[str], None]) -> int:
         """A child process; asked to stop when its parent is, and left to itself when its parent is killed."""
         relays: list[Relay] = []
         parent = self.process
@@ -231,11 +232,11 @@ class Host:
             relays.append(self._relay(self._server.connect(), worker, process, suspects_of=destination))
             return relays[0].run()
 
-        def waits(*_: object) -> None:
-            self._loop.call_soon(on_waiting, context=parent.context)
+        def tell(name: str, _: object) -> None:
+            self._loop.call_soon(on_told, name, context=parent.context)
 
         process, main = self._loop.start(f"{self.name}.{self._lives}a {destination}", run)
-        process.events.subscribe(waits, "suspects.waiting")
+        process.events.subscribe(tell, STARTED, WAITING)
         child = Child(process, self._loop.create_future())
         self._children.append(child)
         self._trace.note("starts", who=process.name)

@@ -40,7 +40,7 @@ from redrive.relay.requests import Requests
 from redrive.relay.settle import WAIT_SECONDS
 from redrive.relay.suspects import Suspects
 from redrive.relay.tasks import end
-from redrive.relay.telling import HEARD_SECONDS, hear
+from redrive.relay.telling import HEARD_SECONDS, STARTED, WAITING, hear
 from redrive.relay.witness import Witness
 from redrive.store import line
 from redrive.store.migration_files import MigrationSet
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 # Claim, settle, hand back, renew and heartbeat at once, and four records beside them; and at most eight that wait for a
 # transaction of an application.
 CONNECTIONS = 20
-CHILD_START_SECONDS = 10.0  # to import the app and to connect
 CHILD_END_SECONDS = 5.0  # on top of its graceful stop
 CHILD_NOT_STARTED = 127  # as a shell says it
 CONFIRM_SHARE = 0.9  # of a heartbeat: the second look comes one heartbeat after the first, or a little sooner
@@ -184,7 +183,7 @@ def child(process: RelayProcess, events: Events | None = None) -> RunAlone:
     """Suspects in a process of their own (`python -m redrive.relay.alone`), whose facts are told on as ours."""
     events = events or Events()
 
-    async def run_alone(worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
+    async def run_alone(worker: WorkerId, destination: str, on_told: Callable[[str], None]) -> int:
         heard, told = os.pipe()
         settings = {
             "app": process.app_spec,
@@ -209,7 +208,7 @@ def child(process: RelayProcess, events: Events | None = None) -> RunAlone:
             return CHILD_NOT_STARTED
         finally:
             os.close(told)
-        hearing = asyncio.create_task(hear(heard, events, on_waiting=on_waiting))
+        hearing = asyncio.create_task(hear(heard, events, on_told=on_told))
         try:
             await started.communicate(json_bytes(settings))
             return started.returncode or 0
@@ -225,7 +224,7 @@ def child(process: RelayProcess, events: Events | None = None) -> RunAlone:
 def child_seconds(destination: Destination, limits: RelayLimits) -> float:
     """After which a child of this destination is ended: a turn, and all that its last message may take by itself."""
     one_message = DISPATCH_STEPS * destination.timeout_seconds + ABANDON_SECONDS + limits.record_seconds
-    return CHILD_START_SECONDS + TURN_SECONDS + one_message + limits.stop_seconds
+    return TURN_SECONDS + one_message + limits.stop_seconds
 
 
 def in_this_process(
@@ -233,10 +232,12 @@ def in_this_process(
 ) -> RunAlone:
     """Suspects one at a time, but here: for an app that cannot be imported by name."""
 
-    async def run_alone(worker: WorkerId, destination: str, on_waiting: Callable[[], None]) -> int:
+    async def run_alone(worker: WorkerId, destination: str, on_told: Callable[[str], None]) -> int:
         only = {destination: destinations[destination]}
         relay = _relay(process, store, only, worker, random=SystemRandom(), events=events, suspects_only=True)
-        unsubscribe = events.subscribe(lambda _, v: on_waiting() if v["worker"] == worker else None, "suspects.waiting")
+        unsubscribe = events.subscribe(
+            lambda name, values: on_told(name) if values["worker"] == worker else None, STARTED, WAITING
+        )
         running = asyncio.create_task(relay.run())
         try:
             await asyncio.shield(running)

@@ -15,32 +15,36 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from redrive.events import Events
 from redrive.message import WorkerId
 from redrive.ports import Clock, Store, TransientFailure
 from redrive.relay.loop import new_worker
 from redrive.relay.tasks import end
+from redrive.relay.telling import WAITING
 
 CHILDREN_MAX: Final = 4
 WAITING_MAX: Final = 4  # children that only wait to write an outcome; further ones keep their places
 LOOK_EVERY_SECONDS: Final = 1.0
 AFTER_CRASH_SECONDS: Final = 0.2
 AFTER_FALSE_START_SECONDS: Final = 5.0
+START_SECONDS_MAX: Final = 60.0  # to import the app and to connect; its turn begins after that
 OVERDUE: Final = -9  # the code of a child that was ended because it did not end by itself
 
 # Run suspects of a destination under this worker id, and return how it ended: 0 is well, anything else a crash. Calls
-# the third argument when all that is left to do is to write an outcome that another transaction keeps from being
-# written.
-RunAlone = Callable[[WorkerId, str, Callable[[], None]], Awaitable[int]]
+# the third argument with STARTED when it looks for the first one, and with WAITING when all that is left to do is to
+# write an outcome that another transaction keeps from being written.
+RunAlone = Callable[[WorkerId, str, Callable[[str], None]], Awaitable[int]]
 
 
 class Suspects:
     """One relay's suspects.
 
-    destinations: each with the seconds after which its child is ended: a turn, and what one message may take.
+    destinations: each with the seconds after which its child is ended, once it has started: a turn, and what one
+    message may take.
     """
 
     def __init__(
@@ -115,12 +119,10 @@ class Suspects:
         worker = new_worker(self._random)
         place = _Place(destination)
         self._events.emit("suspects.spawned", worker=worker, destination=destination)
-        place.limit = asyncio.create_task(self._clock.sleep(self._destinations[destination]))
-        running = asyncio.ensure_future(self._run_alone(worker, destination, lambda: self._give_up(place)))
+        place.limit = asyncio.create_task(self._clock.sleep(START_SECONDS_MAX))
+        running = asyncio.ensure_future(self._run_alone(worker, destination, partial(self._hear, place)))
         try:
-            await asyncio.wait([running, place.limit], return_when=asyncio.FIRST_COMPLETED)
-            if place.given_up:
-                await asyncio.wait([running])
+            await self._until_over(running, place)
             code = await self._code(running)
             self._events.emit("suspects.ended", worker=worker, destination=destination, code=code)
             rest_seconds = await self._rest_seconds(worker, code)
@@ -135,6 +137,17 @@ class Suspects:
         if not place.given_up:
             self._rests_until[destination] = self._clock.monotonic() + rest_seconds
             self._free(destination)
+
+    async def _until_over(self, running: asyncio.Future[int], place: _Place) -> None:
+        """Until the child has ended, or has had its time. One that gave up its place has as long as it takes."""
+        while not running.done():
+            limit = place.limit
+            either: list[asyncio.Future[Any]] = [running, limit]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if place.given_up:
+                await asyncio.wait([running])
+            elif limit is place.limit and limit.done():
+                return
 
     async def _code(self, running: asyncio.Future[int]) -> int:
         """How the child ended; it is ended here if it is still there."""
@@ -161,6 +174,13 @@ class Suspects:
         with self._events.step("deregister", worker=worker):
             await self._store.deregister(worker)
         return requeued
+
+    def _hear(self, place: _Place, told: str) -> None:
+        if told == WAITING:
+            self._give_up(place)
+        elif not place.given_up:  # a machine under load may need long to start it: its turn begins now
+            place.limit.cancel()
+            place.limit = asyncio.create_task(self._clock.sleep(self._destinations[place.destination]))
 
     def _give_up(self, place: _Place) -> None:
         """This child runs nothing any more; what it waits for may take its time."""

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from redrive.events import FACTS, Events
 
+STARTED: Final = "relay.started"  # for the parent alone: it is no relay of its own
 WAITING: Final = "suspects.waiting"
-TOLD: Final = (*(name for name in FACTS if name.startswith("message.")), WAITING)
+TOLD: Final = (*(name for name in FACTS if name.startswith("message.")), STARTED, WAITING)
 HEARD_SECONDS: Final = 1.0  # what a child said is in the pipe when it has ended; somebody else may hold the other end
 
 
@@ -33,8 +34,8 @@ def tell(events: Events, pipe: int) -> Callable[[], None]:
     return events.subscribe(write, *TOLD)
 
 
-async def hear(pipe: int, events: Events, *, on_waiting: Callable[[], None] = lambda: None) -> None:
-    """Until the other end is closed. on_waiting: called when the child says that it only waits to write an outcome."""
+async def hear(pipe: int, events: Events, *, on_told: Callable[[str], None] = lambda _: None) -> None:
+    """Until the other end is closed. on_told: called with STARTED and WAITING when the child says so."""
     reader = asyncio.StreamReader()
     file = os.fdopen(pipe, "rb")
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -42,12 +43,12 @@ async def hear(pipe: int, events: Events, *, on_waiting: Callable[[], None] = la
     )
     try:
         while line := await reader.readline():
-            _tell_on(line, events, on_waiting)
+            _tell_on(line, events, on_told)
     finally:
         transport.close()
 
 
-def _tell_on(line: bytes, events: Events, on_waiting: Callable[[], None]) -> None:
+def _tell_on(line: bytes, events: Events, on_told: Callable[[str], None]) -> None:
     try:
         said = json.loads(line)
         name, values = said["name"], dict(said["values"])
@@ -55,6 +56,7 @@ def _tell_on(line: bytes, events: Events, on_waiting: Callable[[], None]) -> Non
         return  # half a line of a process that died
     if name not in TOLD:
         return
-    events.emit(name, **values)
-    if name == WAITING:
-        on_waiting()
+    if name != STARTED:
+        events.emit(name, **values)
+    if name in {STARTED, WAITING}:
+        on_told(name)
