@@ -95,6 +95,8 @@ def test_a_relay_that_begins_after_writes_were_refused_takes_no_claim_of_one_tha
         enqueue(stage, "early", "gated", count=MESSAGES, gate="early")
         older = stage.relay("older", app=APP, environment=gate(stage), limits={"reap_every_seconds": 600.0})
         wait_count(stage, "leased", MESSAGES)
+        reaped = "SELECT count(*) FROM redrive.duty WHERE name = 'reap' AND finished_at IS NOT NULL"
+        assert stage.wait(lambda: stage.value(reaped), seconds=20)  # or it would keep the duty for twice its interval
 
         set_read_only(server.dsn, "on")
         open_gate(stage, "early")
@@ -104,7 +106,6 @@ def test_a_relay_that_begins_after_writes_were_refused_takes_no_claim_of_one_tha
         set_read_only(server.dsn, "off")
         rows(stage, "UPDATE redrive.duty SET finished_at = NULL WHERE name = 'reap' RETURNING 1")
         newer = stage.relay("newer", app=APP, environment=gate(stage))
-        reaped = "SELECT count(*) FROM redrive.duty WHERE name = 'reap' AND finished_at IS NOT NULL"
         assert stage.wait(lambda: stage.value(reaped), seconds=20)
         older.signal(signal.SIGCONT)
         wait_quiet(stage)

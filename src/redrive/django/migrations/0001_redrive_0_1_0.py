@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="4cb4c49bc22857fd"),
+        Upgrade(version="0.1.0", fingerprint="6b8e07d590c565a9"),
         migrations.CreateModel(
             name="Destination",
             fields=[

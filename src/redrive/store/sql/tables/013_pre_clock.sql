@@ -11,7 +11,7 @@ CREATE TABLE redrive.clock_jump (
     offset_seconds float8      NOT NULL,
     window_seconds float8,
     noticed_by     text        NOT NULL,
-    written_before xid8        NOT NULL,
+    written_before bigint      NOT NULL,
     redated        bigint      NOT NULL DEFAULT 0,
     finished_at    timestamptz
 );

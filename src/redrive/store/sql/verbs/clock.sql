@@ -71,7 +71,7 @@ BEGIN
     v_era := v_era + 1;
     INSERT INTO clock_jump (era, noticed_at, expected_at, offset_seconds, window_seconds, noticed_by, written_before, finished_at)
     VALUES (v_era, v_now, v_expected, p_offset_seconds - v_known, p_window_seconds,
-            coalesce((SELECT r.name FROM relay r WHERE r.worker = p_worker), p_worker::text), pg_current_xact_id(),
+            coalesce((SELECT r.name FROM relay r WHERE r.worker = p_worker), p_worker::text), pg_current_xact_id()::text::bigint,
             CASE WHEN v_by > interval '0' THEN v_now END);
     UPDATE relay r
        SET steady_since = NULL, steady_until = NULL, seen_at = CASE WHEN r.seen_at > v_now THEN r.seen_at + v_by ELSE r.seen_at END
@@ -144,7 +144,7 @@ BEGIN
     redated := 0;
     left_over := 0;
     SELECT * INTO v_jump FROM clock_jump j WHERE j.era = p_era AND j.finished_at IS NULL;
-    settled := v_jump.era IS NULL OR pg_snapshot_xmin(pg_current_snapshot()) >= v_jump.written_before;
+    settled := v_jump.era IS NULL OR pg_snapshot_xmin(pg_current_snapshot())::text::bigint >= v_jump.written_before;
     IF v_jump.era IS NULL THEN
         RETURN;
     ELSIF p_end THEN
@@ -188,9 +188,9 @@ END
 $body$;
 
 -- is_older: whether a row was written by a transaction whose id is earlier.
-CREATE OR REPLACE FUNCTION redrive.is_older(p_xmin xid, p_than xid8) RETURNS boolean LANGUAGE sql STABLE
+CREATE OR REPLACE FUNCTION redrive.is_older(p_xmin xid, p_than bigint) RETURNS boolean LANGUAGE sql STABLE
 AS $body$
-    SELECT age(p_xmin) > age(p_than::xid)
+    SELECT age(p_xmin) > age(p_than::text::xid8::xid)
 $body$;
 
 -- redated_due: when a message of the clock as it was is due by the clock as it is; NULL where it stays as it is. Whether it was written

@@ -19,6 +19,7 @@ DECLARE
     v_now    timestamptz := coalesce(p_now, clock_timestamp());
     v_ready  timestamptz;
     v_over   uuid[];
+    v_late   uuid[];
     v_lanes  bigint[];
     v_count  integer;
 BEGIN
@@ -31,18 +32,19 @@ BEGIN
                 UNION ALL SELECT v_now - make_interval(secs => p_refused_ago)
                 UNION ALL SELECT j.noticed_at FROM clock_jump j) r
          WHERE r.at <= v_now;
-        UPDATE lease x SET until = v_now + make_interval(secs => x.lease_seconds)
-         WHERE x.id = ANY (ARRAY(SELECT l.id FROM lease l
-                                  WHERE l.until > v_now + make_interval(secs => l.lease_seconds) + redrive.clock_tolerance()
-                                  LIMIT p_limit
-                                    FOR UPDATE SKIP LOCKED));
     END IF;
-    SELECT array_agg(o.id), array_agg(o.lane) FILTER (WHERE o.lane IS NOT NULL) INTO v_over, v_lanes
-      FROM (SELECT l.id, l.lane FROM lease l
+    SELECT array_agg(o.id) FILTER (WHERE NOT o.late), array_agg(o.lane) FILTER (WHERE NOT o.late AND o.lane IS NOT NULL),
+           array_agg(o.id) FILTER (WHERE o.late)
+      INTO v_over, v_lanes, v_late
+      FROM (SELECT l.id, l.lane, p_worker IS NULL AND l.until > v_now AS late FROM lease l
              WHERE CASE WHEN p_worker IS NOT NULL THEN l.worker = p_worker
-                        ELSE l.until < v_now AND v_now > v_ready + make_interval(secs => l.lease_seconds) END
+                        WHEN l.until < v_now THEN v_now > v_ready + make_interval(secs => l.lease_seconds)
+                        ELSE l.until > v_now + make_interval(secs => l.lease_seconds) + redrive.clock_tolerance() END
              LIMIT p_limit
                FOR UPDATE SKIP LOCKED) o;
+    IF v_late IS NOT NULL THEN
+        UPDATE lease x SET until = v_now + make_interval(secs => x.lease_seconds) WHERE x.id = ANY (v_late);
+    END IF;
     IF v_lanes IS NOT NULL THEN
         v_lanes := ARRAY(SELECT x.id FROM lane x WHERE x.id = ANY (v_lanes) ORDER BY x.id FOR UPDATE SKIP LOCKED);
     END IF;
