@@ -198,7 +198,7 @@ def test_an_answer_that_comes_after_the_lease_is_refused_and_kept_and_it_is_paid
     assert scene.close_relays() == []
     (paid,) = read_effects(ledger)
     assert stage.rows(late) == [("delivered", paid.reference)]
-    reaped, closed = stage.rows("SELECT verb, closed, reference FROM redrive.attempt ORDER BY attempt")
+    reaped, *_, closed = stage.rows("SELECT verb, closed, reference FROM redrive.attempt ORDER BY completed_at")
     assert reaped == ("reap", None, None)
     # By the other relay, which asked the rail, or by the statement, if the books were compared before that.
     assert closed in {("settle", "delivered", paid.reference), ("confirm", "delivered", paid.reference)}
