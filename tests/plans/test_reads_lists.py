@@ -195,7 +195,7 @@ def test_whether_a_destination_is_known_is_asked_of_indexes(world: World, name: 
 
 @pytest.mark.req("G-29")
 def test_status_reads_what_is_open_and_nothing_of_the_history(world: World) -> None:
-    moment = {"now": datetime.now(UTC), "live_seconds": 30.0, "limit": 1000}
+    moment = {"now": datetime.now(UTC), "live_seconds": 30.0, "most": 200_000, "limit": 1000}
     rows, seen = run(world, "backlog", **moment)
     assert {row[0] for row in rows} >= {"mail", "leased", "place-00"}
     assert not [name for name in {*seen.scanned, *seen.entries} if name.startswith(("message", "attempt", "body"))]
