@@ -1,5 +1,5 @@
 -- What waits, is in hand and is parked, by destination; also destinations that are known and have nothing.
--- One pass over the three small tables, of which no more than `most` rows of each are counted: where there are more, `capped` is true
+-- One pass over the three small tables, of which no more than `most` rows of each are counted: where there are as many, `capped` is true
 -- for the whole, and the counts are lower bounds. Then what is oldest among the unordered comes from the index.
 -- Relies on: pending_due.
 -- handled: a relay that was seen within `live_seconds` has it (G-29).
@@ -24,9 +24,8 @@ WITH waiting AS (
     SELECT d.name FROM redrive.destination d
     UNION SELECT w.name FROM waiting w UNION SELECT l.name FROM leased l UNION SELECT k.name FROM parked k
 ), whole AS MATERIALIZED (
-    SELECT EXISTS (SELECT 1 FROM redrive.pending x OFFSET %(most)s LIMIT 1)
-           OR EXISTS (SELECT 1 FROM redrive.lease x OFFSET %(most)s LIMIT 1)
-           OR EXISTS (SELECT 1 FROM redrive.parked x OFFSET %(most)s LIMIT 1) AS capped
+    SELECT greatest((SELECT sum(w.pending) FROM waiting w), (SELECT sum(l.leased) FROM leased l),
+                    (SELECT sum(k.dead + k.held + k.unrecorded) FROM parked k)) >= %(most)s AS capped
 )
 SELECT n.name AS destination, coalesce(w.pending, 0) AS pending, coalesce(w.due, 0) AS due,
        coalesce(w.retrying, 0) AS retrying, coalesce(w.suspects, 0) AS suspects, coalesce(l.leased, 0) AS leased,
