@@ -72,6 +72,33 @@ async def test_a_failing_duty_is_noted_and_stops_neither_itself_nor_another(erro
     assert "data" not in repr(seen.all)
 
 
+async def test_a_stop_ends_the_duty_that_runs_before_it_is_over(store: PostgresStore) -> None:
+    """Another relay may take it at once; else it would be kept for the time after which a holder is taken for dead."""
+    begun = asyncio.Event()
+
+    async def hang(given: Store) -> str:
+        begun.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async def work(given: Store) -> str:
+        return "done"
+
+    duties = [
+        Duty(name="short", every_seconds=3600, run_once=work),
+        Duty(name="long", every_seconds=3600, run_once=hang),
+    ]
+    seen = Seen()
+    running = asyncio.create_task(run_duties(store, duties, worker=m.WORKER, clock=ManualClock(), events=seen.events))
+    await begun.wait()
+    await seen.until("end_duty.stop", duty="short")
+    running.cancel()
+    await asyncio.wait([running])
+    assert seen.of("end_duty.stop", duty="long")
+    rows = await store.rows("SELECT name, holder FROM redrive.duty ORDER BY name", [])
+    assert [tuple(row) for row in rows] == [("long", None), ("short", None)]
+
+
 async def test_a_rare_duty_does_not_wait_for_its_next_turn_because_the_database_was_away() -> None:
     class Away(ModelStore):
         away = True

@@ -71,8 +71,17 @@ def engine_duties(
 
 
 async def run_duties(store: Store, duties: Iterable[Duty], *, worker: WorkerId, clock: Clock, events: Events) -> None:
-    """Until cancelled."""
-    await asyncio.gather(*(_run_duty(store, duty, worker=worker, clock=clock, events=events) for duty in duties))
+    """Until cancelled; each duty that runs then is ended first, so that another relay may take it at once."""
+    running = [
+        asyncio.create_task(_run_duty(store, duty, worker=worker, clock=clock, events=events)) for duty in duties
+    ]
+    try:
+        await asyncio.gather(*running)
+    finally:
+        for task in running:
+            if not task.cancelling():  # once: a second time would cut off its end_duty
+                task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 async def _run_duty(store: Store, duty: Duty, *, worker: WorkerId, clock: Clock, events: Events) -> None:
