@@ -30,6 +30,12 @@ class _Wire:
         self.client.close()
         self.server.close()
 
+    async def wait_closed(self) -> None:
+        """A socket is closed by the event loop, which may be about to end."""
+        for writer in (self.client, self.server):
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
 
 class Proxy:
     """Listens on a Unix socket in a directory of its own and passes everything on to the server of a DSN."""
@@ -57,8 +63,11 @@ class Proxy:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.close()
-        for wire in tuple(self._wires):
+        wires = tuple(self._wires)
+        for wire in wires:
             wire.close()
+        for wire in wires:
+            await wire.wait_closed()
 
     def lose_reply(self) -> bool:
         """Cut one connection at the server's next word; False when there is none."""
