@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from redrive.app import App, Duty
+from redrive.events import Events
 from redrive.message import Attempt
 from redrive.ports import Store, TransientFailure
 from redrive.recover.duties import run_duties, run_if_due
@@ -102,6 +103,30 @@ async def test_a_stop_ends_the_duty_that_runs_before_it_is_over() -> None:
     running.cancel()
     await asyncio.wait([running])
     assert ended == ["short", "long"]
+
+
+@pytest.mark.parametrize("ends", ["fails", "hangs"])
+async def test_a_stop_is_over_though_the_end_of_a_duty_fails(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redrive.recover.duties.STOP_SECONDS", 0.05)
+    begun = asyncio.Event()
+
+    class Away(ModelStore):
+        async def end_duty(self, name: str, *values: Any, **named: Any) -> None:
+            if ends == "hangs":
+                await asyncio.Event().wait()
+            raise TransientFailure("away")
+
+    async def hang(given: Store) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    duty = Duty(name="long", every_seconds=3600, run_once=hang)
+    running = asyncio.create_task(run_duties(Away(), [duty], worker=m.WORKER, clock=ManualClock(), events=Events()))
+    await begun.wait()
+    running.cancel()
+    stopped, _ = await asyncio.wait([running], timeout=10)
+    assert stopped
+    assert len(asyncio.all_tasks()) == (1 if ends == "fails" else 2)  # what hangs is left behind, no more
 
 
 async def test_a_rare_duty_does_not_wait_for_its_next_turn_because_the_database_was_away() -> None:

@@ -7,6 +7,7 @@ again when it is next due; it never takes the relay down. The engine's own dutie
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from functools import partial
@@ -33,6 +34,7 @@ FOLD_FAILURES_EVERY_SECONDS = 5.0
 REPLAY_EVERY_SECONDS = 1.0
 HOUR_SECONDS = 3600.0
 FORGET_RELAYS_AFTER_SECONDS = 86_400.0
+STOP_SECONDS = 5.0  # a stop waits so long for duties that ignore it, or for a database that does not answer
 UNREACHABLE_SECONDS_MAX = 5.0  # a database that was away is asked again soon, however rare the duty
 
 
@@ -71,17 +73,18 @@ def engine_duties(
 
 
 async def run_duties(store: Store, duties: Iterable[Duty], *, worker: WorkerId, clock: Clock, events: Events) -> None:
-    """Until cancelled; each duty that runs then is ended first, so that another relay may take it at once."""
+    """Until cancelled. Each duty that runs then is ended first, so that another relay may take it at once; one that
+    does not end within `STOP_SECONDS` stays held until its holder is taken for dead."""
     running = [
         asyncio.create_task(_run_duty(store, duty, worker=worker, clock=clock, events=events)) for duty in duties
     ]
     try:
-        await asyncio.gather(*running)
+        await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+        await asyncio.gather(*running)  # raises it
     finally:
         for task in running:
-            if not task.cancelling():  # once: a second time would cut off its end_duty
-                task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+            task.cancel()
+        await asyncio.wait(running, timeout=STOP_SECONDS)
 
 
 async def _run_duty(store: Store, duty: Duty, *, worker: WorkerId, clock: Clock, events: Events) -> None:
@@ -101,22 +104,38 @@ async def run_if_due(store: Store, duty: Duty, *, worker: WorkerId, events: Even
         added["begun"] = begun = await store.begin_duty(duty.name, worker, every_seconds=duty.every_seconds)
     if not begun:
         return False
-    result = "failed"
+    end = partial(_end, store, duty, worker, events=events)
+    try:
+        result = await _result(store, duty, events=events)
+    except asyncio.CancelledError:
+        with contextlib.suppress(TransientFailure):  # in place of the cancellation it would be tried again, for ever
+            await end(result="stopped")
+        raise
+    except TransientFailure:
+        await end(result="failed")
+        raise
+    await end(result=result)
+    return True
+
+
+async def _result(store: Store, duty: Duty, *, events: Events) -> str:
+    """What the duty said of its run, or how it failed."""
     try:
         with events.step("duty", duty=duty.name) as added:
-            result = redact.storable(await duty.run_once(store), limit=RESULT_MAX)
-            added["result"] = result
+            added["result"] = result = redact.storable(await duty.run_once(store), limit=RESULT_MAX)
+            return result
     except TransientFailure:
         raise
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         events.emit("duty.failed", duty=duty.name, error=redact.error_type(error))
         # What a login lacks, or what stands in the way, is a sentence of ours, without data: it says what helps.
         said = str(error) if isinstance(error, OperatorError) else redact.error_type(error)
-        result = redact.storable(f"failed: {said}", limit=RESULT_MAX)
-    finally:
-        with events.step("end_duty", duty=duty.name):
-            await store.end_duty(duty.name, worker, result=result)
-    return True
+        return redact.storable(f"failed: {said}", limit=RESULT_MAX)
+
+
+async def _end(store: Store, duty: Duty, worker: WorkerId, *, result: str, events: Events) -> None:
+    with events.step("end_duty", duty=duty.name):
+        await store.end_duty(duty.name, worker, result=result)
 
 
 async def _forget_relays(store: Store, *, events: Events) -> int:
