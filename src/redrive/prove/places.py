@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def open_place() -> Iterator[Path]:
-    """A directory with a short path that the server's user can pass, whoever that is; removed at the end."""
+    """A directory with a short path that the server's user can pass, whichever user that is; removed at the end."""
     place = Path(tempfile.mkdtemp(prefix="redrive-prove-"))
     place.chmod(0o711)
     try:

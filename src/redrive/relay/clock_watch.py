@@ -39,7 +39,7 @@ class _Seen(NamedTuple):
 class ClockWatch:
     """One relay's view of the database's clock.
 
-    elapsed: seconds by a clock of this machine that nobody sets. confirm_seconds: from how long an observation on the
+    elapsed: seconds by a clock of this machine that cannot be set. confirm_seconds: from how long an observation on the
     reaper may act. on_jump: a jump has been recorded, by this relay or by another.
     """
 

@@ -5,6 +5,7 @@ Half of `PostgresStore`; what each verb promises and locks is said in `sql/verbs
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import fields
 from datetime import datetime
@@ -18,11 +19,11 @@ from redrive.store import wire
 _STATE: Final = tuple(f.name for f in fields(LimitKeyState))
 
 
-class LimitKeyVerbs:
-    """Needs `rows` of the store that it is a part of."""
+class LimitKeyVerbs(ABC):
+    """A part of a store, which runs their statements."""
 
-    async def rows(self, query: LiteralString, values: Any) -> list[Any]:
-        raise NotImplementedError
+    @abstractmethod
+    async def rows(self, query: LiteralString, values: Any) -> list[Any]: ...
 
     async def limit_keys(
         self, destinations: Sequence[str], *, limit: int, now: datetime | None = None

@@ -76,7 +76,7 @@ class ForkServer:
         return code
 
     async def _ask(self, **order: Any) -> Any:
-        """Whoever is cancelled meanwhile leaves no answer behind that another would take for its own."""
+        """The answer is read even where the caller is cancelled: the next caller would take it for its own."""
         return await asyncio.shield(asyncio.ensure_future(self._answered(order)))
 
     async def _answered(self, order: Mapping[str, Any]) -> Any:

@@ -162,7 +162,7 @@ def _never_committed(book: Book, requests: Sequence[Line]) -> Iterator[str]:
         message = known.get(line["id"])
         if message is None:
             if line["id"] not in by_record:
-                yield f"[never asked for] A {line['call']} of {line['id']} was seen, and nobody enqueued it."
+                yield f"[never asked for] A {line['call']} of {line['id']} was seen, and no producer enqueued it."
         elif message.committed is False:
             yield f"[rolled back] A {line['call']} of {message.name} was seen, whose transaction did not commit."
         elif line["at"] + CLOCK_SECONDS < message.began_at:
@@ -187,11 +187,11 @@ def _lost(book: Book, reported: Mapping[str, Reported]) -> Iterator[str]:
             case "cancelled" if not message.has(
                 "cancel", "stop_message", answers=("cancelled", "in_flight", "in_doubt", "unknown")
             ):
-                yield f"[lost] {message.name} is reported as cancelled, and nobody was told so."
+                yield f"[lost] {message.name} is reported as cancelled, and no caller was told so."
             case "discarded" if not message.has("discard", answers=("done", "unknown")):
-                yield f"[lost] {message.name} is reported as discarded, and nobody was told so."
+                yield f"[lost] {message.name} is reported as discarded, and no caller was told so."
             case "skipped" if message.lane not in skipped:
-                yield f"[lost] {message.name} is reported as skipped, and nobody was told so."
+                yield f"[lost] {message.name} is reported as skipped, and no caller was told so."
             case "expired" if not message.expires:
                 yield f"[lost] {message.name} is reported as expired, and it had no such time."
 

@@ -247,7 +247,7 @@ END
 $body$;
 
 -- suspect_destinations: those of these destinations for which claim_suspect would find something now, at most p_limit of them, by name,
--- beginning behind p_after and from the front again: whoever names the last one that had its turn goes round. A suspect that another
+-- beginning behind p_after and from the front again: a caller that names the last one that had its turn goes round. A suspect that another
 -- transaction holds does not count.
 -- Locks: one pending row or lane of each, shared, with SKIP LOCKED. Relies on: pending_suspect, from destination to destination.
 CREATE OR REPLACE FUNCTION redrive.suspect_destinations_1(
@@ -376,8 +376,8 @@ BEGIN
 END
 $body$;
 
--- park_gone: claims that a worker was given at this very moment, and whose messages have no row any more: somebody has dropped a
--- partition with open messages. There is nothing to send, so each waits for a person: held with the doubt that it had, unrecorded with
+-- park_gone: claims that a worker was given at this very moment, and whose messages have no row any more: a partition with open
+-- messages was dropped. There is nothing to send, so each waits for a person: held with the doubt that it had, unrecorded with
 -- its answer, else dead. It halts its ordering key: what the destination would say is in the relay's rules, not here.
 -- Locks: as settle. Reads all leases: as many as are in flight, and only where something is gone.
 CREATE OR REPLACE FUNCTION redrive.park_gone(p_worker uuid, p_now timestamptz) RETURNS TABLE (id uuid, destination text)

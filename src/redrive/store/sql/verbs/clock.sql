@@ -115,14 +115,14 @@ BEGIN
     UPDATE request q SET taken_until = q.taken_until + p_by
      WHERE q.id = ANY (ARRAY(SELECT x.id FROM request x
                               WHERE x.answered_at IS NULL AND x.taken_until > p_now FOR UPDATE SKIP LOCKED));
-    DELETE FROM doorbell b WHERE b.idle_until > p_now;  -- whoever still sleeps says so again
+    DELETE FROM doorbell b WHERE b.idle_until > p_now;  -- a relay that still sleeps says so again
 END
 $body$;
 
 -- redate: one step over `pending`, after the clock was set back: at most p_limit rows in the order of their ids, those after p_after.
 -- What was written by the clock as it was: if it was due by that clock it is due now; a retry, or the next stage, keeps its delay; a later
 -- time that a producer named stays as it is. A row is re-dated once: after that it is younger than the jump. The first step also makes
--- tokens of lanes due (LANES.md): whoever pops one finds out when its head is due.
+-- tokens of lanes due (LANES.md): the claim that pops one finds out when its head is due.
 -- next: to go on from; NULL = that was all. left_over: held by other transactions; come back for them. settled: no transaction that began
 -- before the jump was noticed is open any more. p_end: all steps of a pass were settled and nothing was left over: the jump is finished.
 -- Locks: tokens, lanes and pending rows, all with SKIP LOCKED; then the jump's row.
