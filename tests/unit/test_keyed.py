@@ -185,6 +185,8 @@ def test_a_full_hand_keeps_what_begins_soon_and_puts_off_the_rest(waiting: Keyed
 def test_what_cannot_begin_soon_is_no_reason_to_claim_less(waiting: KeyedWaiting) -> None:
     waiting.extend([claim(n, "a") for n in range(50)])
     begun(waiting, 0.0)
+    assert waiting.soon(0.001, horizon_seconds=0.5) == 0, "it has not answered yet: its pace is not known"
+    waiting.keys["a"].latency_seconds = 0.01
     assert waiting.soon(1.0, horizon_seconds=0.5) == 1
     demand = Demand("hooks", 4, waiting=1, running=2, put_aside=47)
     assert demand.room(claim_max=1000, horizon_seconds=0.5) == 1000 - 47 - 3

@@ -120,8 +120,8 @@ class LimitKey:
         return count
 
     def ahead(self, now: float, *, horizon_seconds: float) -> int:
-        """How many of those that have no slot it works off within the horizon; none while its pace is not known."""
-        pace = self.pace(now)
+        """How many of those that have no slot it works off within the horizon; none before its first answer."""
+        pace = self.pace(now) if self.latency_seconds is not None else 0.0
         return int(min(horizon_seconds / pace, 1e6)) if pace > 0 else 0
 
     def pace(self, now: float) -> float:
