@@ -57,7 +57,7 @@ def address(house: House) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def described(house: House, address: str) -> Any:
     secret = asyncio.run(house.token(Role.ADMIN))
-    found = schemathesis.openapi.from_url(f"{address}{API_PREFIX}/openapi.json", headers=bearer(secret))
+    found = schemathesis.openapi.from_url(f"{address}{API_PREFIX}/openapi.json", headers=bearer(secret), timeout=60)
     found.config.phases.fuzzing.enabled = False
     return found
 

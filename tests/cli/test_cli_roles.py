@@ -139,3 +139,13 @@ def test_a_relays_login_reads_the_values_and_one_that_sees_a_tenant_does_not(as_
 def test_a_login_without_any_role_is_told_so(shop: Shop, restricted: str) -> None:
     stranger = Redrive(psycopg.conninfo.make_conninfo(shop.dsn, user=restricted))
     assert stranger("status").exit_code == 4
+
+
+def test_a_viewer_is_shown_the_oldest_snapshot_of_another_login_as_far_as_it_may_see_it(
+    shop: Shop, as_role: As
+) -> None:
+    with psycopg.connect(shop.dsn) as forgetful:
+        forgetful.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        forgetful.execute("SELECT count(*) FROM redrive.pending")
+        holder = as_role("redrive_viewer").json("status")["oldest_holder"]
+        assert (holder["pid"], holder["state"], holder["since"]) == (forgetful.info.backend_pid, None, None)
