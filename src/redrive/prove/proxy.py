@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,6 +18,7 @@ from psycopg import conninfo
 
 CHUNK_BYTES = 65_536
 SOCKET_NAME = ".s.PGSQL.5432"
+ACCEPT_STEPS = 5  # of the event loop, from an accepted connection to the task that has it
 
 
 class _Wire:
@@ -30,12 +32,6 @@ class _Wire:
         self.client.close()
         self.server.close()
 
-    async def wait_closed(self) -> None:
-        """A socket is closed by the event loop, which may be about to end."""
-        for writer in (self.client, self.server):
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-
 
 class Proxy:
     """Listens on a Unix socket in a directory of its own and passes everything on to the server of a DSN."""
@@ -44,6 +40,7 @@ class Proxy:
         self._directory = directory
         self._target = conninfo.conninfo_to_dict(dsn)
         self._wires: set[_Wire] = set()
+        self._connections: set[asyncio.Task[None] | None] = set()
         self._chance = random.Random(seed)
         self._words: bytes | None = None
         self.cuts = 0
@@ -62,12 +59,15 @@ class Proxy:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for sock in self._server.sockets:
+            asyncio.get_running_loop().remove_reader(sock.fileno())  # close() alone would leak what it accepts just now
+        for _ in range(ACCEPT_STEPS):
+            await asyncio.sleep(0)
         self._server.close()
-        wires = tuple(self._wires)
-        for wire in wires:
-            wire.close()
-        for wire in wires:
-            await wire.wait_closed()
+        ending = [task for task in self._connections if task is not None]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
 
     def lose_reply(self) -> bool:
         """Cut one connection at the server's next word; False when there is none."""
@@ -81,18 +81,23 @@ class Proxy:
         self._words = words
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections.add(asyncio.current_task())
+        writers = [writer]
         try:
-            server_reader, server_writer = await self._connect()
-        except OSError:
-            writer.close()
-            return
-        wire = _Wire(writer, server_writer)
+            with contextlib.suppress(OSError):
+                server_reader, server_writer = await self._connect()
+                writers.append(server_writer)
+                await self._pass_on(_Wire(writer, server_writer), reader, server_reader)
+        finally:
+            await _close(writers)
+            self._connections.discard(asyncio.current_task())
+
+    async def _pass_on(self, wire: _Wire, client: asyncio.StreamReader, server: asyncio.StreamReader) -> None:
         self._wires.add(wire)
         try:
-            await asyncio.gather(self._up(wire, reader), self._down(wire, server_reader), return_exceptions=True)
+            await asyncio.gather(self._up(wire, client), self._down(wire, server), return_exceptions=True)
         finally:
             self._wires.discard(wire)
-            wire.close()
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         host = str(self._target.get("hostaddr") or self._target.get("host") or "/var/run/postgresql")
@@ -121,3 +126,12 @@ class Proxy:
                 wire.client.write(said)
                 await wire.client.drain()
         wire.close()
+
+
+async def _close(writers: Sequence[asyncio.StreamWriter]) -> None:
+    """The event loop closes a socket one step later, and may be about to end."""
+    for writer in writers:
+        writer.close()
+    for writer in writers:
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()

@@ -118,6 +118,7 @@ class Place:
         self._options = options
         self._backup: Path | str | None = None
         self._old: list[embedded.Server] = []
+        self._wires = contextlib.AsyncExitStack()
         self._connections: dict[str | None, psycopg.AsyncConnection[TupleRow]] = {}
         self.server = ground.server
         self.directory = ground.new_directory("history")
@@ -137,7 +138,7 @@ class Place:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.wire.__aexit__(None, None, None)
+        await self._wires.aclose()
         await self._disconnect()
         if self._own:
             await asyncio.to_thread(end_server, self.server)
@@ -252,8 +253,7 @@ class Place:
         self.server = await asyncio.to_thread(embedded.start, place, settings=SETTINGS)
         async with await self.connect() as conn:
             await conn.execute("SELECT pg_promote(true, 30)")
-        old, self.wire = self.wire, await self._open_wire()
-        self._old_wire = old
+        self.wire = await self._open_wire()  # relays of the old server keep the one that they have
 
     @property
     def old_dsn(self) -> str | None:
@@ -297,7 +297,7 @@ class Place:
     async def _open_wire(self) -> Proxy:
         directory = self._ground.new_directory("wire")
         directory.mkdir()
-        return await Proxy(directory, self.dsn).__aenter__()
+        return await self._wires.enter_async_context(Proxy(directory, self.dsn))
 
 
 def end_server(server: embedded.Server) -> None:
