@@ -84,7 +84,7 @@ class Proxy:
         self._connections.add(asyncio.current_task())
         writers = [writer]
         try:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, asyncio.CancelledError):  # asyncio reports a handler that is cancelled
                 server_reader, server_writer = await self._connect()
                 writers.append(server_writer)
                 await self._pass_on(_Wire(writer, server_writer), reader, server_reader)

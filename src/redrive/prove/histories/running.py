@@ -47,6 +47,7 @@ LIMITS: Final[Mapping[str, Any]] = {
 # A connection that was ended; RuntimeError where its descriptor is already that of another one of this event loop.
 LOST: Final = (psycopg.Error, RuntimeError)
 LOCK_MS: Final = 700  # producers and people give up then, and are told so
+GIVE_UP_SECONDS: Final = 5.0  # they do so themselves where the server does not: its timers fail when its clock is moved
 HEALTHY_EVERY_SECONDS: Final = 0.12
 HEALTHY_MAX: Final = 5
 LOOK_SECONDS: Final = 0.1
@@ -294,15 +295,16 @@ class _Teller:
 
     async def _enqueue_in(self, held: _Open, command: Command) -> str:
         values = command.values
-        receipt = await redrive.aenqueue(
-            held.conn,
-            values["destination"],
-            {"name": command.message, "faults": values["faults"]},
-            key=f"{command.message}",
-            tenant=values["tenant"],
-            order_by=values.get("key"),
-            expires_at=_in(values.get("expires_seconds")),
-        )
+        async with asyncio.timeout(GIVE_UP_SECONDS):
+            receipt = await redrive.aenqueue(
+                held.conn,
+                values["destination"],
+                {"name": command.message, "faults": values["faults"]},
+                key=f"{command.message}",
+                tenant=values["tenant"],
+                order_by=values.get("key"),
+                expires_at=_in(values.get("expires_seconds")),
+            )
         message = Message(
             name=command.message,
             id=str(receipt.id),
@@ -333,7 +335,8 @@ class _Teller:
 
     async def _cancel_in(self, held: _Open, message: Message) -> str:
         began = time.time()
-        rows = await (await held.conn.execute("SELECT redrive.cancel_1(%s)", [UUID(message.id)])).fetchall()
+        async with asyncio.timeout(GIVE_UP_SECONDS):
+            rows = await (await held.conn.execute("SELECT redrive.cancel_1(%s)", [UUID(message.id)])).fetchall()
         asked = Asked(
             verb="cancel", answer=rows[0][0], asked_at=began, answered_at=time.time(), committed=False
         )  # fmt: skip
@@ -420,9 +423,10 @@ class _Teller:
         )
         message.asked.append(asked)
         try:
-            rows = await self.place.rows(query, *values, role=OPERATOR_ROLE)
+            async with asyncio.timeout(GIVE_UP_SECONDS):
+                rows = await self.place.rows(query, *values, role=OPERATOR_ROLE)
             asked.answer = str(rows[0][0]) if rows else "nothing"
-        except LOST as error:
+        except (*LOST, TimeoutError) as error:
             asked.answer = type(error).__name__ if _is_certain(error) else "unknown"
         asked.answered_at = time.time()
         return asked.answer
