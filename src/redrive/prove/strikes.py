@@ -12,8 +12,8 @@ import queue
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ END_SECONDS = 15.0
 REAPED_SECONDS = 20.0  # a lease, and the time for which a killed reaper keeps its duty
 BEGIN_SECONDS = 30.0
 DUE_SECONDS = 0.2
+LONGER_TRIES = (2, 4, 8)  # times as long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +116,7 @@ class Strikes:
         lane = self._lanes.get()
         try:
             destination = f"{lane}-{recipe.kind}"
-            return any(self._once(event, act, recipe, destination) for _ in range(recipe.tries))
+            return any(self._once(event, act, one, destination) for one in _tries(recipe))
         finally:
             self._lanes.put(lane)
 
@@ -220,6 +221,14 @@ class Strikes:
             relay.wait(END_SECONDS)
             return
         relay.signal(signal.SIGKILL)
+
+
+def _tries(recipe: Recipe) -> Iterator[Recipe]:
+    """As many as it says, and some with more time each: on a busy machine a child alone may take that long to start."""
+    for _ in range(recipe.tries):
+        yield recipe
+    for times in LONGER_TRIES:
+        yield replace(recipe, seconds=times * recipe.seconds)
 
 
 def _pid(stage: Stage, mark: Path) -> int:
