@@ -192,6 +192,16 @@ def test_what_cannot_begin_soon_is_no_reason_to_claim_less(waiting: KeyedWaiting
     assert demand.room(claim_max=1000, horizon_seconds=0.5) == 1000 - 47 - 3
 
 
+def test_what_waits_for_its_rate_is_not_put_off_for_want_of_a_slot() -> None:
+    waiting = KeyedWaiting(destination(rate=0.001))
+    waiting.extend([claim(n, "a") for n in range(3)])
+    ((key, claims),) = waiting.take_without_turn()
+    claims[0].turn_at = 0.0
+    assert begun(waiting, 0.0) == [0]
+    key.put_off_until = 1000.0  # what was claimed before waits for its turn too
+    assert waiting.take_late(0.1, horizon_seconds=0.5, is_full=True) == []
+
+
 def test_what_has_no_turn_yet_does_not_begin() -> None:
     waiting = KeyedWaiting(destination(rate=10.0))
     waiting.extend([claim(n, "a") for n in range(3)])

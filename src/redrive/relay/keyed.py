@@ -295,8 +295,8 @@ class KeyedWaiting:
         """
         put_off: list[tuple[Claim, PutOff]] = []
         for key in self._queue:
-            if not key.waiting or key.may_begin(now, free=self._free):
-                continue
+            if not key.waiting or key.may_begin(now, free=self._free) or not key.has_turn(key.waiting[0], now):
+                continue  # without a turn it waits for its rate, not for a slot
             ahead = key.ahead(now, horizon_seconds=horizon_seconds)
             if now - key.waiting[0].claimed_at > WAIT_SECONDS:
                 keep = 0
