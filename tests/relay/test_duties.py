@@ -105,6 +105,28 @@ async def test_a_stop_ends_the_duty_that_runs_before_it_is_over() -> None:
     assert ended == ["short", "long"]
 
 
+async def test_a_stop_that_cuts_off_the_end_of_a_duty_ends_it_again() -> None:
+    ending, ended = asyncio.Event(), []
+
+    class CutOff(ModelStore):
+        async def end_duty(self, name: str, *values: Any, **named: Any) -> None:
+            if not ending.is_set():
+                ending.set()
+                await asyncio.Event().wait()
+            await super().end_duty(name, *values, **named)
+            ended.append(named["result"])
+
+    async def work(given: Store) -> str:
+        return "done"
+
+    duty = Duty(name="short", every_seconds=3600, run_once=work)
+    running = asyncio.create_task(run_duties(CutOff(), [duty], worker=m.WORKER, clock=ManualClock(), events=Events()))
+    await ending.wait()
+    running.cancel()
+    await asyncio.wait([running])
+    assert ended == ["stopped"]
+
+
 @pytest.mark.parametrize("ends", ["fails", "hangs"])
 async def test_a_stop_is_over_though_the_end_of_a_duty_fails(ends: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redrive.recover.duties.STOP_SECONDS", 0.05)

@@ -106,15 +106,16 @@ async def run_if_due(store: Store, duty: Duty, *, worker: WorkerId, events: Even
         return False
     end = partial(_end, store, duty, worker, events=events)
     try:
-        result = await _result(store, duty, events=events)
-    except asyncio.CancelledError:
+        try:
+            result = await _result(store, duty, events=events)
+        except TransientFailure:
+            await end(result="failed")
+            raise
+        await end(result=result)
+    except asyncio.CancelledError:  # also while it was being ended
         with contextlib.suppress(TransientFailure):  # in place of the cancellation it would be tried again, for ever
             await end(result="stopped")
         raise
-    except TransientFailure:
-        await end(result="failed")
-        raise
-    await end(result=result)
     return True
 
 
