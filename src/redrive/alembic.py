@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from redrive.operate.installed import installed_sets, upgrade_installed
-from redrive.store import migrate
-from redrive.store.dsn import dsn_from
+from redrive.store.migrations import migrate
+from redrive.store.runtime.dsn import dsn_from
 
 SCHEMA: Final = "redrive"
 # What the script has set for the transaction that Alembic goes on with.

@@ -469,8 +469,8 @@ class App:
 
         only: these destinations, all unless named. name: shown in `status`. listen_dsn: where `dsn` leads to a pooler.
         """
-        from redrive.relay.run import RelayProcess
-        from redrive.relay.running import running
+        from redrive.relay.in_process import running
+        from redrive.relay.process import RelayProcess
 
         process = RelayProcess(app=self, dsn=dsn, only=tuple(only), name=name, listen_dsn=listen_dsn)
         return running(process, events=events)

@@ -34,7 +34,7 @@ async def acomplete(conn: Any, attempt: Attempt, answer: Answer | None = None) -
 
 
 def _statement(attempt: Attempt, answer: Answer | None) -> tuple[Any, list[Any]]:
-    from redrive.store.wire import settle_call
+    from redrive.store.runtime.wire import settle_call
 
     completion = attempt.completion
     if completion.worker is None or completion.rules is None:

@@ -43,7 +43,7 @@ STEPS: Final = (
     "clock_jumped",
     "redate",
     "witness",
-    "doze",
+    "announce_idle",
     "probe",
     "deregister",
     "suspect_destinations",

@@ -87,7 +87,7 @@ class Heard(NamedTuple):
     probed: bool
 
 
-class Line(Protocol):
+class ListenConnection(Protocol):
     """A connection that listens for the doorbell."""
 
     async def wait(self, seconds: float) -> Heard:
@@ -95,7 +95,7 @@ class Line(Protocol):
         ...
 
 
-class Room(NamedTuple):
+class ClaimRequest(NamedTuple):
     """How many messages of one destination and priority level a relay can take now.
 
     since: it need not look for what became due earlier; None = it looks for everything.
@@ -411,7 +411,12 @@ class Store(Protocol):
     """What the relay and the duties need. A verb either happened as a whole or not at all."""
 
     async def claim(
-        self, worker: WorkerId, rooms: Sequence[Room], *, lease_seconds: float, now: datetime | None = None
+        self,
+        worker: WorkerId,
+        claim_requests: Sequence[ClaimRequest],
+        *,
+        lease_seconds: float,
+        now: datetime | None = None,
     ) -> Claimed: ...
 
     async def low_water(
@@ -729,7 +734,7 @@ class Store(Protocol):
         """Say that this relay lives, and whether it hears the doorbell; returns the state of its destinations."""
         ...
 
-    async def doze(
+    async def announce_idle(
         self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: datetime | None = None
     ) -> None:
         """Ask producers of these destinations to ring, for so long; of none, it is awake."""

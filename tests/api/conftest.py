@@ -14,12 +14,12 @@ import pytest
 
 from redrive.operate.web import tokens
 from redrive.operate.web.app import create_app
-from redrive.operate.web.doors import Doors
-from redrive.operate.web.guard import Guard
-from redrive.operate.web.people import People
+from redrive.operate.web.auth_config import Doors
+from redrive.operate.web.authentication import People
+from redrive.operate.web.middleware import Guard
 from redrive.operate.web.principal import Role
 from redrive.operate.web.tokens import NewToken
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support.databases import fresh_database
 
 ORIGIN = "http://console.test"

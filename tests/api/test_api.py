@@ -11,8 +11,8 @@ import pytest
 
 from redrive.operate.web.app import API_PREFIX
 from redrive.operate.web.principal import Role
-from redrive.ports import RelayInfo, Room
-from redrive.store.postgres import PostgresStore
+from redrive.ports import ClaimRequest, RelayInfo
+from redrive.store.runtime.postgres import PostgresStore
 from tests.api import world as w
 from tests.api.conftest import House, asking, bearer
 from tests.support import messages as m
@@ -33,7 +33,7 @@ async def dead(house: House, **values: Any) -> str:
     destination = values.setdefault("destination", f"shop-{uuid4().hex[:8]}")
     async with PostgresStore(house.dsn, connections=2) as store:
         id_ = await m.enqueue(store, **values)
-        taken = await store.claim(m.WORKER, [Room(destination, 1, 100)], lease_seconds=60, now=m.START)
+        taken = await store.claim(m.WORKER, [ClaimRequest(destination, 1, 100)], lease_seconds=60, now=m.START)
         (attempt,) = (one for one in taken.attempts if one.id == id_)
         await m.settle(store, attempt, m.park(error_class="HTTP_409"), text="no")
         return str(id_)

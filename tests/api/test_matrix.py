@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from redrive.operate.web.app import API_PREFIX, description, routes_of
-from redrive.operate.web.asking import Requirement
+from redrive.operate.web.dependencies import Requirement
 from redrive.operate.web.principal import LEAST_ROLE, Role
 from tests.api import world as w
 from tests.api.conftest import House, asking, bearer, routes

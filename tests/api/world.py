@@ -18,7 +18,7 @@ from redrive.message import ParkReason
 from redrive.operate.desk import replays
 from redrive.operate.desk.replays import NewReplay
 from redrive.ports import RelayInfo
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 
 MARK = "umbrella-secret"

@@ -21,7 +21,7 @@ from redrive.message import MessageId, ParkReason
 from redrive.operate.cli import output
 from redrive.operate.cli.main import cli
 from redrive.ports import RelayInfo
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import documents
 from tests.support import messages as m
 from tests.support.databases import fresh_database

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from redrive.operate.cli.main import NOUNS, cli
 from redrive.operate.settings import Settings
-from redrive.store.reach import without_secrets
+from redrive.store.runtime.open_store import without_secrets
 from redrive.system import discover
 
 SHELLS = ("bash", "zsh", "fish")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive.operate.cli import local
+from redrive.operate.cli import local_server
 from tests.support.waiting import wait_until
 
 # As an installed package has it: an executable whose first line names its interpreter.
@@ -62,8 +62,8 @@ def test_the_command_for_a_second_terminal_works_as_it_is_printed(database: str,
 
 
 def test_each_clone_has_a_demo_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = local.demo_home()
-    assert local.demo_home() == here
-    monkeypatch.setattr(local, "__file__", "/another/clone/src/redrive/operate/cli/local.py")
-    assert local.demo_home().parent == here.parent
-    assert local.demo_home() != here
+    here = local_server.demo_home()
+    assert local_server.demo_home() == here
+    monkeypatch.setattr(local_server, "__file__", "/another/clone/src/redrive/operate/cli/local_server.py")
+    assert local_server.demo_home().parent == here.parent
+    assert local_server.demo_home() != here

@@ -19,9 +19,9 @@ from redrive.prove.desk import DeskReport
 from redrive.prove.isolation.case import Figure
 from redrive.prove.isolation.prove import Measured
 from redrive.prove.isolation.prove import Report as IsolationReport
-from redrive.relay.requests import Requests
-from redrive.relay.run import SystemClock
-from redrive.store.postgres import PostgresStore
+from redrive.relay.dispatching.requests import Requests
+from redrive.relay.process import SystemClock
+from redrive.store.runtime.postgres import PostgresStore
 from tests.cli.conftest import NOBODY, SECRET, Redrive, Shop
 from tests.support import documents
 from tests.support import messages as m

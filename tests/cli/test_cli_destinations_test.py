@@ -14,7 +14,7 @@ from redrive.answers import Answer, Retryable
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Breaker
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.cli.conftest import Redrive, Shop
 from tests.relay.harness import relaying
 

@@ -19,8 +19,9 @@ from redrive.operate import doctor
 from redrive.operate.doctor import Verdict
 from redrive.operate.installed import installed_sets
 from redrive.ports import RelayInfo
-from redrive.store import examine, migrate
-from redrive.store.postgres import PostgresStore
+from redrive.store.migrations import migrate
+from redrive.store.reads import doctor_reads
+from redrive.store.runtime.postgres import PostgresStore
 from tests.cli.conftest import NOWHERE, Redrive, Shop
 from tests.conftest import CrashServer
 from tests.support.poolers import pgbouncer
@@ -180,8 +181,8 @@ def test_behind_a_pooler_it_says_that_nothing_is_heard_and_what_to_set(
 
 
 @pytest.fixture
-def server(shop: Shop) -> examine.Server:
-    looked: examine.Server = shop.call(examine.server)
+def server(shop: Shop) -> doctor_reads.Server:
+    looked: doctor_reads.Server = shop.call(doctor_reads.server)
     return looked
 
 
@@ -198,7 +199,9 @@ def server(shop: Shop) -> examine.Server:
         (doctor._commits, {"commits_synchronously": True}, Verdict.OK),
     ],
 )
-def test_what_is_seen_is_judged(server: examine.Server, judge: Any, changes: dict[str, Any], verdict: Verdict) -> None:
+def test_what_is_seen_is_judged(
+    server: doctor_reads.Server, judge: Any, changes: dict[str, Any], verdict: Verdict
+) -> None:
     point = judge(replace(server, **changes))
     assert point.verdict is verdict
     assert bool(point.next) == (verdict is not Verdict.OK)
@@ -214,16 +217,18 @@ def test_a_clock_that_is_off_is_said_as_exactly_as_the_look_was_quick(
 
 
 @pytest.mark.parametrize(("days", "verdict"), [(-1, Verdict.FAIL), (3, Verdict.WARN), (8, Verdict.OK)])
-def test_partitions_must_be_made_ahead(server: examine.Server, days: int, verdict: Verdict) -> None:
-    upkeep = examine.Upkeep(partition_end=server.at + timedelta(days=days), differing=[], money=False, unwitnessed=[])
+def test_partitions_must_be_made_ahead(server: doctor_reads.Server, days: int, verdict: Verdict) -> None:
+    upkeep = doctor_reads.Upkeep(
+        partition_end=server.at + timedelta(days=days), differing=[], money=False, unwitnessed=[]
+    )
     assert doctor._partitions(upkeep, server.at).verdict is verdict
     assert doctor._partitions(replace(upkeep, partition_end=None), server.at).verdict is Verdict.FAIL
 
 
 def test_rows_in_the_default_partitions_are_a_warning_with_their_number_and_what_moves_them(
-    server: examine.Server,
+    server: doctor_reads.Server,
 ) -> None:
-    upkeep = examine.Upkeep(
+    upkeep = doctor_reads.Upkeep(
         partition_end=server.at + timedelta(days=28), differing=[], money=False, unwitnessed=[], by_default=1_234
     )
     point = doctor._partitions(upkeep, server.at)

@@ -15,10 +15,10 @@ from redrive.answers import Terminal
 from redrive.errors import ActRefused
 from redrive.message import MessageId, ParkReason
 from redrive.operate import operations
-from redrive.store import read_models
-from redrive.store.postgres import PostgresStore
+from redrive.store.reads import read_models
+from redrive.store.runtime.postgres import PostgresStore
 from tests.cli.conftest import NOBODY, Redrive, Shop
-from tests.cli.test_cli_ground import process
+from tests.cli.test_cli_basics import process
 from tests.support import messages as m
 from tests.support.databases import fresh_database
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.cli.conftest import NOBODY, SECRET, Redrive, Shop
 from tests.support import messages as m
 

@@ -9,8 +9,8 @@ import pytest
 
 from redrive.message import ParkReason
 from redrive.operate.cli.main import cli
-from redrive.ports import Room
-from redrive.store.postgres import PostgresStore
+from redrive.ports import ClaimRequest
+from redrive.store.runtime.postgres import PostgresStore
 from tests.cli.conftest import NOBODY, Redrive, Shop
 from tests.support import messages as m
 
@@ -65,7 +65,7 @@ def test_pages_go_over_all_destinations_latest_parked_first(redrive: Redrive, da
             await store.pause("shop", actor="test", reason="only these")
             await m.enqueue(store, now=moment, destination=f"place-{seconds}")
             (taken,) = (
-                await store.claim(m.WORKER, [Room(f"place-{seconds}", 1, 1)], lease_seconds=60, now=moment)
+                await store.claim(m.WORKER, [ClaimRequest(f"place-{seconds}", 1, 1)], lease_seconds=60, now=moment)
             ).attempts
             await m.settle(store, taken, m.park(), now=moment)
 

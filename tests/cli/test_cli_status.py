@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.cli.conftest import Redrive, Shop
 from tests.support.messages import WORKER
 

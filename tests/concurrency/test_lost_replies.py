@@ -14,7 +14,7 @@ import pytest
 from redrive.message import Attempt
 from redrive.policy import Settlement
 from redrive.ports import TransientFailure
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support.proxy import Proxy, proxied
 

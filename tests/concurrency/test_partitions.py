@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from redrive.errors import OperatorError
-from redrive.store import postgres
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime import postgres
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support.racing import Connection, column, together, value
 
 pytestmark = pytest.mark.req("G-22")

@@ -11,7 +11,7 @@ from redrive import answers
 from redrive.answers import Advance, Delivered, Retryable, Terminal, Unknown
 from redrive.message import Attempt, Closed, MessageId, NewMessage, ParkReason, Priority, WorkerId
 from redrive.policy import Settlement, SettlementKind
-from redrive.ports import Outcome, Room
+from redrive.ports import ClaimRequest, Outcome
 from tests.conformance.subjects import Subject
 
 # Later than any server's start: the rule about an outage of PostgreSQL applies only where a test means it.
@@ -53,8 +53,8 @@ async def claim(
     room: int = 100,
     lease_seconds: float = LEASE_SECONDS,
 ) -> Sequence[Attempt]:
-    rooms = [Room(destination, priority.level, room)]
-    return (await store.claim(worker, rooms, lease_seconds=lease_seconds, now=now)).attempts
+    claim_requests = [ClaimRequest(destination, priority.level, room)]
+    return (await store.claim(worker, claim_requests, lease_seconds=lease_seconds, now=now)).attempts
 
 
 async def claim_one(store: Subject, **values: Any) -> Attempt:

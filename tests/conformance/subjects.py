@@ -20,8 +20,8 @@ from psycopg.rows import dict_row
 from redrive.errors import KeyReused
 from redrive.message import Closed, HistoryEntry, MessageId, NewMessage, Receipt
 from redrive.ports import Store, TransientFailure
-from redrive.produce.steps import prepare
-from redrive.store.postgres import PostgresStore
+from redrive.produce.protocol import prepare
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing.model import ModelStore
 from redrive.testing.tables import Conservation, LateAnswer
 from redrive.testing.transitions import Lane, Lease, Parked, Pending, Place

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from redrive.message import Attempt, WorkerId
-from redrive.ports import DestinationState, Opened, RelayInfo, Room
+from redrive.ports import ClaimRequest, DestinationState, Opened, RelayInfo
 from tests.conformance.steps import (
     ACT,
     ALICE,
@@ -65,8 +65,8 @@ def enqueue_many(store: Subject, count: int, *, now: datetime = T0) -> None:
 async def test_while_it_is_open_nothing_is_claimed_and_nobody_is_asked_for_a_row(store: Subject) -> None:
     enqueue_many(store, 3)
     assert await trip(store, now=at(1)) == Opened(True, at(1), 5.0)
-    rooms = [Room(MAIL, 1, 10)]
-    claimed = await store.claim(ALICE, rooms, lease_seconds=LEASE_SECONDS, now=at(5.9))
+    claim_requests = [ClaimRequest(MAIL, 1, 10)]
+    claimed = await store.claim(ALICE, claim_requests, lease_seconds=LEASE_SECONDS, now=at(5.9))
     assert not claimed.attempts
     assert claimed.held_back == {MAIL}
     assert await breaker(store, now=at(5.9)) == "open"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.message import NewMessage, Priority
-from redrive.ports import Claimed, Room
+from redrive.ports import Claimed, ClaimRequest
 from tests.conformance.steps import (
     ACT,
     ALICE,
@@ -62,8 +62,8 @@ async def test_rooms_of_several_destinations_and_levels_are_each_kept(store: Sub
         for destination in (MAIL, "bank"):
             for priority in Priority:
                 enqueue(store, now=at(seconds), destination=destination, priority=priority)
-    rooms = [Room(MAIL, 0, 3), Room(MAIL, 2, 1), Room("bank", 1, 2)]
-    claimed = await store.claim(ALICE, rooms, lease_seconds=LEASE_SECONDS, now=at(9))
+    claim_requests = [ClaimRequest(MAIL, 0, 3), ClaimRequest(MAIL, 2, 1), ClaimRequest("bank", 1, 2)]
+    claimed = await store.claim(ALICE, claim_requests, lease_seconds=LEASE_SECONDS, now=at(9))
     got = [(a.destination, store.places()[a.id]) for a in claimed.attempts]
     assert sorted((name, getattr(place, "level", None)) for name, place in got) == [
         ("bank", 1),
@@ -113,7 +113,7 @@ async def test_a_due_time_in_the_past_counts_from_now(store: Subject) -> None:
 async def test_time_is_the_stores_own_where_none_is_given(store: Subject) -> None:
     store.enqueue(NewMessage(MAIL, 1))
     before = store.clock()
-    claimed = await store.claim(ALICE, [Room(MAIL, 1, 1)], lease_seconds=LEASE_SECONDS)
+    claimed = await store.claim(ALICE, [ClaimRequest(MAIL, 1, 1)], lease_seconds=LEASE_SECONDS)
     assert before <= claimed.attempts[0].claimed_at <= store.clock()
 
 
@@ -135,7 +135,7 @@ async def test_a_paused_destination_is_not_claimed_for(store: Subject) -> None:
 @pytest.mark.req("G-28")
 async def test_what_has_expired_is_closed_by_the_claim_and_not_handed_out(store: Subject) -> None:
     id = enqueue(store, expires_at=at(10))
-    claimed = await store.claim(ALICE, [Room(MAIL, 1, 5)], lease_seconds=LEASE_SECONDS, now=at(10))
+    claimed = await store.claim(ALICE, [ClaimRequest(MAIL, 1, 5)], lease_seconds=LEASE_SECONDS, now=at(10))
     assert claimed == Claimed([], 1)
     assert store.state_of(id) == "expired"
     (row,) = await store.history(id)

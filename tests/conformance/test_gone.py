@@ -7,7 +7,7 @@ import pytest
 
 from redrive.answers import MESSAGE_GONE
 from redrive.message import MessageId, ParkReason
-from redrive.ports import Claimed, HandOver, Room
+from redrive.ports import Claimed, ClaimRequest, HandOver
 from redrive.testing.transitions import Parked, Pending
 from tests.conformance.steps import (
     ACT,
@@ -29,7 +29,7 @@ from tests.conformance.subjects import Subject
 
 pytestmark = [pytest.mark.req("G-18"), pytest.mark.req("G-31")]
 
-ROOMS = [Room(MAIL, 1, 100)]
+ROOMS = [ClaimRequest(MAIL, 1, 100)]
 
 
 def gone(store: Subject, id: MessageId) -> Parked:

@@ -6,7 +6,7 @@ import pytest
 
 from redrive.errors import KeyReused
 from redrive.message import NewMessage
-from redrive.ports import Room
+from redrive.ports import ClaimRequest
 from tests.conformance.steps import (
     ALICE,
     LEASE_SECONDS,
@@ -90,8 +90,8 @@ async def test_a_key_whose_place_another_took_is_not_forgotten(store: Subject) -
     head = await claim_one(store)
     enqueue(store, order_by="young", now=at(1))
     await store.hand_back(ALICE, [head.fence], now=at(2))
-    rooms = [Room(MAIL, 1, 1), Room("bank", 1, 1)]
-    taken = [await store.claim(ALICE, rooms, lease_seconds=LEASE_SECONDS, now=at(3)) for _ in range(2)]
+    claim_requests = [ClaimRequest(MAIL, 1, 1), ClaimRequest("bank", 1, 1)]
+    taken = [await store.claim(ALICE, claim_requests, lease_seconds=LEASE_SECONDS, now=at(3)) for _ in range(2)]
     assert order([attempt for claimed in taken for attempt in claimed.attempts]) == [("old", 1), ("young", 1)]
 
 
@@ -113,7 +113,7 @@ async def shares(store: Subject, *, lanes: int, others: int, room: int, lanes_fi
         enqueue_lane(store, 2, key=f"k-{number}", now=at(0 if lanes_first else 1))
     for _ in range(others):
         enqueue(store, now=at(1 if lanes_first else 0))
-    claimed = await store.claim(ALICE, [Room(MAIL, 1, room)], lease_seconds=LEASE_SECONDS, now=at(2))
+    claimed = await store.claim(ALICE, [ClaimRequest(MAIL, 1, room)], lease_seconds=LEASE_SECONDS, now=at(2))
     of_lanes = sum(attempt.order_by is not None for attempt in claimed.attempts)
     return of_lanes, len(claimed.attempts) - of_lanes
 
@@ -146,6 +146,6 @@ async def test_the_odd_place_is_for_whoever_waits_longer(store: Subject, room: i
 async def test_an_expired_head_takes_a_place_in_the_room(store: Subject) -> None:
     enqueue(store, order_by="a", expires_at=at(1))
     enqueue_lane(store, 1, key="b", now=at(1))
-    claimed = await store.claim(ALICE, [Room(MAIL, 1, 1)], lease_seconds=LEASE_SECONDS, now=at(2))
+    claimed = await store.claim(ALICE, [ClaimRequest(MAIL, 1, 1)], lease_seconds=LEASE_SECONDS, now=at(2))
     assert (claimed.attempts, claimed.expired) == ([], 1)
     assert order(await claim(store, now=at(2), room=1)) == [("b", 1)]

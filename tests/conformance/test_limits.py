@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from redrive.message import LEVELS, Attempt, Priority, WorkerId
-from redrive.ports import Claimed, HandOver, RelayInfo, Room
+from redrive.ports import Claimed, ClaimRequest, HandOver, RelayInfo
 from tests.conformance.steps import ALICE, BOB, LEASE_SECONDS, MAIL, T0, at, claim, crashed, delivered, enqueue, settle
 from tests.conformance.subjects import Subject
 
@@ -44,8 +44,8 @@ async def register(
 async def claim_all(
     store: Subject, *, now: datetime = T0, room: int = 100, worker: WorkerId = ALICE, levels: Sequence[int] = LEVELS
 ) -> Claimed:
-    rooms = [Room(MAIL, level, room) for level in levels]
-    return await store.claim(worker, rooms, lease_seconds=LEASE_SECONDS, now=now)
+    claim_requests = [ClaimRequest(MAIL, level, room) for level in levels]
+    return await store.claim(worker, claim_requests, lease_seconds=LEASE_SECONDS, now=now)
 
 
 def levels(attempts: Sequence[Attempt]) -> dict[int, int]:
@@ -95,8 +95,8 @@ async def test_a_limit_of_one_destination_is_none_of_another(store: Subject) -> 
     for _ in range(4):
         enqueue(store)
         enqueue(store, destination="fax")
-    rooms = [Room(MAIL, 1, 10), Room("fax", 1, 10)]
-    claimed = await store.claim(ALICE, rooms, lease_seconds=LEASE_SECONDS, now=T0)
+    claim_requests = [ClaimRequest(MAIL, 1, 10), ClaimRequest("fax", 1, 10)]
+    claimed = await store.claim(ALICE, claim_requests, lease_seconds=LEASE_SECONDS, now=T0)
     assert Counter(a.destination for a in claimed.attempts) == {MAIL: 1, "fax": 4}
     assert claimed.held_back == {MAIL}
 

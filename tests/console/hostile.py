@@ -11,7 +11,7 @@ from uuid import UUID
 import psycopg
 
 from redrive.message import MessageId
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.desk.failing import dead
 
 PAYLOADS: Final = (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import psycopg
 
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.console.conftest import QUIET
 from tests.console.serving import served
 from tests.console.showroom import Showroom, furnish

@@ -11,10 +11,10 @@ from typing import NamedTuple
 from redrive.operate.settings import Settings
 from redrive.operate.web import serving, tokens
 from redrive.operate.web.app import create_app
-from redrive.operate.web.doors import Doors
+from redrive.operate.web.auth_config import Doors
 from redrive.operate.web.principal import Role
 from redrive.operate.web.tokens import NewToken
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.console.story import beside
 
 

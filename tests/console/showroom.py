@@ -17,10 +17,10 @@ from redrive.operate.desk import replays, workflow
 from redrive.operate.desk.causes import Cause
 from redrive.operate.desk.groups import Marking, mark
 from redrive.operate.desk.workflow import Who
-from redrive.ports import Room
-from redrive.store.desk_reads import list_groups
-from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import GroupFilter
+from redrive.ports import ClaimRequest
+from redrive.store.reads.desk_reads import list_groups
+from redrive.store.reads.read_models import GroupFilter
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 
 ADA: Final = Who(actor="ada", reason="INC-4711: since release 2.3")
@@ -78,8 +78,8 @@ async def _traffic(store: PostgresStore, now: datetime, minutes: int) -> Message
 
 
 async def _claimed(store: PostgresStore, at: datetime, destinations: Sequence[str]) -> Sequence[Any]:
-    rooms = [Room(name, level.level, 1000) for name in destinations for level in Priority]
-    return (await store.claim(m.WORKER, rooms, lease_seconds=m.LEASE_SECONDS, now=at)).attempts
+    claim_requests = [ClaimRequest(name, level.level, 1000) for name in destinations for level in Priority]
+    return (await store.claim(m.WORKER, claim_requests, lease_seconds=m.LEASE_SECONDS, now=at)).attempts
 
 
 async def _dead(

@@ -19,7 +19,7 @@ import redrive
 from redrive.events import Events
 from redrive.policy import Breaker
 from redrive.relay.limits import RelayLimits
-from redrive.relay.run import RelayProcess, run_relay
+from redrive.relay.process import RelayProcess, run_relay
 from tests.support.waiting import wait_until
 
 NO_CURRENCY: Final = 312
@@ -103,13 +103,13 @@ def beside(run: Callable[[threading.Event], Any]) -> Iterator[None]:
     loop = asyncio.new_event_loop()
     task: list[asyncio.Task[None]] = []
 
-    def work() -> None:
+    def job() -> None:
         asyncio.set_event_loop(loop)
         task.append(loop.create_task(run(started)))
         loop.run_until_complete(asyncio.gather(*task, return_exceptions=True))
         loop.close()
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=job)
     thread.start()
     try:
         assert started.wait(DEADLINE_SECONDS), "It did not start."

@@ -14,7 +14,7 @@ import pytest
 
 from redrive.operate.console.routes import ADDRESSES
 from redrive.operate.web.principal import Role
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.api.conftest import House, asking, bearer
 from tests.console.hostile import PAYLOADS, World, faults_of, fill, parsed
 from tests.desk.failing import dead

@@ -12,9 +12,9 @@ from redrive.operate.desk import workflow
 from redrive.operate.desk.causes import Cause
 from redrive.operate.desk.workflow import Who
 from redrive.operate.web.principal import Role
-from redrive.store.desk_reads import list_groups
-from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import GroupFilter
+from redrive.store.reads.desk_reads import list_groups
+from redrive.store.reads.read_models import GroupFilter
+from redrive.store.runtime.postgres import PostgresStore
 from tests.api.conftest import House, asking, bearer
 from tests.desk.failing import dead
 

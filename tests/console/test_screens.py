@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.console.serving import Served, served
 from tests.console.showroom import Showroom, furnish
 from tests.support.databases import fresh_database

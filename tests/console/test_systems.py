@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from redrive.operate.web.app import create_app
-from redrive.operate.web.doors import Doors
+from redrive.operate.web.auth_config import Doors
 from redrive.operate.web.principal import Role
-from redrive.store import migrate
+from redrive.store.migrations import migrate
 from redrive.system import System, discover
 from redrive.systems import payments
 from redrive.systems.payments import Instruction

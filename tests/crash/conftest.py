@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from redrive.prove.stage import Stage
+from redrive.prove.environment import Environment
 from tests.crash.lives import AGREED
 from tests.support.scratch import scratch
 
 
 @pytest.fixture
-def stage(database: str) -> Iterator[Stage]:
+def stage(database: str) -> Iterator[Environment]:
     """With short leases; the application's tables are there, no process runs yet."""
-    with scratch("redrive-stage-") as place, Stage(place, database, agreed=AGREED) as made:
+    with scratch("redrive-stage-") as place, Environment(place, database, agreed=AGREED) as made:
         made.prepare()
         yield made

@@ -11,11 +11,11 @@ import pytest
 
 from redrive.prove import limit_rules
 from redrive.prove.checker import RULES, check
+from redrive.prove.config import HOLD, LIMITED, LOOKUP, RECORD, Config
 from redrive.prove.evidence import Evidence
 from redrive.prove.script import OUTAGE
-from redrive.prove.terms import HOLD, LIMITED, LOOKUP, RECORD, Terms
 
-TERMS = Terms()
+TERMS = Config()
 SHA = hashlib.sha256(b"{}").hexdigest()
 WORKER = "w-1"
 IDS = ("m-a", "m-b", "m-c")

@@ -6,14 +6,14 @@ import signal
 
 import pytest
 
-from redrive.prove.stage import Stage
+from redrive.prove.environment import Environment
 from tests.crash.lives import enqueue, gate, open_gate, rows, stop, wait_at_gate, wait_count, wait_quiet
 
 PAYING = "tests.crash.apps:paying"
 
 
 @pytest.mark.req("P-05")
-def test_a_kill_leaves_in_doubt_only_the_money_that_was_begun(stage: Stage) -> None:
+def test_a_kill_leaves_in_doubt_only_the_money_that_was_begun(stage: Environment) -> None:
     """Quick payments first: the relay then knows that it could work off all that is due, and must not claim it."""
     enqueue(stage, "quick", "bank", count=30)
     relay = stage.relay("killed", app=PAYING, environment=gate(stage))

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from redrive.prove import movable_clock
+from redrive.prove.directories import open_place
 from redrive.prove.isolation import clock as case
-from redrive.prove.isolation.ground import ARRIVE_SECONDS, Ground
+from redrive.prove.isolation.environment import ARRIVE_SECONDS, CaseEnvironment
 from redrive.prove.movable_clock import MovableClock
-from redrive.prove.places import open_place
 
 pytestmark = [pytest.mark.req("G-33"), pytest.mark.full, pytest.mark.own_server]
 
@@ -19,22 +19,26 @@ HOUR = 3600.0
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[Ground, MovableClock]]:
+def server() -> Iterator[tuple[CaseEnvironment, MovableClock]]:
     assert movable_clock.library() is not None, movable_clock.MISSING
-    with open_place() as place, movable_clock.open_movable(place) as (dsn, clock), Ground(place, dsn) as ground:
+    with (
+        open_place() as place,
+        movable_clock.open_movable(place) as (dsn, clock),
+        CaseEnvironment(place, dsn) as ground,
+    ):
         yield ground, clock
 
 
 def test_a_clock_that_is_set_in_either_direction_stalls_nothing_and_sends_nothing_twice() -> None:
     assert movable_clock.library() is not None, movable_clock.MISSING
-    with open_place() as place, Ground(place, "") as ground:
+    with open_place() as place, CaseEnvironment(place, "") as ground:
         figures = case.run(ground)
     assert [figure.what for figure in figures if figure.unit == "s" and figure.measured >= ARRIVE_SECONDS] == []
     assert [figure.what for figure in figures if figure.unit == "" and figure.measured] == []
 
 
 def test_a_relay_that_starts_after_the_clock_was_set_back_finds_what_was_due(
-    server: tuple[Ground, MovableClock],
+    server: tuple[CaseEnvironment, MovableClock],
 ) -> None:
     ground, clock = server
     first = ground.start_relay()

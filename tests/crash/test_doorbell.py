@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from redrive.prove.stage import Stage
-from redrive.relay.idle import MARGIN_SECONDS
+from redrive.prove.environment import Environment
+from redrive.relay.wakeup.idle import MARGIN_SECONDS
 from tests.crash.lives import enqueue, stop, wait_count
 from tests.support.bells import Ear
 
@@ -18,7 +18,7 @@ ASLEEP = "SELECT count(*) FROM redrive.doorbell WHERE idle_until > clock_timesta
 RING_AT = "SELECT redrive.ring(NULL, clock_timestamp() + make_interval(secs => %s))"
 
 
-def test_a_relay_that_was_killed_is_rung_no_longer_than_its_sleep(stage: Stage, database: str) -> None:
+def test_a_relay_that_was_killed_is_rung_no_longer_than_its_sleep(stage: Environment, database: str) -> None:
     stage.observe()
     relay = stage.relay(only=["prove-resend"], limits={"poll_seconds": POLL_SECONDS})
     assert stage.wait(lambda: stage.value(ASLEEP) == 1, seconds=20), "it never lay down"
@@ -30,7 +30,7 @@ def test_a_relay_that_was_killed_is_rung_no_longer_than_its_sleep(stage: Stage, 
     assert stage.value("SELECT count(*) FROM redrive.relay") == 1  # it could not take its leave
 
 
-def test_another_relay_hears_what_the_dead_one_is_rung_for(stage: Stage) -> None:
+def test_another_relay_hears_what_the_dead_one_is_rung_for(stage: Environment) -> None:
     stage.observe()
     dead = stage.relay("dead", only=["prove-resend"], limits={"poll_seconds": 60.0})
     other = stage.relay("other", only=["prove-resend"], limits={"poll_seconds": 60.0})

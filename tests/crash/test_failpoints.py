@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from redrive.prove import faults
+from redrive.prove.config import DESTINATIONS
+from redrive.prove.environment import Environment
+from redrive.prove.failpoint_scenarios import Strikes
 from redrive.prove.producer import Order
 from redrive.prove.script import Script
-from redrive.prove.stage import Stage
-from redrive.prove.strikes import Strikes
-from redrive.prove.terms import DESTINATIONS
 from tests.crash.lives import said, stop, wait_quiet
 
 STRIKES_AT_ONCE = 4
@@ -22,7 +22,7 @@ POINTS = faults.failpoints()
 @pytest.mark.req("G-14")
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.full)])
-def test_a_kill_at_any_step_boundary_heals_and_nothing_is_lost(stage: Stage, half: int) -> None:
+def test_a_kill_at_any_step_boundary_heals_and_nothing_is_lost(stage: Environment, half: int) -> None:
     points = POINTS[half::2]
     stage.observe(Script(seed=half))
     stage.produce(Order(name="flow", count=400, destinations=list(DESTINATIONS), pause_seconds=0.01))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redrive.prove.stage import Stage
+from redrive.prove.environment import Environment
 from tests.crash.apps import RUDE
 from tests.crash.lives import enqueue, key_ids, rows, said, stop, wait_quiet
 
@@ -26,7 +26,7 @@ EXPECTED = {
 
 @pytest.mark.req("G-10")
 @pytest.mark.req("G-18")
-def test_no_handler_takes_the_relay_down_or_keeps_it_from_ending(stage: Stage) -> None:
+def test_no_handler_takes_the_relay_down_or_keeps_it_from_ending(stage: Environment) -> None:
     stage.observe()
     kinds = [handler.__name__ for handler in RUDE] + ["validate", "lookup"]
     for kind in kinds:

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from redrive.prove import journal
+from redrive.prove.config import LOOKUP, RESEND
+from redrive.prove.environment import Environment
 from redrive.prove.faults import Failpoint, parse
 from redrive.prove.observer import Observer
 from redrive.prove.script import FAULTY_REQUESTS_MAX, SEND_FAULTS, Script, quiet
-from redrive.prove.stage import Stage
-from redrive.prove.terms import LOOKUP, RESEND
 from tests.support.scratch import scratch
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
+def stage() -> Iterator[Environment]:
     """One without a database: nothing but the observer runs on it."""
-    with scratch("redrive-stage-") as place, Stage(place, "") as made:
+    with scratch("redrive-stage-") as place, Environment(place, "") as made:
         yield made
 
 
@@ -58,7 +58,7 @@ async def test_whoever_sees_the_socket_can_connect(tmp_path: Path, monkeypatch: 
         assert (await ask(place, "lookup"))["answer"] == "absent"
 
 
-async def test_a_killed_observer_knows_its_effects_again(stage: Stage) -> None:
+async def test_a_killed_observer_knows_its_effects_again(stage: Environment) -> None:
     first = stage.observe()
     assert (await ask(stage.socket, "lookup"))["answer"] == "absent"
     reference = (await ask(stage.socket, "send"))["reference"]
@@ -77,7 +77,7 @@ async def test_a_killed_observer_knows_its_effects_again(stage: Stage) -> None:
     assert (await ask(stage.socket, "send", id="m-2"))["reference"] != reference
 
 
-async def test_a_destination_without_memory_has_an_effect_every_time(stage: Stage) -> None:
+async def test_a_destination_without_memory_has_an_effect_every_time(stage: Environment) -> None:
     stage.observe()
     first = await ask(stage.socket, "send", destination=RESEND)
     again = await ask(stage.socket, "send", destination=RESEND, attempt=2)
@@ -89,7 +89,7 @@ REPLIES = {"lost_reply": None, "reset": None, "refuse": "refused", "busy": "busy
 
 
 @pytest.mark.parametrize("fault", EFFECTS)
-async def test_every_fault_does_what_it_says(stage: Stage, fault: str) -> None:
+async def test_every_fault_does_what_it_says(stage: Environment, fault: str) -> None:
     stage.observe(Script(send={fault: 100.0}))
     reply = await ask(stage.socket, "send")
     lines = list(journal.read(stage.log))
@@ -101,7 +101,7 @@ async def test_every_fault_does_what_it_says(stage: Stage, fault: str) -> None:
         assert (reply and reply["answer"]) == REPLIES[fault]
 
 
-async def test_a_hanging_request_has_no_effect_when_its_client_goes(stage: Stage) -> None:
+async def test_a_hanging_request_has_no_effect_when_its_client_goes(stage: Environment) -> None:
     stage.observe(Script(send={"hang": 100.0}, lookup={}))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):

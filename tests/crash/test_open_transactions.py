@@ -9,8 +9,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
+from redrive.prove.environment import Environment
 from redrive.prove.producer import Order
-from redrive.prove.stage import Stage
 from tests.crash.lives import (
     enqueue,
     gate,
@@ -36,12 +36,12 @@ ENQUEUE = "SELECT redrive.enqueue_1('book', convert_to('{\"record\": \"well\"}',
 LEASED = "SELECT id::text FROM redrive.lease"
 
 
-def wait_sent(stage: Stage, count: int) -> None:
+def wait_sent(stage: Environment, count: int) -> None:
     assert stage.wait(lambda: len(sends(stage)) == count, seconds=20), f"{len(sends(stage))} of {count} were sent"
 
 
 @pytest.mark.req("G-24")
-def test_a_cancel_left_open_holds_up_only_its_own_message_which_is_settled_before_any_reap(stage: Stage) -> None:
+def test_a_cancel_left_open_holds_up_only_its_own_message_which_is_settled_before_any_reap(stage: Environment) -> None:
     stage.observe()
     enqueue(stage, "held", "gated", gate="shut")
     relay = stage.relay(app=GATED, environment=gate(stage))
@@ -66,7 +66,7 @@ def test_a_cancel_left_open_holds_up_only_its_own_message_which_is_settled_befor
 
 @pytest.mark.req("G-09")
 @pytest.mark.req("G-24")
-def test_a_stop_beside_a_cancel_left_open_leaves_nothing_else_owned(stage: Stage) -> None:
+def test_a_stop_beside_a_cancel_left_open_leaves_nothing_else_owned(stage: Environment) -> None:
     stage.observe()
     enqueue(stage, "held", "gated", gate="shut")
     relay = stage.relay(app=GATED, limits={"stop_seconds": 1.0}, environment=gate(stage))
@@ -95,7 +95,7 @@ def test_a_stop_beside_a_cancel_left_open_leaves_nothing_else_owned(stage: Stage
 @pytest.mark.req("G-24")
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 def test_a_cancel_left_open_of_the_message_behind_one_in_flight_keeps_nothing_from_settling(
-    stage: Stage, ends: str
+    stage: Environment, ends: str
 ) -> None:
     stage.observe()
     gated = {"gate": "shut"}
@@ -123,7 +123,7 @@ def test_a_cancel_left_open_of_the_message_behind_one_in_flight_keeps_nothing_fr
 
 @pytest.mark.req("G-27")
 def test_a_record_that_waits_for_a_key_which_a_producer_holds_is_not_parked_and_keeps_no_other_waiting(
-    stage: Stage,
+    stage: Environment,
 ) -> None:
     stage.observe()
     with psycopg.connect(stage.dsn) as producer:
@@ -145,7 +145,7 @@ def test_a_record_that_waits_for_a_key_which_a_producer_holds_is_not_parked_and_
 
 @pytest.mark.req("G-09")
 @pytest.mark.req("G-27")
-def test_what_cannot_be_recorded_at_a_stop_goes_back_with_its_answer_and_is_not_sent_again(stage: Stage) -> None:
+def test_what_cannot_be_recorded_at_a_stop_goes_back_with_its_answer_and_is_not_sent_again(stage: Environment) -> None:
     stage.observe()
     with psycopg.connect(stage.dsn) as producer:
         producer.execute(ENQUEUE)

@@ -8,8 +8,8 @@ import signal
 import psycopg
 import pytest
 
-from redrive.prove.stage import Stage
-from redrive.store import migrate
+from redrive.prove.environment import Environment
+from redrive.store.migrations import migrate
 from tests.conftest import CrashServer
 from tests.crash.lives import (
     AGREED,
@@ -35,7 +35,7 @@ ALL_AT_ONCE = {"concurrency": 2 * MESSAGES}  # what waits in hand through an out
 def test_an_outage_longer_than_a_lease_turns_no_live_work_into_crashes(crash_server: CrashServer) -> None:
     server = crash_server()
     migrate.upgrade(server.dsn)
-    with scratch("redrive-stage-") as place, Stage(place, server.dsn, agreed=AGREED) as stage:
+    with scratch("redrive-stage-") as place, Environment(place, server.dsn, agreed=AGREED) as stage:
         stage.prepare()
         stage.observe()
         enqueue(stage, "early", "gated", count=MESSAGES, gate="early")
@@ -71,7 +71,7 @@ def test_a_server_that_accepts_no_writes_is_waited_for_and_no_outcome_is_lost(cr
     """As in a maintenance, or before a standby is promoted: it answers, and refuses every verb (25006)."""
     server = crash_server()
     migrate.upgrade(server.dsn)
-    with scratch("redrive-stage-") as place, Stage(place, server.dsn, agreed=AGREED) as stage:
+    with scratch("redrive-stage-") as place, Environment(place, server.dsn, agreed=AGREED) as stage:
         stage.prepare()
         stage.observe()
         enqueue(stage, "early", "gated", count=MESSAGES, gate="early")
@@ -104,7 +104,7 @@ def test_a_relay_that_begins_after_writes_were_refused_takes_no_claim_of_one_tha
     """It has met no refusal itself, and the claims of the other could not be renewed."""
     server = crash_server()
     migrate.upgrade(server.dsn)
-    with scratch("redrive-stage-") as place, Stage(place, server.dsn, agreed=AGREED) as stage:
+    with scratch("redrive-stage-") as place, Environment(place, server.dsn, agreed=AGREED) as stage:
         stage.prepare()
         stage.observe()
         enqueue(stage, "early", "gated", count=MESSAGES, gate="early")
@@ -148,7 +148,7 @@ def test_a_server_that_recovers_without_a_new_start_begins_every_lease_anew(cras
         before = conn.execute("SELECT pg_postmaster_start_time(), clock_timestamp()").fetchone()
         os.kill(conn.info.backend_pid, signal.SIGKILL)
     assert before is not None
-    with scratch("redrive-stage-") as place, Stage(place, server.dsn) as stage:
+    with scratch("redrive-stage-") as place, Environment(place, server.dsn) as stage:
         anew = "SELECT redrive.server_ready_at() > %s"
         assert stage.wait(lambda: stage.value(anew, before[1]), seconds=20), "the leases count from before"
         assert stage.value("SELECT pg_postmaster_start_time()") == before[0]

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from redrive.prove.app import BUG_VARIABLE
+from redrive.prove.environment import Environment
 from redrive.prove.script import Script
-from redrive.prove.stage import Stage
-from redrive.relay.bugs import BUGS_IN_A_ROW
+from redrive.relay.backpressure.bug_breaker import BUGS_IN_A_ROW
 from tests.crash.lives import enqueue, key_ids, rows, said, sends, stop, wait_quiet
 
 APP = "tests.crash.apps:crashing"
 NEIGHBOURS = 199
 
 
-def run_until_quiet(stage: Stage, **settings: Any) -> int:
+def run_until_quiet(stage: Environment, **settings: Any) -> int:
     """As a supervisor would: a relay that dies is started again. How often it died."""
     for deaths in range(10):
         relay = stage.relay(**settings)
@@ -27,7 +27,7 @@ def run_until_quiet(stage: Stage, **settings: Any) -> int:
     raise AssertionError(said(stage))
 
 
-def enqueue_among_neighbours(stage: Stage, destination: str, do: str) -> str:
+def enqueue_among_neighbours(stage: Environment, destination: str, do: str) -> str:
     """The id of the one that crashes, in the midst of the others."""
     enqueue(stage, "before", destination, count=100)
     enqueue(stage, "crash", destination, do=do)
@@ -38,7 +38,9 @@ def enqueue_among_neighbours(stage: Stage, destination: str, do: str) -> str:
 @pytest.mark.req("G-18")
 @pytest.mark.req("G-12")
 @pytest.mark.parametrize("do", ["exit", "segfault"])
-def test_one_crashing_payload_parks_itself_and_its_neighbours_are_delivered_unspent(stage: Stage, do: str) -> None:
+def test_one_crashing_payload_parks_itself_and_its_neighbours_are_delivered_unspent(
+    stage: Environment, do: str
+) -> None:
     stage.observe()
     crasher = enqueue_among_neighbours(stage, "resend", do)
 
@@ -58,7 +60,7 @@ def test_one_crashing_payload_parks_itself_and_its_neighbours_are_delivered_unsp
 
 @pytest.mark.req("G-13")
 @pytest.mark.req("G-18")
-def test_where_doubt_is_held_a_crash_holds_what_was_in_flight_and_nothing_is_sent_twice(stage: Stage) -> None:
+def test_where_doubt_is_held_a_crash_holds_what_was_in_flight_and_nothing_is_sent_twice(stage: Environment) -> None:
     stage.observe(Script(send={"slow": 100}))
     crasher = enqueue_among_neighbours(stage, "hold", "exit")
 
@@ -75,7 +77,9 @@ def test_where_doubt_is_held_a_crash_holds_what_was_in_flight_and_nothing_is_sen
 
 
 @pytest.mark.req("G-10")
-def test_a_deploy_that_raises_on_everything_pauses_the_destination_and_the_next_one_delivers(stage: Stage) -> None:
+def test_a_deploy_that_raises_on_everything_pauses_the_destination_and_the_next_one_delivers(
+    stage: Environment,
+) -> None:
     stage.observe()
     destination, concurrency, relays = "struck-1-bug", 8, 2
     enqueue(stage, "bad-day", destination, count=200)

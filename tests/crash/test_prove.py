@@ -13,8 +13,8 @@ import pytest
 
 from redrive.prove import faults
 from redrive.prove.campaign import AT_SCALE_1, Plan
+from redrive.prove.config import DEFAULT
 from redrive.prove.report import Report
-from redrive.prove.terms import DEFAULT
 from tests.support.scratch import scratch
 from tests.support.waiting import wait_until
 
@@ -80,7 +80,7 @@ def test_the_report_says_what_is_needed_to_judge_it() -> None:
         scale=0.5,
         commit="abc",
         server="PostgreSQL 18",
-        terms=DEFAULT.printed(),
+        config=DEFAULT.printed(),
         seconds=12.0,
         quiet_seconds=3.0,
         quiet_seconds_max=32.0,

@@ -8,8 +8,8 @@ import threading
 import psycopg
 import pytest
 
+from redrive.prove.environment import Environment
 from redrive.prove.proxy import Proxy
-from redrive.prove.stage import Stage
 from tests.crash.lives import (
     AGREED,
     enqueue,
@@ -41,7 +41,7 @@ PATIENT = {"lease_seconds": 6.0, "record_timeout_seconds": 3.0}
 
 
 @pytest.mark.req("G-27")
-def test_a_failed_record_parks_its_message_with_the_answer_and_repair_never_sends(stage: Stage) -> None:
+def test_a_failed_record_parks_its_message_with_the_answer_and_repair_never_sends(stage: Environment) -> None:
     stage.observe()
     with psycopg.connect(stage.dsn, autocommit=True) as conn:
         conn.execute("CREATE TABLE redrive_prove.nothing (id integer PRIMARY KEY)")
@@ -75,7 +75,7 @@ def test_a_failed_record_parks_its_message_with_the_answer_and_repair_never_send
 
 @pytest.mark.req("G-14")
 @pytest.mark.req("G-27")
-def test_a_record_is_cut_off_before_its_claim_can_be_lost(stage: Stage) -> None:
+def test_a_record_is_cut_off_before_its_claim_can_be_lost(stage: Environment) -> None:
     stage.observe()
     enqueue(stage, "endless", "book", record="timeout")
     relay = stage.relay(app=APP, limits={"record_timeout_seconds": 60.0}, environment=gate(stage))
@@ -87,7 +87,7 @@ def test_a_record_is_cut_off_before_its_claim_can_be_lost(stage: Stage) -> None:
 
 
 @pytest.mark.req("G-27")
-def test_a_record_that_deadlocks_is_run_again_and_nothing_is_sent_twice(stage: Stage) -> None:
+def test_a_record_that_deadlocks_is_run_again_and_nothing_is_sent_twice(stage: Environment) -> None:
     stage.observe()
     enqueue(stage, "deadlock", "book", record="deadlock")
     with psycopg.connect(stage.dsn) as rival:
@@ -118,7 +118,7 @@ def test_a_commit_whose_reply_is_lost_is_recognised_and_not_recorded_twice(datab
         thread.start()
         try:
             asyncio.run_coroutine_threadsafe(proxy.__aenter__(), loop).result()
-            with Stage(place, database, agreed=AGREED, wire=proxy.dsn) as stage:
+            with Environment(place, database, agreed=AGREED, wire=proxy.dsn) as stage:
                 stage.prepare()
                 stage.observe()
                 enqueue(stage, "lost", "book", record="well")
@@ -140,7 +140,7 @@ def test_a_commit_whose_reply_is_lost_is_recognised_and_not_recorded_twice(datab
 
 @pytest.mark.req("G-18")
 @pytest.mark.req("G-27")
-def test_a_record_that_takes_its_process_down_is_parked_after_as_many_crashes_as_any_other(stage: Stage) -> None:
+def test_a_record_that_takes_its_process_down_is_parked_after_as_many_crashes_as_any_other(stage: Environment) -> None:
     stage.observe()
     enqueue(stage, "exit", "book", record="raise")
     first = stage.relay(app=APP, limits=LIMITS, environment=gate(stage))
@@ -157,7 +157,7 @@ def test_a_record_that_takes_its_process_down_is_parked_after_as_many_crashes_as
     assert list(sends(stage).values()) == [1]
 
 
-def _restarted(stage: Stage) -> bool:
+def _restarted(stage: Environment) -> bool:
     """As a supervisor would; true when the message is parked again."""
     relay = stage.relay(app=APP, limits=LIMITS, environment=gate(stage))
     assert stage.wait(lambda: relay.code is not None or stage.is_quiet(), seconds=60)

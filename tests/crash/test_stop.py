@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
+from redrive.prove.environment import Environment
 from redrive.prove.script import Script
-from redrive.prove.stage import Stage
 from tests.crash.lives import (
     enqueue,
     gate,
@@ -28,7 +28,7 @@ UNDER_WAY_SECONDS = 0.5
 
 
 @pytest.mark.req("G-09")
-def test_sigterm_under_load_claims_nothing_more_and_leaves_nothing_owned(stage: Stage) -> None:
+def test_sigterm_under_load_claims_nothing_more_and_leaves_nothing_owned(stage: Environment) -> None:
     stage.observe(Script(send={"slow": 100}))
     enqueue(stage, "load", "prove-resend", count=400)
     relay = stage.relay(only=["prove-resend"])
@@ -50,7 +50,7 @@ def test_sigterm_under_load_claims_nothing_more_and_leaves_nothing_owned(stage: 
 
 @pytest.mark.req("G-09")
 @pytest.mark.req("G-13")
-def test_what_sigterm_cuts_off_is_unknown_and_is_attempted_again(stage: Stage) -> None:
+def test_what_sigterm_cuts_off_is_unknown_and_is_attempted_again(stage: Environment) -> None:
     stage.observe()
     enqueue(stage, "stuck", "gated", count=3, gate="shut")
     relay = stage.relay(app=GATED, limits={"stop_seconds": 0.5}, environment=gate(stage))
@@ -71,7 +71,7 @@ def test_what_sigterm_cuts_off_is_unknown_and_is_attempted_again(stage: Stage) -
 
 @pytest.mark.req("G-09")
 @pytest.mark.req("G-18")
-def test_sigterm_stops_the_child_that_runs_suspects_and_is_no_crash(stage: Stage) -> None:
+def test_sigterm_stops_the_child_that_runs_suspects_and_is_no_crash(stage: Environment) -> None:
     stage.observe()
     enqueue(stage, "suspect", "gated", gate="shut")
     killed = stage.relay(app=GATED, environment=gate(stage))

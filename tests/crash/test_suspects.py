@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 import redrive
-from redrive.ports import Room
-from redrive.prove.stage import Stage
-from redrive.relay import run
+from redrive.ports import ClaimRequest
+from redrive.prove.environment import Environment
+from redrive.relay import process as relay_process
 from redrive.relay.limits import RelayLimits
-from redrive.relay.run import RelayProcess, run_relay
-from redrive.store.postgres import PostgresStore
+from redrive.relay.process import RelayProcess, run_relay
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.transports.functions import ABANDONED_MAX
 from tests.crash.apps import hanging
 from tests.crash.lives import enqueue, gate, open_gate, rows, said, stop, wait_at_gate, wait_count, wait_quiet
@@ -33,7 +33,9 @@ PYTHON_PATH = [str(Path(redrive.__file__).parents[1]), str(Path(__file__).parent
 
 
 @pytest.mark.full
-def test_after_a_kill_the_suspects_of_a_fast_destination_do_not_wait_for_those_of_a_hanging_one(stage: Stage) -> None:
+def test_after_a_kill_the_suspects_of_a_fast_destination_do_not_wait_for_those_of_a_hanging_one(
+    stage: Environment,
+) -> None:
     count = 12
     dying = stage.relay("dying", app=APP, environment=gate(stage))
     enqueue(stage, "hanging", "hanging", count=count)
@@ -52,15 +54,15 @@ def test_after_a_kill_the_suspects_of_a_fast_destination_do_not_wait_for_those_o
 
 @pytest.mark.full
 async def test_a_child_whose_event_loop_is_blocked_is_killed_and_its_message_parked(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+    stage: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with PostgresStore(stage.dsn, connections=3) as store:
         await blocked(store, stage.dsn, monkeypatch)
 
 
 async def blocked(store: PostgresStore, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "child_seconds", lambda *_: 8.0)
-    monkeypatch.setattr(run, "CHILD_END_SECONDS", 0.1)
+    monkeypatch.setattr(relay_process, "child_seconds", lambda *_: 8.0)
+    monkeypatch.setattr(relay_process, "CHILD_END_SECONDS", 0.1)
     await make_suspect(store)
     seen = Seen()
     limits = RelayLimits(lease_seconds=60, stop_seconds=0, heartbeat_seconds=1)
@@ -76,7 +78,7 @@ async def blocked(store: PostgresStore, dsn: str, monkeypatch: pytest.MonkeyPatc
     assert len(seen.of("suspects.ended", code=-9)) >= 3
 
 
-async def test_a_child_that_outlives_its_relay_ends_itself_whatever_blocks_it(stage: Stage) -> None:
+async def test_a_child_that_outlives_its_relay_ends_itself_whatever_blocks_it(stage: Environment) -> None:
     """The relay was killed, so that it cannot end the child that never ends by itself."""
     async with PostgresStore(stage.dsn, connections=3) as store:
         await make_suspect(store)
@@ -90,7 +92,7 @@ async def test_a_child_that_outlives_its_relay_ends_itself_whatever_blocks_it(st
             "tell": told,
         }
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "redrive.relay.alone"),
+            *(sys.executable, "-m", "redrive.relay.crash.suspect_child"),
             stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, "REDRIVE_DSN": stage.dsn, "PYTHONPATH": os.pathsep.join(PYTHON_PATH)},
@@ -112,13 +114,13 @@ async def test_a_child_that_outlives_its_relay_ends_itself_whatever_blocks_it(st
 
 async def make_suspect(store: PostgresStore) -> None:
     await store.rows("SELECT redrive.enqueue_1('blocking', '{}')", [])
-    await store.claim(m.OTHER_WORKER, [Room("blocking", 1, 1)], lease_seconds=60)
+    await store.claim(m.OTHER_WORKER, [ClaimRequest("blocking", 1, 1)], lease_seconds=60)
     await store.reap(limit=10, worker=m.OTHER_WORKER)
 
 
 @pytest.mark.full
 def test_more_handlers_that_never_return_than_there_are_threads_park_and_healthy_ones_are_delivered(
-    stage: Stage,
+    stage: Environment,
 ) -> None:
     stuck, healthy = ABANDONED_MAX + 13, 20
     relay = stage.relay(app=APP, only=["threads"], environment=gate(stage))

@@ -7,14 +7,14 @@ import signal
 
 import pytest
 
+from redrive.prove.config import LOOKUP
+from redrive.prove.environment import Environment
 from redrive.prove.faults import Failpoint
 from redrive.prove.script import Script
-from redrive.prove.stage import Stage
-from redrive.prove.terms import LOOKUP
 from tests.crash.lives import enqueue, gate, open_gate, rows, sends, stop, wait_quiet
 
 
-def freeze_at(stage: Stage, event: str) -> str:
+def freeze_at(stage: Environment, event: str) -> str:
     """A relay freezes at the boundary with one message in hand, another heals, it wakes up. The message's id."""
     stage.observe()
     enqueue(stage, "one", LOOKUP)
@@ -30,7 +30,7 @@ def freeze_at(stage: Stage, event: str) -> str:
 
 
 @pytest.mark.req("G-14")
-def test_late_outcome_of_a_frozen_relay_is_refused_and_kept(stage: Stage) -> None:
+def test_late_outcome_of_a_frozen_relay_is_refused_and_kept(stage: Environment) -> None:
     message = freeze_at(stage, "send.stop")
 
     assert rows(stage, "SELECT message_id::text, attempt, answer FROM redrive.late_answer") == [
@@ -46,7 +46,7 @@ def test_late_outcome_of_a_frozen_relay_is_refused_and_kept(stage: Stage) -> Non
 
 @pytest.mark.req("G-14")
 @pytest.mark.parametrize("fault", ["busy", "slow"])
-def test_late_outcome_is_refused_while_the_next_attempt_is_under_way(stage: Stage, fault: str) -> None:
+def test_late_outcome_is_refused_while_the_next_attempt_is_under_way(stage: Environment, fault: str) -> None:
     stage.observe(Script(send={fault: 100.0}))
     enqueue(stage, "one", "gated", gate="of", each=True)
     open_gate(stage, "of-1")
@@ -77,7 +77,7 @@ def test_late_outcome_is_refused_while_the_next_attempt_is_under_way(stage: Stag
 
 @pytest.mark.req("G-14")
 @pytest.mark.parametrize("event", ["dispatch.start", "validate.stop", "send.start"])
-def test_a_relay_that_slept_through_its_lease_does_not_send_any_more(stage: Stage, event: str) -> None:
+def test_a_relay_that_slept_through_its_lease_does_not_send_any_more(stage: Environment, event: str) -> None:
     message = freeze_at(stage, event)
 
     (sent,) = stage.evidence().sends()

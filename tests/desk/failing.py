@@ -8,8 +8,8 @@ from typing import Any
 
 from redrive.answers import Terminal
 from redrive.message import MessageId, ParkReason, Priority
-from redrive.ports import Room
-from redrive.store.postgres import PostgresStore
+from redrive.ports import ClaimRequest
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 
 ACT: dict[str, Any] = {"actor": "ada", "reason": "looked into it"}
@@ -44,10 +44,10 @@ async def fail_again(
     park: dict[str, Any] | None = None,
 ) -> Sequence[MessageId]:
     """Claim whatever is due there, and park it."""
-    rooms = [Room(destination, level.level, 1000) for level in Priority]
+    claim_requests = [ClaimRequest(destination, level.level, 1000) for level in Priority]
     settlement = m.park(reason, answer=Terminal(error_class), error_class=error_class, **(park or {}))
     parked: list[MessageId] = []
-    while taken := (await store.claim(m.WORKER, rooms, lease_seconds=m.LEASE_SECONDS, now=now)).attempts:
+    while taken := (await store.claim(m.WORKER, claim_requests, lease_seconds=m.LEASE_SECONDS, now=now)).attempts:
         outcomes = [m.outcome(attempt, settlement, text=text) for attempt in taken]
         await store.settle(m.WORKER, outcomes, now=now)
         parked += [attempt.id for attempt in taken]

@@ -6,8 +6,8 @@ import pytest
 
 from redrive.errors import InvalidValue
 from redrive.operate.desk.audit import Head, verify
-from redrive.store import desk_reads
-from redrive.store.postgres import PostgresStore
+from redrive.store.reads import desk_reads
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 
 pytestmark = pytest.mark.req("G-16")

@@ -14,9 +14,9 @@ from redrive.errors import ActRefused
 from redrive.message import MessageId
 from redrive.operate.desk import replays
 from redrive.operate.desk.replays import NewReplay
-from redrive.ports import Room
-from redrive.store import desk
-from redrive.store.postgres import PostgresStore
+from redrive.ports import ClaimRequest
+from redrive.store.runtime import desk
+from redrive.store.runtime.postgres import PostgresStore
 from tests.desk.failing import ACT, dead
 from tests.support import messages as m
 
@@ -52,7 +52,7 @@ async def test_people_and_a_replay_at_the_same_letters(store: PostgresStore) -> 
 
     async def relay() -> None:
         while not over.is_set():
-            taken = await store.claim(m.WORKER, [Room(m.DESTINATION, 1, 20)], lease_seconds=60)
+            taken = await store.claim(m.WORKER, [ClaimRequest(m.DESTINATION, 1, 20)], lease_seconds=60)
             outcomes = [
                 m.outcome(a, m.park(error_class="HTTP_422") if random.random() < 0.2 else m.close(), text="again")
                 for a in taken.attempts

@@ -15,20 +15,20 @@ from redrive.operate.desk import replays, workflow
 from redrive.operate.desk.replays import NewReplay
 from redrive.operate.desk.workflow import Who
 from redrive.operate.findings import findings
-from redrive.ports import Room
+from redrive.ports import ClaimRequest
 from redrive.recover.replay import replay as replay_duty
-from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import ReplayItem, ReplayView
-from redrive.store.reads import show_parked
-from redrive.store.reads import status as read_status
-from redrive.store.status_models import Status
+from redrive.store.reads.messages import show_parked
+from redrive.store.reads.messages import status as read_status
+from redrive.store.reads.read_models import ReplayItem, ReplayView
+from redrive.store.reads.status_models import Status
+from redrive.store.runtime.postgres import PostgresStore
 from tests.desk.failing import ACT, dead, fail_again
 from tests.desk.test_workflow import money
 from tests.support import messages as m
 
 pytestmark = pytest.mark.req("G-16")
 
-ROOMS = [Room(m.DESTINATION, level.level, 1000) for level in Priority]
+ROOMS = [ClaimRequest(m.DESTINATION, level.level, 1000) for level in Priority]
 CLASS = {"error_class": "HTTP_422"}
 
 

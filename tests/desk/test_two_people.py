@@ -16,9 +16,9 @@ from redrive.operate.desk import replays, workflow
 from redrive.operate.desk.causes import Cause
 from redrive.operate.desk.workflow import Who
 from redrive.operate.operations import Act, Outcome, Request
-from redrive.store import desk
-from redrive.store.limited import LimitedStore
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime import desk
+from redrive.store.runtime.postgres import PostgresStore
+from redrive.store.runtime.tenant_store import TenantStore
 from tests.desk.failing import dead, fail_again
 from tests.support import messages as m
 
@@ -35,8 +35,8 @@ async def _money(store: PostgresStore) -> None:
     await store.rows("INSERT INTO redrive.destination (name, money) VALUES (%s, true) RETURNING 1", [m.DESTINATION])
 
 
-def as_role(store: PostgresStore, role: str) -> LimitedStore:
-    return LimitedStore(store, role=role, tenant="*")
+def as_role(store: PostgresStore, role: str) -> TenantStore:
+    return TenantStore(store, role=role, tenant="*")
 
 
 async def triaged(store: PostgresStore) -> MessageId:

@@ -26,7 +26,7 @@ import redrive
 from redrive.events import Events
 from redrive.operate.cli.main import cli
 from redrive.relay.limits import RelayLimits
-from redrive.relay.run import RelayProcess, run_relay
+from redrive.relay.process import RelayProcess, run_relay
 from redrive.testing.draining import HAS_WORK
 from tests.docs.pages import Step, fits
 

@@ -18,7 +18,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.pool import NullPool
 
 import redrive.alembic
-from redrive.store import migrate
+from redrive.store.migrations import migrate
 from tests.support.doors import parts_of
 
 _ENV = """

@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 import redrive
 from redrive.django import database as django_database
-from redrive.relay.load import load_app
+from redrive.relay.load_app import load_app
 from tests.support import django_project
 from tests.support.waiting import wait_until
 

@@ -15,7 +15,7 @@ from django.db.migrations.exceptions import IrreversibleError
 from django.test import override_settings
 
 import redrive
-from redrive.store import migrate
+from redrive.store.migrations import migrate
 from tests.support import django_migration
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import databases
 
 # Behind the triggers that keep the archive as it is: only a test may do this, to its own database.

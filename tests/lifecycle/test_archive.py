@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from redrive.message import MessageId, ParkReason
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support.verbs import ACT
 

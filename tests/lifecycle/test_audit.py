@@ -8,7 +8,7 @@ import pytest
 
 from redrive.errors import InvalidValue
 from redrive.message import MessageId, ParkReason
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support.situations import picture
 from tests.support.verbs import ACT

@@ -11,7 +11,7 @@ from redrive import policy
 from redrive.errors import NotFound
 from redrive.message import Attempt, CancelAnswer, Closed, MessageId, ParkReason
 from redrive.policy import Opening, Rules, Settlement
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support.situations import NOBODY, reach
 from tests.support.verbs import ACT

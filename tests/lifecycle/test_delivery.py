@@ -11,8 +11,8 @@ from redrive import policy
 from redrive.answers import Advance, Answer, Delivered, Retryable, Unknown
 from redrive.message import Attempt, Closed, ParkReason
 from redrive.policy import Backoff, Policy, Rules
-from redrive.ports import Room
-from redrive.store.postgres import PostgresStore
+from redrive.ports import ClaimRequest
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support.verbs import ACT
 
@@ -174,8 +174,12 @@ async def test_paused_destination_is_not_claimed_until_it_is_resumed(store: Post
 async def test_claim_takes_no_more_than_the_room_of_each_level(store: PostgresStore) -> None:
     for level in (0, 0, 1, 1, 2):
         await m.enqueue(store, level=level)
-    rooms = [Room(m.DESTINATION, 0, 1), Room(m.DESTINATION, 1, 5), Room("elsewhere", 2, 5)]
-    claimed = await store.claim(m.WORKER, rooms, lease_seconds=60, now=m.START)
+    claim_requests = [
+        ClaimRequest(m.DESTINATION, 0, 1),
+        ClaimRequest(m.DESTINATION, 1, 5),
+        ClaimRequest("elsewhere", 2, 5),
+    ]
+    claimed = await store.claim(m.WORKER, claim_requests, lease_seconds=60, now=m.START)
     assert sorted(a.level for a in claimed.attempts) == [0, 1, 1]
 
 
@@ -218,5 +222,5 @@ async def test_every_closing_verb_writes_exactly_one_closing_row(store: Postgres
 
 
 async def _claimed(store: PostgresStore, destination: str) -> Any:
-    rooms = [Room(destination, 1, 10)]
-    return (await store.claim(m.WORKER, rooms, lease_seconds=60, now=m.START)).attempts
+    claim_requests = [ClaimRequest(destination, 1, 10)]
+    return (await store.claim(m.WORKER, claim_requests, lease_seconds=60, now=m.START)).attempts

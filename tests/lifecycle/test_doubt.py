@@ -12,7 +12,7 @@ from redrive.answers import Delivered, Terminal, Unknown
 from redrive.message import MessageId, ParkReason
 from redrive.policy import Opening, Rules, SettlementKind
 from redrive.ports import RelayInfo
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support.verbs import ACT
 

@@ -16,9 +16,9 @@ from redrive.answers import Delivered
 from redrive.errors import ActRefused
 from redrive.message import MessageId, Priority, WorkerId
 from redrive.operate import embedded
-from redrive.ports import DestinationState, RelayInfo, Room
-from redrive.store import migrate
-from redrive.store.postgres import PostgresStore
+from redrive.ports import ClaimRequest, DestinationState, RelayInfo
+from redrive.store.migrations import migrate
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 
 BANK, MAIL = "bank", "mail"
@@ -30,8 +30,8 @@ ELSEWHERE = "UPDATE redrive.epoch SET timeline = timeline + 1 RETURNING 1"
 
 
 async def claimed(store: PostgresStore, *, worker: WorkerId = m.WORKER) -> set[str]:
-    rooms = [Room(name, Priority.NORMAL.level, 10) for name in (BANK, MAIL)]
-    taken = await store.claim(worker, rooms, lease_seconds=60, now=m.START)
+    claim_requests = [ClaimRequest(name, Priority.NORMAL.level, 10) for name in (BANK, MAIL)]
+    taken = await store.claim(worker, claim_requests, lease_seconds=60, now=m.START)
     return {attempt.destination for attempt in taken.attempts}
 
 
@@ -126,7 +126,7 @@ async def doubts(store: PostgresStore) -> dict[MessageId, bool]:
 async def test_an_epoch_puts_all_that_waits_for_money_in_doubt(store: PostgresStore) -> None:
     await store.register(RELAY, now=m.START)
     dead = await m.enqueue(store, destination=BANK)
-    (attempt,) = (await store.claim(m.WORKER, [Room(BANK, 1, 1)], lease_seconds=60, now=m.START)).attempts
+    (attempt,) = (await store.claim(m.WORKER, [ClaimRequest(BANK, 1, 1)], lease_seconds=60, now=m.START)).attempts
     await store.settle(m.WORKER, [m.outcome(attempt, m.park(halts=False))], now=m.START)
     ordered = [await m.enqueue(store, destination=BANK, order_by="k") for _ in range(2)]
     bank, mail = await m.enqueue(store, destination=BANK), await m.enqueue(store, destination=MAIL)
@@ -174,7 +174,7 @@ async def test_epochs_beside_claims_lose_no_wake_up_and_end(store: PostgresStore
     async def claiming(worker: WorkerId) -> None:
         async with PostgresStore(database) as mine:
             while len(taken) < len(ids):
-                claimed = await mine.claim(worker, [Room(BANK, 1, 2)], lease_seconds=600, now=m.START)
+                claimed = await mine.claim(worker, [ClaimRequest(BANK, 1, 2)], lease_seconds=600, now=m.START)
                 outcomes = [m.outcome(one, m.close(Delivered("r"))) for one in claimed.attempts]
                 taken.extend(one.id for one in claimed.attempts)
                 if outcomes:
@@ -247,7 +247,7 @@ async def test_a_promoted_copy_is_another_epoch(crash_server: Callable[..., embe
     promoted = crash_server(server.data_dir)
     _promote(promoted.dsn)
     async with PostgresStore(promoted.dsn) as store:
-        assert not (await store.claim(m.WORKER, [Room(BANK, 1, 1)], lease_seconds=60)).attempts
+        assert not (await store.claim(m.WORKER, [ClaimRequest(BANK, 1, 1)], lease_seconds=60)).attempts
         (bank, _) = sorted(await store.heartbeat(m.WORKER), key=lambda one: one.name)
         assert (bank.name, bank.pause_reason) == (BANK, "epoch")
         assert await store.rows("SELECT timeline FROM redrive.epoch ORDER BY number", []) == [(1,), (2,)]

@@ -11,8 +11,8 @@ from redrive.errors import ActRefused
 from redrive.message import Attempt, Closed, MessageId, ParkReason
 from redrive.policy import Settlement
 from redrive.ports import RelayInfo
-from redrive.store.postgres import PostgresStore
-from redrive.store.reads import show_message
+from redrive.store.reads.messages import show_message
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support.situations import picture
 

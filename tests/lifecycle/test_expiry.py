@@ -6,7 +6,7 @@ import pytest
 
 from redrive import policy
 from redrive.policy import Opening, Rules, Settlement
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support.verbs import ACT
 

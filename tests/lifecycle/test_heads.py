@@ -9,8 +9,8 @@ import pytest
 
 from redrive.message import Attempt, MessageId, ParkReason, Priority
 from redrive.policy import Settlement
-from redrive.ports import Room
-from redrive.store.postgres import PostgresStore
+from redrive.ports import ClaimRequest
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support import state_tables
 from tests.support.verbs import ACT
@@ -112,10 +112,10 @@ async def reach(store: PostgresStore, row: str) -> None:
 
 async def claims(store: PostgresStore) -> str:
     """The sequence that two claims of both destinations take: the first may find an expired head and close it."""
-    rooms = [Room(name, Priority.NORMAL.level, 10) for name in (m.DESTINATION, ELSEWHERE)]
+    claim_requests = [ClaimRequest(name, Priority.NORMAL.level, 10) for name in (m.DESTINATION, ELSEWHERE)]
     taken: list[Attempt] = []
     for _ in range(2):
-        taken += (await store.claim(m.WORKER, rooms, lease_seconds=m.LEASE_SECONDS, now=NOW)).attempts
+        taken += (await store.claim(m.WORKER, claim_requests, lease_seconds=m.LEASE_SECONDS, now=NOW)).attempts
     return _number(attempt.sequence for attempt in taken) or "nothing"
 
 

@@ -9,8 +9,8 @@ from typing import Final
 import psycopg
 import pytest
 
-from redrive.ports import Place, Room
-from redrive.store.postgres import PostgresStore
+from redrive.ports import ClaimRequest, Place
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 
 pytestmark = pytest.mark.req("G-08")
@@ -27,8 +27,8 @@ async def mark(store: PostgresStore, now: datetime, since: datetime | None = Non
 
 
 async def claim(store: PostgresStore, now: datetime, since: datetime | None) -> list[object]:
-    rooms = [Room(*NORMAL, 10, since)]
-    return [one.id for one in (await store.claim(m.WORKER, rooms, lease_seconds=60, now=now)).attempts]
+    claim_requests = [ClaimRequest(*NORMAL, 10, since)]
+    return [one.id for one in (await store.claim(m.WORKER, claim_requests, lease_seconds=60, now=now)).attempts]
 
 
 @pytest.mark.parametrize("order_by", [None, "key"])

@@ -12,7 +12,7 @@ from redrive.app import Duty
 from redrive.message import Attempt, ParkReason
 from redrive.recover.duties import engine_duties, run_if_due
 from redrive.recover.mend_lanes import mend_lanes
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import Seen
 from tests.support import messages as m
 

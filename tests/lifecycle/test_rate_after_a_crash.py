@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 
 

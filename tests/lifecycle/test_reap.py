@@ -11,7 +11,7 @@ from psycopg import sql
 from redrive.answers import Retryable
 from redrive.message import Attempt, MessageId
 from redrive.policy import Settlement
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support.situations import late_answers
 

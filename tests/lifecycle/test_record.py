@@ -12,7 +12,7 @@ from redrive.answers import Delivered
 from redrive.message import Attempt, MessageId, ParkReason
 from redrive.policy import Opening, Rules, Settlement
 from redrive.ports import Record, RecordFailed, Settled, TransientFailure
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support.verbs import ACT
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from redrive.message import ParkReason
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support.bells import Ear
 
@@ -28,7 +28,7 @@ def ear(database: str) -> Iterator[Ear]:
 @pytest.fixture
 async def asleep(store: PostgresStore) -> PostgresStore:
     """A relay sleeps for want of work for `shop`, until ten seconds after the start of the test's time."""
-    await store.doze(m.WORKER, [m.DESTINATION], seconds=SLEEPS_SECONDS, now=m.at())
+    await store.announce_idle(m.WORKER, [m.DESTINATION], seconds=SLEEPS_SECONDS, now=m.at())
     return store
 
 
@@ -45,7 +45,7 @@ async def test_a_message_rings_for_the_relay_that_sleeps_for_its_destination(asl
 
 
 async def test_a_relay_that_woke_up_is_not_rung(asleep: PostgresStore, ear: Ear) -> None:
-    await asleep.doze(m.WORKER, [], seconds=SLEEPS_SECONDS, now=m.at(1))
+    await asleep.announce_idle(m.WORKER, [], seconds=SLEEPS_SECONDS, now=m.at(1))
     await m.enqueue(asleep, now=m.at(2))
     assert ear.rings() == 0
 
@@ -58,8 +58,8 @@ async def test_a_relay_that_says_nothing_more_is_rung_until_its_time_is_over(asl
 
 
 async def test_one_relay_that_wakes_up_leaves_the_other_asleep(asleep: PostgresStore, ear: Ear) -> None:
-    await asleep.doze(m.OTHER_WORKER, [m.DESTINATION, "mail"], seconds=SLEEPS_SECONDS, now=m.at())
-    await asleep.doze(m.WORKER, [], seconds=SLEEPS_SECONDS, now=m.at(1))
+    await asleep.announce_idle(m.OTHER_WORKER, [m.DESTINATION, "mail"], seconds=SLEEPS_SECONDS, now=m.at())
+    await asleep.announce_idle(m.WORKER, [], seconds=SLEEPS_SECONDS, now=m.at(1))
     await m.enqueue(asleep, now=m.at(2))
     await m.enqueue(asleep, destination="mail", now=m.at(2))
     assert ear.rings() == 2

@@ -11,8 +11,8 @@ from redrive import policy
 from redrive.answers import Unknown
 from redrive.message import Attempt, Priority
 from redrive.policy import Opening, Rules
-from redrive.ports import RelayInfo, Room
-from redrive.store.postgres import PostgresStore
+from redrive.ports import ClaimRequest, RelayInfo
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 
 BANK = "bank"
@@ -43,7 +43,9 @@ async def claimed_after_a_restore(
     for actor in ("anna", "ben"):
         await store.rows("SELECT redrive.resume_2(%s, %s, 'compared by hand', %s)", [BANK, actor, m.at(15)])
     await m.enqueue(store, destination=BANK, token_seed=seed, now=m.at(20))
-    claimed = await store.claim(m.WORKER, [Room(BANK, Priority.NORMAL.level, 1)], lease_seconds=60, now=m.at(50))
+    claimed = await store.claim(
+        m.WORKER, [ClaimRequest(BANK, Priority.NORMAL.level, 1)], lease_seconds=60, now=m.at(50)
+    )
     (attempt,) = claimed.attempts
     return attempt
 

@@ -7,7 +7,7 @@ import pytest
 
 from redrive.policy import Settlement, SettlementKind
 from redrive.ports import Outcome
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages
 
 pytestmark = [pytest.mark.req("G-06"), pytest.mark.req("G-28")]

@@ -11,7 +11,7 @@ import pytest
 
 from redrive.message import Closed, MessageId, ParkReason, State
 from redrive.ports import RelayInfo
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support import state_tables
 from tests.support.situations import ORDER_BY, Situation, late_answers, picture, reach

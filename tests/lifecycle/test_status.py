@@ -10,8 +10,8 @@ import pytest
 import redrive
 from redrive.errors import InvalidValue, NotFound
 from redrive.message import Status
-from redrive.produce import follow
-from redrive.store.postgres import PostgresStore
+from redrive.produce import message_status
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support.situations import KEY, reach
 
@@ -60,11 +60,11 @@ async def test_a_key_whose_history_was_retired_is_just_closed(store: PostgresSto
 
 def test_pauses_grow_to_a_second_and_end_with_a_last_look() -> None:
     slept: list[float] = []
-    slept.extend(round(pause, 6) for pause in follow.pauses(5.0, lambda: sum(slept)))
+    slept.extend(round(pause, 6) for pause in message_status.pauses(5.0, lambda: sum(slept)))
     assert slept == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0, 1.0, 0.74, 0.0]
 
 
 @pytest.mark.parametrize("seconds", [-0.001, 86_400.001, float("nan")])
 def test_a_wait_without_bound_is_refused(seconds: float) -> None:
     with pytest.raises(InvalidValue, match="0 to 86400"):
-        list(follow.pauses(seconds, lambda: 0.0))
+        list(message_status.pauses(seconds, lambda: 0.0))

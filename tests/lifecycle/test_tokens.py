@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from redrive.message import MessageId, token
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support.verbs import ACT
 

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from redrive.store import vacuum
-from redrive.store.postgres import PostgresStore
-from redrive.store.vacuum import DEAD_ROWS, NAPTIME_SECONDS_ENOUGH, Look
+from redrive.store.runtime import vacuum
+from redrive.store.runtime.postgres import PostgresStore
+from redrive.store.runtime.vacuum import DEAD_ROWS, NAPTIME_SECONDS_ENOUGH, Look
 from tests.support import bulk
 
 pytestmark = pytest.mark.req("G-05")

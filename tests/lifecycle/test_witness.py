@@ -13,11 +13,11 @@ import pytest
 from redrive.answers import Delivered
 from redrive.message import Attempt
 from redrive.operate import embedded
-from redrive.ports import RelayInfo, Room, Sent, Wal
-from redrive.relay import witness as remembering
-from redrive.relay.witness import Witness
-from redrive.store import migrate
-from redrive.store.postgres import PostgresStore
+from redrive.ports import ClaimRequest, RelayInfo, Sent, Wal
+from redrive.relay.crash import witness as remembering
+from redrive.relay.crash.witness import Witness
+from redrive.store.migrations import migrate
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 
 pytestmark = pytest.mark.req("P-10")
@@ -28,7 +28,7 @@ RELAY = RelayInfo(worker=m.WORKER, name="relay", host="here", pid=1, version="1"
 
 async def claimed(store: PostgresStore) -> Attempt:
     await store.rows("SELECT redrive.enqueue_1(%s, %s)", [BANK, b"{}"])
-    (attempt,) = (await store.claim(m.WORKER, [Room(BANK, 1, 1)], lease_seconds=600)).attempts
+    (attempt,) = (await store.claim(m.WORKER, [ClaimRequest(BANK, 1, 1)], lease_seconds=600)).attempts
     return attempt
 
 

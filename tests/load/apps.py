@@ -11,7 +11,7 @@ from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy, Settlement
 from redrive.prove import client
-from redrive.prove.terms import Terms
+from redrive.prove.config import Config
 
 GATE_VARIABLE: Final = "REDRIVE_TEST_GATE"
 BOOK: Final = "book"
@@ -19,7 +19,7 @@ KEYED: Final = "keyed"
 RECORD_SECONDS: Final = 0.003
 # So many that a key which is blocked for a whole campaign has some left.
 POLICY: Final = Policy(attempts=1000, backoff=Backoff(initial_seconds=0.02, multiplier=2, max_seconds=0.2))
-AGREED: Final = Terms(
+AGREED: Final = Config(
     lookups=(),
     holds=(),
     records=(BOOK,),

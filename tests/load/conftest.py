@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from redrive.prove.stage import Stage
+from redrive.prove.environment import Environment
 from tests.load.apps import AGREED
 from tests.support.scratch import scratch
 
 
 @pytest.fixture
-def stage(database: str) -> Iterator[Stage]:
-    with scratch("redrive-load-") as place, Stage(place, database, agreed=AGREED) as made:
+def stage(database: str) -> Iterator[Environment]:
+    with scratch("redrive-load-") as place, Environment(place, database, agreed=AGREED) as made:
         made.prepare()
         yield made

@@ -11,10 +11,10 @@ from typing import Final
 
 import pytest
 
+from redrive.prove.environment import Environment
 from redrive.prove.processes import Process
 from redrive.prove.producer import Order
 from redrive.prove.script import Script
-from redrive.prove.stage import Stage
 from tests.load.apps import GATE_VARIABLE, KEYED
 
 APP: Final = "tests.load.apps:app"
@@ -32,7 +32,7 @@ SELECT count(DISTINCT m.order_by), max(m.sequence), count(a.closed)
 """
 
 
-def start(stage: Stage, name: str) -> Process:
+def start(stage: Environment, name: str) -> Process:
     gate = {GATE_VARIABLE: str(stage.place / "gate")}
     return stage.relay(name, app=APP, only=[KEYED], environment=gate, limits={"concurrency": 10, "claim_max": 20})
 
@@ -49,11 +49,11 @@ def order(name: str, count: int, keys: list[str]) -> Order:
     )
 
 
-def wait_closed(stage: Stage, least: int) -> None:
+def wait_closed(stage: Environment, least: int) -> None:
     assert stage.wait(lambda: stage.counts()["closed"] >= least, seconds=SECONDS), stage.counts()
 
 
-def kill_one_by_one(stage: Stage, relays: list[Process], *, kills: int, messages: int) -> None:
+def kill_one_by_one(stage: Environment, relays: list[Process], *, kills: int, messages: int) -> None:
     """Each after so many more messages, so that all of them fall while there is work."""
     for number in range(kills):
         wait_closed(stage, (number + 1) * messages // (kills + 1))
@@ -72,7 +72,7 @@ def kill_one_by_one(stage: Stage, relays: list[Process], *, kills: int, messages
     ],
 )
 def test_killed_relays_leave_every_key_in_order_and_a_blocked_one_delays_no_other(
-    stage: Stage, messages: int, kills: int
+    stage: Environment, messages: int, kills: int
 ) -> None:
     stage.observe(Script(seed=messages, send=ANSWERS, lookup={}))
     stage.enqueue(order("blocked", messages // 10, BLOCKED))

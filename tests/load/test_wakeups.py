@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
+from redrive.prove.environment import Environment
 from redrive.prove.processes import Process
 from redrive.prove.producer import Order
-from redrive.prove.stage import Stage
 from tests.load.apps import BOOK
 
 APP: Final = "tests.load.apps:app"
@@ -24,7 +24,7 @@ PRODUCERS: Final = 3
 QUIET_SECONDS: Final = 60.0
 
 
-def produce(stage: Stage, number: int) -> Process:
+def produce(stage: Environment, number: int) -> Process:
     """Two of a key in a row, so that the second often comes while the first is being settled; as fast as relays go."""
     order = Order(
         name=f"producer-{number}",
@@ -49,7 +49,7 @@ def produce(stage: Stage, number: int) -> Process:
         pytest.param(600, marks=[pytest.mark.soak, pytest.mark.timeout(900)]),
     ],
 )
-def test_under_load_no_key_is_forgotten_and_none_is_out_of_order(stage: Stage, seconds: int) -> None:
+def test_under_load_no_key_is_forgotten_and_none_is_out_of_order(stage: Environment, seconds: int) -> None:
     stage.observe()
     relays = [stage.relay(f"relay-{number}", app=APP, only=[BOOK]) for number in range(RELAYS)]
     producers = [produce(stage, number) for number in range(PRODUCERS)]

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from redrive.errors import SchemaError
-from redrive.store.migrate import Upgraded, check, upgrade
-from redrive.store.migration_lock import LOCK_KEY
+from redrive.store.migrations.lock import LOCK_KEY
+from redrive.store.migrations.migrate import Upgraded, check, upgrade
 from tests.support.migration_sets import ADVISORY_LOCKS, Files, recorded, session, start_migrator, value
 from tests.support.waiting import wait_until
 

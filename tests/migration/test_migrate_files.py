@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.errors import InvalidValue, SchemaError
-from redrive.store.migration_files import ConcurrentIndex, concurrent_indexes, load
+from redrive.store.migrations.files import ConcurrentIndex, concurrent_indexes, load
 from tests.support.migration_sets import Files
 
 pytestmark = pytest.mark.req("G-22")

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from redrive.errors import SchemaError
-from redrive.store.migrate import check, require_current, upgrade
+from redrive.store.migrations.migrate import check, require_current, upgrade
 from tests.support.migration_sets import Files, recorded, session, start_migrator, value
 from tests.support.waiting import wait_until
 

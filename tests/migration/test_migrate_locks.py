@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from redrive.errors import SchemaError
-from redrive.store import migration_steps
-from redrive.store.migrate import check, upgrade
+from redrive.store.migrations import steps
+from redrive.store.migrations.migrate import check, upgrade
 from tests.support.migration_sets import Files, session, value
 from tests.support.waiting import wait_until
 
@@ -50,7 +50,7 @@ def test_the_pauses_between_attempts_grow(
     empty_database: str, altering: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(migration_steps, "sleep", pauses.append)
+    monkeypatch.setattr(steps, "sleep", pauses.append)
     with psycopg.connect(empty_database) as reader:
         reader.execute("SELECT FROM redrive.t")
         with pytest.raises(SchemaError, match="in 5 attempts"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.errors import SchemaError
-from redrive.store.migrate import check, upgrade
+from redrive.store.migrations.migrate import check, upgrade
 from tests.conftest import CrashServer
 from tests.support.migration_sets import ADVISORY_LOCKS, Files, value
 from tests.support.poolers import pgbouncer

@@ -10,8 +10,8 @@ import pytest
 from psycopg import sql
 
 from redrive.errors import SchemaError
-from redrive.store import migrate
-from redrive.store.migrate import check, require_current, upgrade
+from redrive.store.migrations import migrate
+from redrive.store.migrations.migrate import check, require_current, upgrade
 from tests.support.migration_sets import Files, session, value
 
 pytestmark = pytest.mark.req("G-22")

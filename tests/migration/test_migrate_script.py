@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from redrive.errors import InvalidValue
-from redrive.store.migrate import MigrationSet, check, sql, upgrade
+from redrive.store.migrations.migrate import MigrationSet, check, sql, upgrade
 from tests.support.migration_sets import Files, session, value
 
 pytestmark = pytest.mark.req("G-22")

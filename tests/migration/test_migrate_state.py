@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from redrive.errors import SchemaError
-from redrive.store.migration_files import load
-from redrive.store.migration_state import USABLE, Applied, Checked, Phase, compare, judge_all, plan
+from redrive.store.migrations.files import load
+from redrive.store.migrations.state import USABLE, Applied, Checked, Phase, compare, judge_all, plan
 from tests.support.migration_sets import Files
 
 pytestmark = pytest.mark.req("G-22")

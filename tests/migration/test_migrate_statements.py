@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from redrive.store.statements import split
+from redrive.store.migrations.statements import split
 
 pytestmark = pytest.mark.req("G-22")
 

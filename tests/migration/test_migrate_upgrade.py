@@ -7,7 +7,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from redrive.errors import InvalidValue, SchemaError, UsageError
-from redrive.store.migrate import check, require_current, upgrade
+from redrive.store.migrations.migrate import check, require_current, upgrade
 from tests.support.migration_sets import ADVISORY_LOCKS, Files, recorded, session, value
 
 pytestmark = pytest.mark.req("G-22")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from redrive.ports import Room
+from redrive.ports import ClaimRequest
 from redrive.testing.model import ModelStore
 from redrive.testing.transitions import Pending
 
@@ -36,7 +36,7 @@ class Choice:
         return {min(len(self.heads), max(half, left)) for half in (self.room // 2, (self.room + 1) // 2)}
 
 
-def choices(model: ModelStore, rooms: Sequence[Room], now: datetime) -> list[Choice]:
+def choices(model: ModelStore, claim_requests: Sequence[ClaimRequest], now: datetime) -> list[Choice]:
     places = model.places().values()
     waiting = [p for p in places if isinstance(p, Pending) and not p.suspect and p.due_at <= now]
     unordered = sorted((p for p in waiting if p.lane is None), key=lambda p: (p.due_at, p.id))
@@ -44,10 +44,10 @@ def choices(model: ModelStore, rooms: Sequence[Room], now: datetime) -> list[Cho
     heads = [p for p in waiting if p.lane is not None and free.get(p.lane) == p]
     return [
         Choice(room.room, _of(heads, room), _of(unordered, room))
-        for room in rooms
+        for room in claim_requests
         if not model.is_paused(room.destination)
     ]
 
 
-def _of(pending: Sequence[Pending], room: Room) -> list[Pending]:
+def _of(pending: Sequence[Pending], room: ClaimRequest) -> list[Pending]:
     return [p for p in pending if (p.destination, p.level) == (room.destination, room.level)]

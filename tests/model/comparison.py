@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from redrive import ports
 from redrive.errors import RedriveError
 from redrive.message import Attempt, Closed, Fence, HistoryEntry, MessageId, NewMessage, WorkerId
-from redrive.ports import Claimed, Room, Settled, Store
+from redrive.ports import Claimed, ClaimRequest, Settled, Store
 from redrive.testing.model import ModelStore
 from redrive.testing.transitions import Lease, Parked, Pending, Place
 from tests.conformance.steps import at
@@ -60,14 +60,19 @@ class Comparison(RuleBasedStateMachine):
             self.ids.append(id)
 
     def claim_on_both(
-        self, worker: WorkerId, rooms: Sequence[Room], *, lease_seconds: float, from_marks: bool = False
+        self,
+        worker: WorkerId,
+        claim_requests: Sequence[ClaimRequest],
+        *,
+        lease_seconds: float,
+        from_marks: bool = False,
     ) -> None:
         """from_marks: PostgreSQL begins to look where a whole look said; it must find the same."""
         now = self.now()
-        asked = self._from_marks(rooms, now) if from_marks else rooms
+        asked = self._from_marks(claim_requests, now) if from_marks else claim_requests
         claimed = self._run(self.postgres.claim(worker, asked, lease_seconds=lease_seconds, now=now))
         places = self.postgres.places()
-        due = choices(self.model, rooms, now)
+        due = choices(self.model, claim_requests, now)
         taken = [p for choice in due for p in choice.everything if not isinstance(places[p.id], Pending)]
         for choice in due:
             choice.check([p for p in taken if p in choice.everything], more=claimed.more)
@@ -75,10 +80,10 @@ class Comparison(RuleBasedStateMachine):
         assert _sorted(claimed) == _sorted(followed)
         self.took(worker, claimed.attempts)
 
-    def _from_marks(self, rooms: Sequence[Room], now: datetime) -> Sequence[Room]:
-        places = [(ports.Place(room.destination, room.level), None) for room in rooms]
+    def _from_marks(self, claim_requests: Sequence[ClaimRequest], now: datetime) -> Sequence[ClaimRequest]:
+        places = [(ports.Place(room.destination, room.level), None) for room in claim_requests]
         marks = self._run(self.postgres.low_water(places, now=now))
-        return [room._replace(since=mark.since) for room, mark in zip(rooms, marks, strict=True)]
+        return [room._replace(since=mark.since) for room, mark in zip(claim_requests, marks, strict=True)]
 
     def took(self, worker: WorkerId, attempts: Sequence[Attempt]) -> None:
         self.attempts += attempts

@@ -17,7 +17,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from redrive.message import Attempt, MessageId, NewMessage, ParkReason, Priority, WorkerId
 from redrive.policy import Settlement
-from redrive.ports import HandOver, Outcome, RecordFailed, RelayInfo, Room, Settled, Store
+from redrive.ports import ClaimRequest, HandOver, Outcome, RecordFailed, RelayInfo, Settled, Store
 from tests.conformance.steps import ACT
 from tests.model.comparison import Comparison, newest
 from tests.model.outcomes import OUTCOMES
@@ -29,7 +29,7 @@ WORKERS = [WorkerId(UUID(int=number)) for number in (1, 2, 3)]
 DESTINATIONS = ["mail", "bank"]
 KEYS = ["red", "blue"]
 LEVELS = [Priority.HIGH.level, Priority.NORMAL.level]
-EVERY_ROOM = [Room(destination, level, 20) for destination in DESTINATIONS for level in LEVELS]
+EVERY_ROOM = [ClaimRequest(destination, level, 20) for destination in DESTINATIONS for level in LEVELS]
 FITTING = {
     ParkReason.DEAD: ["requeue", "requeue at another stage", "requeue out of order", "confirm", "discard"],
     ParkReason.HELD: ["confirm", "deny", "discard"],
@@ -49,11 +49,11 @@ somebody = st.one_of(st.none(), workers)  # None: whoever holds the claim
 destinations = st.sampled_from(DESTINATIONS)
 some_destinations = st.lists(destinations, unique=True)
 some_rooms = st.lists(
-    st.builds(Room, destinations, st.sampled_from(LEVELS), st.integers(0, 3), st.none()),
+    st.builds(ClaimRequest, destinations, st.sampled_from(LEVELS), st.integers(0, 3), st.none()),
     unique_by=lambda room: (room.destination, room.level),
     min_size=1,
 )
-rooms = st.one_of(st.just(EVERY_ROOM), st.just(EVERY_ROOM), some_rooms)
+claim_requests = st.one_of(st.just(EVERY_ROOM), st.just(EVERY_ROOM), some_rooms)
 # Counted from the newest: what happened lately is what a relay is busy with.
 position = st.integers(0, 5)
 any_position = st.integers(0, 40)
@@ -84,8 +84,8 @@ class SideBySide(Comparison):
 
     # relays
 
-    @rule(worker=workers, wanted=rooms, from_marks=st.booleans())
-    def claim(self, worker: WorkerId, wanted: Sequence[Room], *, from_marks: bool = False) -> None:
+    @rule(worker=workers, wanted=claim_requests, from_marks=st.booleans())
+    def claim(self, worker: WorkerId, wanted: Sequence[ClaimRequest], *, from_marks: bool = False) -> None:
         for pending in self.waiting(suspect=False)[:1]:
             self.wait_until(pending.due_at)
         self.claim_on_both(worker, wanted, lease_seconds=LEASE_SECONDS, from_marks=from_marks)

@@ -10,7 +10,7 @@ import pytest
 from redrive.errors import InvalidValue
 from redrive.message import NewMessage, WorkerId
 from redrive.policy import Settlement, SettlementKind
-from redrive.ports import Outcome, Room, Store
+from redrive.ports import ClaimRequest, Outcome, Store
 from redrive.testing import ModelStore
 from redrive.testing.tables import Conservation
 from tests.conformance.steps import ALICE, LEASE_SECONDS, MAIL
@@ -20,7 +20,7 @@ async def run(store: ModelStore, worker: WorkerId = ALICE) -> None:
     for payload in range(5):
         store.enqueue(NewMessage(MAIL, payload))
         store.advance(1)
-    await store.claim(worker, [Room(MAIL, 1, 3)], lease_seconds=LEASE_SECONDS)
+    await store.claim(worker, [ClaimRequest(MAIL, 1, 3)], lease_seconds=LEASE_SECONDS)
     store.advance(60)
     await store.reap(limit=2)
 
@@ -59,7 +59,7 @@ async def test_a_copy_goes_its_own_way() -> None:
 async def test_a_settlement_that_would_lose_the_message_is_refused(kind: SettlementKind) -> None:
     store = ModelStore()
     id = store.enqueue(NewMessage(MAIL, 1)).id
-    claimed = await store.claim(ALICE, [Room(MAIL, 1, 1)], lease_seconds=LEASE_SECONDS)
+    claimed = await store.claim(ALICE, [ClaimRequest(MAIL, 1, 1)], lease_seconds=LEASE_SECONDS)
     outcome = Outcome(attempt=claimed.attempts[0], settlement=Settlement(kind=kind))
     with pytest.raises(InvalidValue):
         await store.settle(ALICE, [outcome])

@@ -15,8 +15,8 @@ from redrive.operate.observe import catalogue
 from redrive.operate.observe.catalogue import Kind
 from redrive.operate.observe.metrics import Reading, RelayMetrics, exposition, families
 from redrive.operate.observe.reader import Reader
-from redrive.store.gauges import Gauge, read_gauges
-from redrive.store.postgres import PostgresStore
+from redrive.store.reads.gauges import Gauge, read_gauges
+from redrive.store.runtime.postgres import PostgresStore
 from tests.observe.scrape import by, scraped
 from tests.relay.harness import Seen, enqueue, processing
 from tests.support import messages as m

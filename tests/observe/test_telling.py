@@ -12,7 +12,7 @@ import pytest
 
 import redrive
 from redrive.events import Events
-from redrive.relay.telling import TOLD, hear, tell
+from redrive.relay.crash.child_events import TOLD, hear, tell
 from tests.observe.scrape import parsed
 from tests.observe.test_secrets import relay
 from tests.support import messages as m

@@ -22,7 +22,7 @@ from redrive import App, Attempt, Terminal
 from redrive.operate import logs
 from redrive.operate.observe import traces
 from redrive.produce.trace_context import with_trace_context
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import Seen, relaying
 
 pytestmark = pytest.mark.req("G-20")

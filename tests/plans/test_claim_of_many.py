@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from redrive.app import DESTINATIONS_MAX
-from redrive.store import wire
+from redrive.store.runtime import wire
 from tests.support import bulk
 from tests.support.databases import fresh_database
 from tests.support.touched import touched

@@ -14,8 +14,8 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from redrive.store import read_models, reads
-from redrive.store.snapshots import statement as sql_of
+from redrive.store.reads import messages, read_models
+from redrive.store.reads.read_transaction import statement as sql_of
 from tests.support import bulk
 from tests.support.databases import fresh_database
 from tests.support.touched import Touched, touched
@@ -27,13 +27,13 @@ ROWS = 50_000
 PLACES = 20
 LIMIT = 50
 ANY = {"destination": None, "tenant": None, "kind": None}
-SEARCH = {**ANY, "before": reads.END_OF_IDS, "window": read_models.SEARCH_WINDOW, "limit": LIMIT}
+SEARCH = {**ANY, "before": messages.END_OF_IDS, "window": read_models.SEARCH_WINDOW, "limit": LIMIT}
 WORKLIST = {
     **ANY,
     "error_class": None,
     "failure_group": None,
-    "before_at": reads.END_OF_TIME,
-    "before_id": reads.END_OF_IDS,
+    "before_at": messages.END_OF_TIME,
+    "before_id": messages.END_OF_IDS,
     "limit": LIMIT,
 }
 
@@ -133,7 +133,7 @@ def test_a_search_that_finds_nothing_ends_at_its_window(world: World, name: str)
     assert rows == []
     assert_only(seen, message=window + 5, pending_pkey=window + 5, parked_pkey=window + 5, attempt=window + 5)
     table = {"candidates_pending": "pending", "candidates_parked": "parked"}.get(name, "message")
-    (end,), _ = run(world, f"window_end_{table}", before=reads.END_OF_IDS, window=window)
+    (end,), _ = run(world, f"window_end_{table}", before=messages.END_OF_IDS, window=window)
     assert isinstance(end[0], UUID)
 
 
@@ -174,7 +174,7 @@ def test_a_worklist_of_a_reason_that_nothing_has_reads_nothing(world: World, rea
 
 @pytest.mark.parametrize(("subject", "index"), [(None, "operator_action_pkey"), ("subject-7", "operator_action")])
 def test_the_audit_reads_a_page(world: World, subject: str | None, index: str) -> None:
-    rows, seen = run(world, "audit", subject=subject, before=reads.END_OF_AUDIT, limit=LIMIT)
+    rows, seen = run(world, "audit", subject=subject, before=messages.END_OF_AUDIT, limit=LIMIT)
     assert len(rows) == LIMIT
     assert_only(seen, **{index: LIMIT + 5})
 

@@ -1,10 +1,10 @@
-"""Which of its connections a store runs a statement on (store/sessions.py)."""
+"""Which of its connections a store runs a statement on (store/runtime/sessions.py)."""
 
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from redrive.store.sessions import Sessions
+from redrive.store.runtime.sessions import Sessions
 
 
 async def _pid(sessions: Sessions, statement: str) -> int:

@@ -33,7 +33,7 @@ def flipped(server_dsn: str, template: str) -> Iterator[Connection]:
                 for flip in range(FLIPS):
                     now = NOW + timedelta(seconds=flip)
                     for destinations in (["shop"], []):
-                        connection.execute("SELECT redrive.doze_1(%s, %s, 5, %s)", [worker, destinations, now])
+                        connection.execute("SELECT redrive.announce_idle_1(%s, %s, 5, %s)", [worker, destinations, now])
             yield connection
 
 
@@ -45,7 +45,7 @@ def _after(connection: Connection) -> datetime:
 def test_a_ring_reads_no_row_of_the_past(flipped: Connection, asleep: bool) -> None:
     now = _after(flipped)
     if asleep:
-        flipped.execute("SELECT redrive.doze_1(%s, '{shop}', 5, %s)", [uuid4(), now])
+        flipped.execute("SELECT redrive.announce_idle_1(%s, '{shop}', 5, %s)", [uuid4(), now])
     for _ in range(2):  # the second time with the plan that the session has kept
         with touched(flipped) as seen:
             flipped.execute("SELECT redrive.enqueue_1('shop', '{}', p_now => %s)", [now])
@@ -57,6 +57,6 @@ def test_a_ring_reads_no_row_of_the_past(flipped: Connection, asleep: bool) -> N
 def test_lying_down_reads_no_row_of_the_past(flipped: Connection) -> None:
     now = _after(flipped) + timedelta(seconds=60)
     with touched(flipped) as seen:
-        flipped.execute("SELECT redrive.doze_1(%s, '{shop}', 5, %s)", [uuid4(), now])
+        flipped.execute("SELECT redrive.announce_idle_1(%s, '{shop}', 5, %s)", [uuid4(), now])
     assert not seen.of("doorbell", seen.scanned)
     assert seen.of("doorbell", seen.pages) <= 20

@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import bulk
 from tests.support import messages as m
 from tests.support.databases import fresh_database

@@ -1,4 +1,4 @@
-"""Arrays on their way to PostgreSQL: what is written is what is read (store/wire.py)."""
+"""Arrays on their way to PostgreSQL: what is written is what is read (store/runtime/wire.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redrive.store import wire
+from redrive.store.runtime import wire
 
 storable = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20)
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support.doors import DOORS, Producer
 
 

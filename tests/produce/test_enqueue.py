@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import redrive
 from redrive.message import Priority
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support.doors import Producer
 

@@ -9,7 +9,7 @@ import pytest
 
 from redrive.errors import InvalidPayload, InvalidValue, KeyReused
 from redrive.message import NewMessage
-from redrive.produce import steps
+from redrive.produce import protocol
 from tests.support.doors import Producer
 
 PAST = datetime(2001, 1, 1, tzinfo=UTC)
@@ -72,7 +72,7 @@ async def test_messages_of_one_call_may_differ_in_everything(producer: Producer)
 async def test_a_reused_key_undoes_the_whole_call_and_nothing_else(
     producer: Producer, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "CHUNK_MESSAGES_MAX", chunk)
+    monkeypatch.setattr(protocol, "CHUNK_MESSAGES_MAX", chunk)
     first = await producer.enqueue("mail", 1, key="k")
     messages = [
         NewMessage("mail", 0),
@@ -139,7 +139,7 @@ async def test_one_bad_message_refuses_the_call_with_its_position(
 async def test_an_expired_message_in_a_later_chunk_undoes_the_earlier_ones(
     producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "CHUNK_MESSAGES_MAX", 2)
+    monkeypatch.setattr(protocol, "CHUNK_MESSAGES_MAX", 2)
     messages = [NewMessage("mail", n, expires_at=None if n < 4 else PAST) for n in range(5)]
     with pytest.raises(InvalidValue, match=r"messages\[4\]: expires_at is .* has passed"):
         await producer.enqueue_many(messages)
@@ -148,7 +148,7 @@ async def test_an_expired_message_in_a_later_chunk_undoes_the_earlier_ones(
 
 
 async def test_more_messages_than_a_statement_takes_are_cut_into_several(producer: Producer) -> None:
-    number = 2 * steps.CHUNK_MESSAGES_MAX + 1
+    number = 2 * protocol.CHUNK_MESSAGES_MAX + 1
     messages = [NewMessage("mail", n, key=f"k{n}" if n % 3 else None) for n in range(number)]
     receipts = await producer.enqueue_many(messages)
     bodies = dict(await producer.rows("SELECT id, body FROM redrive.message"))
@@ -158,9 +158,9 @@ async def test_more_messages_than_a_statement_takes_are_cut_into_several(produce
 async def test_large_payloads_are_cut_into_several_statements_too(
     producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "CHUNK_BYTES_MAX", 1000)
+    monkeypatch.setattr(protocol, "CHUNK_BYTES_MAX", 1000)
     messages = [NewMessage("mail", bytes([n]) * 400, key=f"k{n}") for n in range(7)] + [NewMessage("mail", b"x" * 5000)]
-    chunks = list(steps._chunks(steps.prepare_many(messages), range(len(messages))))
+    chunks = list(protocol._chunks(protocol.prepare_many(messages), range(len(messages))))
     assert sorted(map(len, chunks)) == [1, 1, 2, 2, 2]
     receipts = await producer.enqueue_many(messages)
     bodies = dict(await producer.rows("SELECT id, body FROM redrive.message"))
@@ -170,7 +170,7 @@ async def test_large_payloads_are_cut_into_several_statements_too(
 async def test_a_key_in_two_chunks_belongs_to_its_first_position(
     producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "CHUNK_MESSAGES_MAX", 2)
+    monkeypatch.setattr(protocol, "CHUNK_MESSAGES_MAX", 2)
     order = ["b", "a", "c", "b", "a", None, "c", "b"]
     messages = [NewMessage("mail", n, key=key, on_other_payload="first_wins") for n, key in enumerate(order)]
     receipts = await producer.enqueue_many(messages)

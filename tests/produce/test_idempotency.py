@@ -10,7 +10,7 @@ import pytest
 
 from redrive.errors import KeyReused
 from redrive.message import MessageId, NewMessage, ParkReason
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.support.doors import Producer
 

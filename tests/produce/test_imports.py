@@ -39,7 +39,7 @@ def modules_imported_by(code: str, *flags: str) -> set[str]:
     [
         "import redrive.produce",
         "import redrive; redrive.enqueue, redrive.enqueue_many, redrive.aenqueue, redrive.key, redrive.NewMessage",
-        "from redrive.produce.steps import prepare; import redrive; prepare(redrive.NewMessage('mail', {'a': 1}))",
+        "from redrive.produce.protocol import prepare; import redrive; prepare(redrive.NewMessage('mail', {'a': 1}))",
     ],
 )
 def test_importing_the_producer_imports_no_third_party(code: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 import redrive
 from redrive.errors import InvalidValue, KeyReused
 from redrive.message import NewMessage, Receipt
-from redrive.produce import steps
+from redrive.produce import protocol
 from tests.support.doors import Producer
 from tests.support.racing import Connection, column, is_waiting, together, value
 from tests.support.waiting import wait_until
@@ -87,7 +87,7 @@ async def test_a_refused_value_takes_no_number(producer: Producer) -> None:
 async def test_the_messages_of_a_key_are_numbered_in_the_order_of_the_call(
     producer: Producer, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "CHUNK_MESSAGES_MAX", chunk)
+    monkeypatch.setattr(protocol, "CHUNK_MESSAGES_MAX", chunk)
     await producer.enqueue("mail", 1, order_by="b")
     receipts = await producer.enqueue_many(messages("b", "a", None, "b", "a", "c", "b"))
     assert numbers(receipts) == [2, 1, None, 3, 2, 1, 4]
@@ -100,7 +100,7 @@ async def test_the_messages_of_a_key_are_numbered_in_the_order_of_the_call(
 async def test_duplicates_in_and_before_a_call_take_no_number(
     producer: Producer, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "CHUNK_MESSAGES_MAX", chunk)
+    monkeypatch.setattr(protocol, "CHUNK_MESSAGES_MAX", chunk)
     await producer.enqueue("mail", 0, key="known", order_by="a")
     given = [("x", "a"), ("known", "a"), ("x", "a"), (None, "a"), ("y", "b"), ("y", "b"), ("z", "a")]
     receipts = await producer.enqueue_many([NewMessage("mail", 0, key=key, order_by=by) for key, by in given])
@@ -113,7 +113,7 @@ async def test_duplicates_in_and_before_a_call_take_no_number(
 async def test_a_call_that_is_undone_gives_all_its_numbers_back(
     producer: Producer, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(steps, "CHUNK_MESSAGES_MAX", chunk)
+    monkeypatch.setattr(protocol, "CHUNK_MESSAGES_MAX", chunk)
     await producer.enqueue("mail", 1, key="k", order_by="a")
     with pytest.raises(KeyReused):
         await producer.enqueue_many([*messages("a", "b"), NewMessage("mail", 2, key="k", order_by="a")])

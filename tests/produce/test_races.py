@@ -15,7 +15,7 @@ import pytest
 
 import redrive
 from redrive.message import NewMessage, Receipt
-from redrive.produce import steps
+from redrive.produce import protocol
 from tests.support.racing import Connection, column, is_waiting, together, value
 from tests.support.waiting import wait_until
 
@@ -113,7 +113,7 @@ def test_bulk_calls_in_opposite_order_do_not_deadlock(
     database: str, chunk: int, streams: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many statements a call is cut into; the third call is of one statement in any case."""
-    monkeypatch.setattr(steps, "CHUNK_MESSAGES_MAX", chunk)
+    monkeypatch.setattr(protocol, "CHUNK_MESSAGES_MAX", chunk)
     keys = [f"{'k' * (1 + n % 3)}{n}" for n in range(200)]
     barrier = threading.Barrier(3)
     calls: list[Any] = [partial(bulk, order, 10, barrier, streams) for order in (keys, keys[::-1], keys[100:40:-1])]
@@ -138,7 +138,7 @@ def test_the_first_position_of_a_key_wins_over_the_whole_call(
     database: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although the second one belongs to an ordering key that is taken earlier. Receipts are in the caller's order."""
-    monkeypatch.setattr(steps, "CHUNK_MESSAGES_MAX", chunk)
+    monkeypatch.setattr(protocol, "CHUNK_MESSAGES_MAX", chunk)
     messages = [
         NewMessage("mail", 1, key="a", order_by="z"),
         NewMessage("mail", 2, order_by="b"),

@@ -14,7 +14,7 @@ import pytest
 
 from redrive.errors import InvalidPayload, InvalidValue, UsageError
 from redrive.message import NewMessage, Priority
-from redrive.produce.steps import prepare
+from redrive.produce.protocol import prepare
 from tests.support.doors import Producer
 
 pytestmark = pytest.mark.req("G-19")

@@ -22,9 +22,9 @@ from redrive.ports import RelayInfo, Store
 from redrive.relay.clock_watch import ClockWatch
 from redrive.relay.limits import RelayLimits
 from redrive.relay.loop import Relay, new_worker
-from redrive.relay.run import RelayProcess, SystemClock, declared, run_relay
-from redrive.store import line
-from redrive.store.postgres import PostgresStore
+from redrive.relay.process import RelayProcess, SystemClock, declared, run_relay
+from redrive.store.runtime import listen_connection
+from redrive.store.runtime.postgres import PostgresStore
 
 SECONDS_MAX: Final = 20.0
 QUICK: Final[Mapping[str, Any]] = {
@@ -101,7 +101,7 @@ class Running:
             clock=SystemClock(),
             random=Random(),
             events=seen.events,
-            open_line=partial(line.opened, listen_dsn, self.worker) if listen_dsn else None,
+            open_listen_connection=partial(listen_connection.opened, listen_dsn, self.worker) if listen_dsn else None,
             runs_apart=runs_apart,
             clock_watch=self._watch(store) if watches_clock else None,
         )

@@ -13,7 +13,7 @@ from redrive.events import Events
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy, Rules
 from redrive.ports import Outcome
-from redrive.relay.dispatch import Dispatcher
+from redrive.relay.dispatching.dispatch import Dispatcher
 from redrive.testing import ManualClock
 from tests.support import messages as m
 

@@ -12,8 +12,8 @@ import pytest
 
 from redrive.app import App
 from redrive.message import Attempt, WorkerId
-from redrive.ports import Claimed, Room
-from redrive.store.postgres import PostgresStore
+from redrive.ports import Claimed, ClaimRequest
+from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import SECONDS_MAX, Gate, enqueue, relaying, settled, states
 
 pytestmark = pytest.mark.req("G-09")
@@ -130,7 +130,7 @@ class Counting(PostgresStore):
     def __init__(self, dsn: str, **options: Any) -> None:
         super().__init__(dsn, **options)
         self.calls: list[str] = []
-        self.asked: list[Sequence[Room]] = []
+        self.asked: list[Sequence[ClaimRequest]] = []
         self.leased_most = 0
 
     async def rows(self, query: Any, values: Any) -> list[Any]:
@@ -138,10 +138,15 @@ class Counting(PostgresStore):
         return await super().rows(query, values)
 
     async def claim(
-        self, worker: WorkerId, rooms: Sequence[Room], *, lease_seconds: float, now: datetime | None = None
+        self,
+        worker: WorkerId,
+        claim_requests: Sequence[ClaimRequest],
+        *,
+        lease_seconds: float,
+        now: datetime | None = None,
     ) -> Claimed:
-        self.asked.append(rooms)
-        claimed = await super().claim(worker, rooms, lease_seconds=lease_seconds, now=now)
+        self.asked.append(claim_requests)
+        claimed = await super().claim(worker, claim_requests, lease_seconds=lease_seconds, now=now)
         ((leased,),) = await super().rows("SELECT count(*) FROM redrive.lease -- redrive.(", [])
         self.leased_most = max(self.leased_most, int(leased))
         return claimed

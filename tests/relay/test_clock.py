@@ -16,7 +16,7 @@ from redrive.ports import Place, RelayInfo
 from redrive.relay.clock_watch import ClockWatch
 from redrive.relay.limits import RelayLimits
 from redrive.relay.loop import Relay, new_worker
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ManualClock
 from redrive.testing.model import ModelStore
 from redrive.testing.tables import START
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.req("G-33")
 HOUR: Final = 3600.0
 VERBS: Final = (
     *("claim", "low_water", "claim_suspect", "settle", "hand_back", "renew", "reap", "observe_clock", "clock_jumped"),
-    *("redate", "register", "heartbeat", "pause", "resume", "begin_duty", "end_duty", "doze"),
+    *("redate", "register", "heartbeat", "pause", "resume", "begin_duty", "end_duty", "announce_idle"),
 )
 
 

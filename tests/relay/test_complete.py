@@ -15,7 +15,7 @@ from redrive.answers import Answer, Retryable, Terminal
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import SECONDS_MAX, enqueue, history, relaying, states
 from tests.support import messages as m
 

@@ -14,11 +14,11 @@ from redrive.app import App
 from redrive.message import Attempt
 from redrive.operate.findings import findings
 from redrive.policy import Settlement
-from redrive.relay import listening, wake
-from redrive.relay.idle import BUSY_AFTER_FULL, BUSY_AFTER_MESSAGES
 from redrive.relay.limits import RelayLimits
-from redrive.store import reads
-from redrive.store.postgres import PostgresStore
+from redrive.relay.wakeup import listening, poll_schedule
+from redrive.relay.wakeup.idle import BUSY_AFTER_FULL, BUSY_AFTER_MESSAGES
+from redrive.store.reads import messages
+from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import Gate, Running, Seen, enqueue, relaying, states
 from tests.support.bells import Ear
 
@@ -50,12 +50,12 @@ async def sleeping(store: PostgresStore, app: App, dsn: str, **limits: Any) -> A
 
 
 async def asleep(relay: Running) -> None:
-    hands = relay.relay._hands
+    queues = relay.relay._queues
 
     def is_asleep() -> bool:
         soon = asyncio.get_running_loop().time() + POLL_SECONDS / 2
         bell = relay.relay._doorbell
-        return all(hand.wake.look_at > soon and bell.rings_for(name) for name, hand in hands.items())
+        return all(queue.wake.look_at > soon and bell.rings_for(name) for name, queue in queues.items())
 
     await relay.seen.that(is_asleep, what="the relay to sleep")
 
@@ -73,7 +73,7 @@ async def test_a_message_that_comes_while_it_lies_down_is_found_by_one_more_look
     database: str, store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its producer looked before the relay asked to be rung; nothing but that look can find it before the poll."""
-    monkeypatch.setattr(wake, "STEPS_SECONDS", (0.01,))
+    monkeypatch.setattr(poll_schedule, "STEPS_SECONDS", (0.01,))
     seen = Seen()
 
     def enqueue_unheard(name: str, values: object) -> None:
@@ -82,7 +82,7 @@ async def test_a_message_that_comes_while_it_lies_down_is_found_by_one_more_look
             conn.execute("SELECT redrive.enqueue_1('shop', '{}')")
         end()
 
-    end = seen.events.subscribe(enqueue_unheard, "doze.start")
+    end = seen.events.subscribe(enqueue_unheard, "announce_idle.start")
     async with relaying(store, declare(app, "shop"), seen=seen, listen_dsn=database, **SLOW):
         await seen.until("message.delivered")
 
@@ -93,7 +93,7 @@ async def test_what_was_enqueued_before_and_is_committed_after_is_found_by_the_p
     async with relaying(store, declare(app, "shop"), listen_dsn=database) as relay:
         with psycopg.connect(database) as conn:
             conn.execute("SELECT redrive.enqueue_1('shop', '{}')")  # nobody sleeps yet: it does not ring
-            await relay.seen.until("doze.stop")
+            await relay.seen.until("announce_idle.stop")
         await relay.seen.until("message.delivered")
 
 
@@ -106,7 +106,9 @@ async def test_no_producer_notifies_while_work_keeps_coming(database: str, store
 
     async with sleeping(store, app, database) as relay:
         await enqueue(store, BUSY_AFTER_MESSAGES)  # they take all its room, so that it does not look again
-        await relay.seen.that(lambda: bool(relay.seen.of("doze.stop", count=0)), what="it to say that it is awake")
+        await relay.seen.that(
+            lambda: bool(relay.seen.of("announce_idle.stop", count=0)), what="it to say that it is awake"
+        )
         with Ear(database) as ear:
             for _ in range(10):
                 await enqueue(store)
@@ -205,10 +207,10 @@ async def test_a_line_that_does_not_hear_is_found_out_and_the_relay_polls(
         await enqueue(store, 3)
         await relay.seen.until("message.delivered", count=3)
         await relay.seen.next("heartbeat.stop", count=2)
-        status = await reads.status(store)
+        status = await messages.status(store)
         assert [one.listener for one in status.relays] == ["deaf"]
         assert [found.code for found in findings(status)] == ["relay_deaf"]
-        assert relay.seen.of("doze.stop") == []  # producers need not ring for one who does not hear
+        assert relay.seen.of("announce_idle.stop") == []  # producers need not ring for one who does not hear
 
 
 async def test_a_relay_that_shall_not_listen_only_polls(store: PostgresStore, app: App) -> None:
@@ -217,8 +219,8 @@ async def test_a_relay_that_shall_not_listen_only_polls(store: PostgresStore, ap
         await enqueue(store)
         await relay.seen.until("message.delivered")
         await relay.seen.next("heartbeat.stop", count=2)
-        assert [one.listener for one in (await reads.status(store)).relays] == ["off"]
-        assert relay.seen.of("doze.stop") == []
+        assert [one.listener for one in (await messages.status(store)).relays] == ["off"]
+        assert relay.seen.of("announce_idle.stop") == []
 
 
 async def test_a_relay_that_has_left_is_not_rung(database: str, store: PostgresStore, app: App) -> None:

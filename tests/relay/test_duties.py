@@ -14,7 +14,7 @@ from redrive.message import Attempt
 from redrive.ports import Store, TransientFailure
 from redrive.recover.duties import run_duties, run_if_due
 from redrive.relay.loop import new_worker
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ManualClock, ModelStore
 from tests.relay.harness import Seen, processing
 from tests.support import messages as m

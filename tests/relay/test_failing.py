@@ -14,8 +14,8 @@ from redrive.message import Attempt, Fence, NewMessage, ParkReason, WorkerId
 from redrive.policy import Settlement
 from redrive.ports import Outcome, Settled
 from redrive.relay.limits import RelayLimits
-from redrive.relay.run import RelayProcess, run_relay
-from redrive.store.postgres import PostgresStore
+from redrive.relay.process import RelayProcess, run_relay
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ModelStore
 from tests.relay.harness import QUICK, SECONDS_MAX, Running, Seen, enqueue, relaying
 from tests.support import messages as m

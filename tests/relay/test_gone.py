@@ -13,10 +13,10 @@ from redrive.answers import MESSAGE_GONE
 from redrive.app import App
 from redrive.message import Attempt, MessageId, ParkReason
 from redrive.operate import doctor
-from redrive.store import examine
-from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import MessageFilter, ParkedFilter
-from redrive.store.reads import list_messages, list_parked, show_message, show_parked, status
+from redrive.store.reads import doctor_reads
+from redrive.store.reads.messages import list_messages, list_parked, show_message, show_parked, status
+from redrive.store.reads.read_models import MessageFilter, ParkedFilter
+from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import enqueue, processing, relaying
 from tests.support import messages as m
 
@@ -57,8 +57,8 @@ async def test_a_dropped_partition_parks_its_open_messages_and_delays_no_other(
     assert sorted(sent) == sorted(good)
     assert await codes(store) == {MESSAGE_GONE: sorted(lost)}
     await every_list_can_be_read(store, lost[0])
-    assert (await examine.upkeep(store)).gone == 3
-    point = doctor._messages(await examine.upkeep(store))
+    assert (await doctor_reads.upkeep(store)).gone == 3
+    point = doctor._messages(await doctor_reads.upkeep(store))
     assert point.verdict is doctor.Verdict.FAIL
     assert point.detail.startswith("3 open messages have no row")
 

@@ -6,8 +6,8 @@ import pytest
 
 from redrive.app import App
 from redrive.message import Attempt
-from redrive.relay.lanes import STREAK_MAX
-from redrive.store.postgres import PostgresStore
+from redrive.relay.settling.hand_over import STREAK_MAX
+from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import Seen, relaying
 
 pytestmark = pytest.mark.req("G-07")

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from redrive.app import App
 from redrive.policy import Backoff, Policy
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.transports.http import HttpTransport
 from tests.relay.harness import enqueue, relaying, states
 from tests.transports.servers import HERE, hang_up, serving

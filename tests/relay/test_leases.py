@@ -11,7 +11,7 @@ import pytest
 from redrive.answers import Absent, Delivered, LookupAnswer
 from redrive.app import App
 from redrive.message import Attempt, Fence, NewMessage, WorkerId
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ModelStore
 from tests.relay.harness import Gate, enqueue, history, processing, relaying, states
 from tests.support import messages as m
@@ -51,7 +51,7 @@ async def test_a_lost_claim_that_waits_is_dropped_and_one_that_runs_is_refused(s
 
     await enqueue(store, 3)
     async with relaying(store, app, lease_seconds=1.0, horizon_seconds=10) as relay:
-        relay.relay._hands["shop"].demand.latency_seconds = 1.0
+        relay.relay._queues["shop"].capacity.latency_seconds = 1.0
         await relay.seen.that(lambda: len(relay.relay._leases.held) == 3, what="all three in hand")
         await relay.seen.that(lambda: gate.inside == 1, what="one to run")
         assert (await store.reap(limit=10, worker=relay.worker)).requeued == 3

@@ -11,7 +11,7 @@ from redrive.answers import Answer, Retryable
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Breaker, Policy
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.transports.http import Egress, HttpTransport
 from tests.relay.harness import Gate, relaying, states
 from tests.transports.servers import serving, status

@@ -10,7 +10,7 @@ import pytest
 
 from redrive.app import App
 from redrive.message import Attempt
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import Gate, Running, enqueue, relaying, states
 
 pytestmark = pytest.mark.req("G-25")
@@ -115,7 +115,7 @@ async def test_a_limited_relay_takes_no_more_in_hand_than_it_can_begin(store: Po
 
     await enqueue(store, 50)
     async with relaying(store, app, horizon_seconds=10) as relay:
-        relay.relay._hands["shop"].demand.latency_seconds = 0.001
+        relay.relay._queues["shop"].capacity.latency_seconds = 0.001
         await relay.seen.until("send.start", count=3)
         await relay.seen.next("heartbeat.stop", count=2)
         assert len(relay.relay._leases.held) == 3

@@ -10,8 +10,8 @@ import pytest
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Settlement
-from redrive.relay.wake import STEPS_SECONDS
-from redrive.store.postgres import PostgresStore
+from redrive.relay.wakeup.poll_schedule import STEPS_SECONDS
+from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import Gate, enqueue, relaying, states
 
 pytestmark = pytest.mark.req("G-08")
@@ -35,9 +35,9 @@ async def test_room_that_becomes_free_is_no_reason_to_look_again(store: Postgres
 
     await enqueue(store, 40, destination="booked", level=0)
     async with relaying(store, app, lease_seconds=60, poll_seconds=POLL_SECONDS) as relay:
-        hands = relay.relay._hands.values()
+        queues = relay.relay._queues.values()
         soon = asyncio.get_running_loop().time() + POLL_SECONDS / 2
-        await relay.seen.that(lambda: all(hand.wake.look_at > soon for hand in hands), what="all to be quiet")
+        await relay.seen.that(lambda: all(queue.wake.look_at > soon for queue in queues), what="all to be quiet")
         looks = len(relay.seen.of("claim.stop"))
         go_on.set()
         await relay.seen.until("message.delivered", count=40)

@@ -16,7 +16,7 @@ import pytest
 from redrive.app import App
 from redrive.message import Attempt, Fence, MessageId, NewMessage, WorkerId
 from redrive.ports import Claimed, Outcome, Settled, TransientFailure
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ModelStore
 from tests.relay.harness import Seen, enqueue, relaying
 from tests.support import messages as m

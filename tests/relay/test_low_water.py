@@ -10,9 +10,9 @@ import pytest
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.ports import Place
-from redrive.relay import low_water
-from redrive.relay.wake import STEPS_SECONDS
-from redrive.store.postgres import PostgresStore
+from redrive.relay.claiming import low_water
+from redrive.relay.wakeup.poll_schedule import STEPS_SECONDS
+from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import Running, enqueue, relaying
 
 pytestmark = pytest.mark.req("G-08")

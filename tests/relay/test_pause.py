@@ -16,8 +16,8 @@ from redrive.answers import Advance, Delivered, Retryable, Terminal
 from redrive.app import App
 from redrive.message import Attempt, NewMessage, WorkerId
 from redrive.policy import Backoff, Policy
-from redrive.ports import Claimed, Room
-from redrive.store.postgres import PostgresStore
+from redrive.ports import Claimed, ClaimRequest
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ModelStore
 from tests.relay.harness import Gate, enqueue, relaying, settled, states
 
@@ -40,7 +40,7 @@ async def test_paused_hands_back_what_waits_claims_nothing_and_goes_on_when_resu
 
     await enqueue(store, 6)
     async with relaying(store, app, horizon_seconds=10) as relay:
-        relay.relay._hands["shop"].demand.latency_seconds = 1.0
+        relay.relay._queues["shop"].capacity.latency_seconds = 1.0
         await relay.seen.that(lambda: gate.inside == 2, what="two to run")
         await relay.seen.that(lambda: len(relay.relay._leases.held) == 6, what="all in hand")
         await store.pause("shop", **BY)
@@ -69,9 +69,14 @@ class Delayed(ModelStore):
         self.go_on.set()
 
     async def claim(
-        self, worker: WorkerId, rooms: Sequence[Room], *, lease_seconds: float, now: datetime | None = None
+        self,
+        worker: WorkerId,
+        claim_requests: Sequence[ClaimRequest],
+        *,
+        lease_seconds: float,
+        now: datetime | None = None,
     ) -> Claimed:
-        claimed = await super().claim(worker, rooms, lease_seconds=lease_seconds, now=now)
+        claimed = await super().claim(worker, claim_requests, lease_seconds=lease_seconds, now=now)
         await self.go_on.wait()
         return claimed
 

@@ -11,9 +11,9 @@ from redrive.answers import Retryable
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy, Settlement
-from redrive.relay import listening
-from redrive.store import migrate
-from redrive.store.postgres import PostgresStore
+from redrive.relay.wakeup import listening
+from redrive.store.migrations import migrate
+from redrive.store.runtime.postgres import PostgresStore
 from tests.conftest import CrashServer
 from tests.relay.harness import enqueue, processing, relaying, states
 from tests.support.poolers import pgbouncer
@@ -56,7 +56,7 @@ async def test_behind_a_pooler_that_lends_by_transaction_it_is_deaf_and_polls(
 async def test_behind_a_pooler_that_lends_by_session_it_hears(store: PostgresStore, app: App, direct: str) -> None:
     with pgbouncer(direct, "session") as pooled:
         async with relaying(store, shop(app), listen_dsn=pooled, poll_seconds=60.0, lease_seconds=100.0) as relay:
-            await relay.seen.until("doze.stop")
+            await relay.seen.until("announce_idle.stop")
             await enqueue(store)
             await relay.seen.until("message.delivered")
 

@@ -15,7 +15,7 @@ from redrive.answers import Delivered
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Settlement
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import enqueue, history, relaying, states
 
 pytestmark = pytest.mark.req("G-27")

@@ -15,9 +15,9 @@ from redrive.answers import Advance, Answer, Delivered, Retryable, from_json
 from redrive.message import Attempt, Fence, MessageId, ParkReason, WorkerId
 from redrive.policy import Settlement, SettlementKind
 from redrive.ports import HandOver, Outcome, Record, RecordFailed, RecordWaits, Settled, TransientFailure
-from redrive.relay import settle
-from redrive.relay.busy import WAITERS_MAX, Needs
-from redrive.relay.settle import RECORD_TRIES_MAX, REFUSED_IN_A_ROW, Settler
+from redrive.relay.settling import settle
+from redrive.relay.settling.blocked_outcomes import WAITERS_MAX, Needs
+from redrive.relay.settling.settle import RECORD_TRIES_MAX, REFUSED_IN_A_ROW, Settler
 from redrive.testing import ModelStore
 from tests.relay.harness import Seen
 from tests.support import messages as m

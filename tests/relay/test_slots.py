@@ -8,9 +8,9 @@ import pytest
 
 from redrive.app import App
 from redrive.message import Attempt, MessageId, NewMessage
-from redrive.relay import hand
+from redrive.relay.dispatching import destination_queue
 from redrive.relay.loop import YIELD_EVERY
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ModelStore
 from tests.relay.harness import Running, Seen, enqueue, relaying
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.req("G-09")
 def claim_ahead(relay: Running, *names: str) -> None:
     """As if they had been quick so far: the first claim takes more than the slots can hold."""
     for name in names:
-        relay.relay._hands[name].demand.latency_seconds = 0.0001
+        relay.relay._queues[name].capacity.latency_seconds = 0.0001
 
 
 async def test_a_slot_of_a_quick_handler_is_given_up_after_a_few_messages_and_not_after_each(
     store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both slots are busy's. One goes to rare when each has run its few; none is asked for before."""
-    monkeypatch.setattr(hand, "QUICK_SECONDS", 60.0)  # however slow the machine is
+    monkeypatch.setattr(destination_queue, "QUICK_SECONDS", 60.0)  # however slow the machine is
     finished: list[str] = []
 
     async def note(attempt: Attempt) -> None:
@@ -46,7 +46,7 @@ async def test_a_slot_of_a_quick_handler_is_given_up_after_a_few_messages_and_no
 async def test_a_slot_of_a_slow_handler_is_given_up_after_one_message(
     store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hand, "QUICK_SECONDS", 0.0)
+    monkeypatch.setattr(destination_queue, "QUICK_SECONDS", 0.0)
     finished: list[str] = []
 
     async def note(attempt: Attempt) -> None:

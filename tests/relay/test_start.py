@@ -11,11 +11,11 @@ from psycopg import sql
 from redrive.app import App
 from redrive.errors import ActRefused, NotFound, SchemaError, SettingsError
 from redrive.message import Attempt, ParkReason
-from redrive.ports import Room
+from redrive.ports import ClaimRequest
 from redrive.relay.limits import RelayLimits
-from redrive.relay.run import RelayProcess, _store, run_relay
-from redrive.store import reads
-from redrive.store.postgres import PostgresStore
+from redrive.relay.process import RelayProcess, _store, run_relay
+from redrive.store.reads import messages
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.system import System
 from redrive.transports.http import Egress, HttpTransport
 from tests.relay.harness import QUICK, SECONDS_MAX, Seen, enqueue, processing
@@ -102,14 +102,14 @@ async def test_a_login_with_the_role_of_a_relay_and_no_other_is_enough(
 @pytest.mark.req("G-29")
 async def test_what_no_live_relay_handles_is_shown(database: str, store: PostgresStore, app: App) -> None:
     await enqueue(store, 2, destination="nobody")
-    assert (await reads.status(store)).unhandled == ["nobody"]
+    assert (await messages.status(store)).unhandled == ["nobody"]
     async with processing(database, declare(app, "shop")) as seen:
         await seen.until("relay.started")
-        status = await reads.status(store)
+        status = await messages.status(store)
         assert status.unhandled == ["nobody"]
         (relay,) = [relay for relay in status.relays if relay.live]
         assert (relay.name, list(relay.destinations)) == ("test", ["shop"])
-    assert (await reads.status(store)).relays == []
+    assert (await messages.status(store)).relays == []
 
 
 @pytest.mark.req("G-29")
@@ -118,7 +118,7 @@ async def test_a_relay_whose_row_is_gone_registers_again(database: str, store: P
         await seen.until("relay.started")
         await store.rows("DELETE FROM redrive.relay RETURNING 1", [])
         await seen.until("register.stop", count=2)
-        assert len((await reads.status(store)).relays) == 1
+        assert len((await messages.status(store)).relays) == 1
 
 
 async def test_a_database_that_is_away_at_the_start_is_waited_for(app: App) -> None:
@@ -158,7 +158,7 @@ async def test_another_address_is_refused_while_money_is_in_doubt_there(database
     async with PostgresStore(database) as store:
         id = await m.enqueue(store, destination="bank", now=None)
         held = m.park(ParkReason.HELD)
-        (claimed,) = (await store.claim(m.WORKER, [Room("bank", 1, 1)], lease_seconds=60)).attempts
+        (claimed,) = (await store.claim(m.WORKER, [ClaimRequest("bank", 1, 1)], lease_seconds=60)).attempts
         await store.settle(m.WORKER, [m.outcome(claimed, held)])
         with pytest.raises(SettingsError, match=r"address .* of 'bank' has changed.* in doubt.* Next: start the relay"):
             await start(database, money(App(), NEW))

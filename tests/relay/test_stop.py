@@ -11,9 +11,9 @@ import pytest
 from redrive.app import App
 from redrive.message import Attempt, NewMessage, WorkerId
 from redrive.policy import Backoff, Policy
-from redrive.ports import Claimed, DestinationState, RelayInfo, Room, TransientFailure
+from redrive.ports import Claimed, ClaimRequest, DestinationState, RelayInfo, TransientFailure
 from redrive.relay import loop
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ModelStore
 from tests.relay.harness import Gate, Running, Seen, enqueue, history, processing, relaying, states
 
@@ -31,7 +31,7 @@ async def test_what_runs_ends_and_what_waits_goes_back_unspent(store: PostgresSt
 
     await enqueue(store, 30)
     async with relaying(store, app, horizon_seconds=10) as relay:
-        relay.relay._hands["shop"].demand.latency_seconds = 0.5  # so that it claims ahead of its slots
+        relay.relay._queues["shop"].capacity.latency_seconds = 0.5  # so that it claims ahead of its slots
         await relay.seen.that(lambda: gate.inside == 2, what="two to run")
         await relay.seen.that(lambda: len(relay.relay._leases.held) > 2, what="more in hand than runs")
         relay.relay.stop()
@@ -99,9 +99,14 @@ async def test_a_claim_that_was_on_its_way_is_handed_back(app: App) -> None:
         go_on: asyncio.Event
 
         async def claim(
-            self, worker: WorkerId, rooms: Sequence[Room], *, lease_seconds: float, now: datetime | None = None
+            self,
+            worker: WorkerId,
+            claim_requests: Sequence[ClaimRequest],
+            *,
+            lease_seconds: float,
+            now: datetime | None = None,
         ) -> Claimed:
-            claimed = await super().claim(worker, rooms, lease_seconds=lease_seconds, now=now)
+            claimed = await super().claim(worker, claim_requests, lease_seconds=lease_seconds, now=now)
             await self.go_on.wait()
             return claimed
 

@@ -16,13 +16,13 @@ import pytest
 import redrive
 from redrive.app import App
 from redrive.message import Attempt, MessageId, NewMessage, WorkerId
-from redrive.ports import Reaped, Room, TransientFailure
+from redrive.ports import ClaimRequest, Reaped, TransientFailure
 from redrive.relay import loop
+from redrive.relay.crash.child_events import STARTED, WAITING
+from redrive.relay.crash.suspects import CHILDREN_MAX, OVERDUE, START_SECONDS_MAX, RunAlone, Suspects
 from redrive.relay.limits import RelayLimits
-from redrive.relay.run import CHILD_NOT_STARTED, RelayProcess, child
-from redrive.relay.suspects import CHILDREN_MAX, OVERDUE, START_SECONDS_MAX, RunAlone, Suspects
-from redrive.relay.telling import STARTED, WAITING
-from redrive.store.postgres import PostgresStore
+from redrive.relay.process import CHILD_NOT_STARTED, RelayProcess, child
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ManualClock, ModelStore
 from redrive.testing.transitions import Pending
 from tests.relay.harness import Gate, Running, Seen, enqueue, processing, states
@@ -179,8 +179,8 @@ class Bench:
         )
 
     async def crash(self) -> None:
-        rooms = [Room(name, 1, 10) for name in self.destinations]
-        await self.store.claim(m.OTHER_WORKER, rooms, lease_seconds=60)
+        claim_requests = [ClaimRequest(name, 1, 10) for name in self.destinations]
+        await self.store.claim(m.OTHER_WORKER, claim_requests, lease_seconds=60)
         await self.store.reap(limit=100, worker=m.OTHER_WORKER)
 
     async def advance(self, seconds: float) -> None:

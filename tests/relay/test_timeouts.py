@@ -14,8 +14,8 @@ from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy
 from redrive.relay import loop
-from redrive.relay.run import SystemClock
-from redrive.store.postgres import PostgresStore
+from redrive.relay.process import SystemClock
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.transports import functions
 from tests.relay.harness import SECONDS_MAX, enqueue, history, relaying, states
 
@@ -228,7 +228,7 @@ async def test_a_send_has_its_own_timeout_however_little_its_validation_or_looku
 
     @app.destination("shop", timeout_seconds=100, validate=validate, lookup=lookup)
     async def handle(attempt: Attempt) -> None:
-        (slot,) = relay.relay._hands["shop"].slots
+        (slot,) = relay.relay._queues["shop"].slots
         assert slot.deadline is not None
         left.append(slot.deadline - SystemClock().monotonic())
 

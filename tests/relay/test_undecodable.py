@@ -9,9 +9,9 @@ import pytest
 
 from redrive.app import App
 from redrive.message import Attempt, MessageId, ParkReason
-from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import MessageFilter, ParkedFilter
-from redrive.store.reads import list_messages, list_parked, show_message, status
+from redrive.store.reads.messages import list_messages, list_parked, show_message, status
+from redrive.store.reads.read_models import MessageFilter, ParkedFilter
+from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import enqueue, relaying, states
 
 pytestmark = pytest.mark.req("G-18")

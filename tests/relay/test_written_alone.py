@@ -12,8 +12,8 @@ from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy, Settlement
 from redrive.relay import loop
-from redrive.relay.settle import RECORDS_AT_ONCE
-from redrive.store.postgres import PostgresStore
+from redrive.relay.settling.settle import RECORDS_AT_ONCE
+from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import enqueue, relaying, states
 
 pytestmark = pytest.mark.req("G-09")

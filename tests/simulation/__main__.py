@@ -10,8 +10,8 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[2] / "src")]
 
 from tests.simulation.campaign import judge_all  # noqa: E402 - the source is found first
+from tests.simulation.config import draw  # noqa: E402
 from tests.simulation.schedule import run  # noqa: E402
-from tests.simulation.terms import draw  # noqa: E402
 
 
 def main(arguments: list[str]) -> int:

@@ -10,20 +10,20 @@ from collections.abc import Callable
 from redrive.message import MessageId
 from redrive.testing.destinations import Destination
 from redrive.testing.transitions import Lease
+from tests.simulation.config import Config
 from tests.simulation.loop import Process
 from tests.simulation.rail import Sent
-from tests.simulation.terms import Terms
 
 
 class Allowance:
     """known: what the store knows of a destination."""
 
-    def __init__(self, terms: Terms, known: Callable[[str], Destination]) -> None:
-        self._limit = terms.global_concurrency
-        self._rate = terms.rate
+    def __init__(self, config: Config, known: Callable[[str], Destination]) -> None:
+        self._limit = config.global_concurrency
+        self._rate = config.rate
         self._known = known
-        self._of_a_process = terms.limits.concurrency
-        self._of_a_destination = terms.concurrency
+        self._of_a_process = config.limits.concurrency
+        self._of_a_destination = config.concurrency
         self._sending: Counter[tuple[Process, str]] = Counter()
         self._leases: dict[MessageId, Lease] = {}
         self._claims: dict[str, list[float]] = {}

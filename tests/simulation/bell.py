@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, suppress
 
 from redrive.message import WorkerId
 from redrive.ports import Heard, TransientFailure
+from tests.simulation.config import Config
 from tests.simulation.loop import SimulationLoop
-from tests.simulation.terms import Terms
 
 LATENCY_SECONDS = 0.005
 
@@ -42,11 +42,11 @@ class HeardLine:
 class Bell:
     """Who listens, and who has asked to be rung for what, until when."""
 
-    def __init__(self, loop: SimulationLoop, terms: Terms) -> None:
+    def __init__(self, loop: SimulationLoop, config: Config) -> None:
         self.calm = False
         self._loop = loop
-        self._random = terms.random("bell")
-        self._lost = terms.share("line_lost")
+        self._random = config.random("bell")
+        self._lost = config.share("line_lost")
         self._lines: dict[WorkerId, HeardLine] = {}
         self._dozing: dict[WorkerId, tuple[Sequence[str], float]] = {}
 
@@ -55,7 +55,7 @@ class Bell:
         self._lines[worker] = HeardLine(self._loop)
         yield self._lines[worker]
 
-    def doze(self, worker: WorkerId, destinations: Sequence[str], seconds: float) -> None:
+    def announce_idle(self, worker: WorkerId, destinations: Sequence[str], seconds: float) -> None:
         self._dozing[worker] = (destinations, self._loop.now + seconds)
 
     def ring(self, destination: str) -> None:

@@ -23,8 +23,8 @@ from redrive.testing.destinations import Destination
 from redrive.testing.tables import START
 from redrive.testing.transitions import Move, Parked, Pending, Place
 from tests.simulation.bell import Bell
+from tests.simulation.config import Config
 from tests.simulation.loop import Process, SimulationLoop
-from tests.simulation.terms import Terms
 from tests.simulation.trace import Trace
 from tests.simulation.watch import CALL, Call, Watch
 
@@ -66,10 +66,10 @@ class Database(ModelStore):
         self._bell.ring(destination)
         return await super().resume(destination, actor=actor, reason=reason, now=now)
 
-    async def doze(
+    async def announce_idle(
         self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: datetime | None = None
     ) -> None:
-        self._bell.doze(worker, destinations, seconds)
+        self._bell.announce_idle(worker, destinations, seconds)
 
     async def probe(self, worker: WorkerId) -> None:
         self._bell.say(worker, "probed")
@@ -93,7 +93,7 @@ class Trip(NamedTuple):
 class Server:
     """away_until: before this moment every connection fails."""
 
-    def __init__(self, loop: SimulationLoop, database: Database, watch: Watch, trace: Trace, terms: Terms) -> None:
+    def __init__(self, loop: SimulationLoop, database: Database, watch: Watch, trace: Trace, config: Config) -> None:
         self.database = database
         self.calm = False
         self.away_until = 0.0
@@ -102,8 +102,8 @@ class Server:
         self._loop = loop
         self._watch = watch
         self._trace = trace
-        self._terms = terms
-        self._random = terms.random("store")
+        self._terms = config
+        self._random = config.random("store")
         self._open: dict[Process, list[Coroutine[Any, Any, Settled]]] = {}
 
     def connect(self) -> Store:
@@ -220,11 +220,11 @@ class Connection:
 class Records:
     """What `record` writes: one row for each outcome of the destination that records."""
 
-    def __init__(self, loop: SimulationLoop, terms: Terms) -> None:
+    def __init__(self, loop: SimulationLoop, config: Config) -> None:
         self.calm = False
         self._loop = loop
-        self._random = terms.random("record")
-        self._share = terms.share("record_fails")
+        self._random = config.random("record")
+        self._share = config.share("record_fails")
 
     async def __call__(self, conn: Any, attempt: Attempt, settlement: Settlement, /) -> None:
         await self._loop.travel(0.001 if self.calm else self._random.uniform(0, 0.02))
@@ -243,7 +243,7 @@ _DULL = frozenset(
     {
         "heartbeat",
         "low_water",
-        "doze",
+        "announce_idle",
         "probe",
         "begin_duty",
         "end_duty",

@@ -11,11 +11,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+from tests.simulation.config import Config, Fault
 from tests.simulation.database import Server
 from tests.simulation.hosts import Host
 from tests.simulation.loop import Process, SimulationLoop
 from tests.simulation.people import Desk
-from tests.simulation.terms import Fault, Terms
 from tests.simulation.trace import Trace
 
 STEPS_MAX: Final = 60
@@ -49,7 +49,7 @@ class Adversary:
     """Draws when, whom, and how."""
 
     def __init__(
-        self, loop: SimulationLoop, server: Server, hosts: Sequence[Host], desk: Desk, trace: Trace, terms: Terms
+        self, loop: SimulationLoop, server: Server, hosts: Sequence[Host], desk: Desk, trace: Trace, config: Config
     ) -> None:
         self.calm = False
         self.strikes = 0
@@ -58,8 +58,8 @@ class Adversary:
         self._hosts = hosts
         self._desk = desk
         self._trace = trace
-        self._terms = terms
-        self._random = terms.random("faults")
+        self._terms = config
+        self._random = config.random("faults")
         self._people: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:

@@ -1,4 +1,5 @@
-"""Machines that run the relay as `redrive.relay.run` does: loop, duties, suspects; started again when they have died.
+"""Machines that run the relay as `redrive.relay.process` does: loop, duties, suspects; started again when they have
+died.
 
 A relay that ends by itself, without having been asked to, is a violation. Its suspects run in a process of their own,
 which can be killed like any other.
@@ -18,15 +19,15 @@ from redrive.message import WorkerId
 from redrive.ports import RelayInfo, Store
 from redrive.recover.duties import engine_duties, run_duties
 from redrive.relay.clock_watch import ClockWatch
+from redrive.relay.crash.child_events import STARTED, WAITING
+from redrive.relay.crash.suspects import Suspects
 from redrive.relay.loop import Relay, new_worker
-from redrive.relay.run import child_seconds, declared
-from redrive.relay.suspects import Suspects
+from redrive.relay.process import child_seconds, declared
 from redrive.relay.tasks import end
-from redrive.relay.telling import STARTED, WAITING
 from tests.simulation.bell import Bell
+from tests.simulation.config import Config
 from tests.simulation.database import Server
 from tests.simulation.loop import Process, SimulationLoop
-from tests.simulation.terms import Terms
 from tests.simulation.trace import Trace
 from tests.simulation.watch import Watch
 
@@ -63,7 +64,7 @@ class Host:
         destinations: Mapping[str, Destination],
         watch: Watch,
         trace: Trace,
-        terms: Terms,
+        config: Config,
     ) -> None:
         self.name = name
         self.process: Process | None = None
@@ -71,13 +72,13 @@ class Host:
         self._loop = loop
         self._server = server
         self._bell = bell
-        self._listens = terms.listens
+        self._listens = config.listens
         self._destinations = destinations
         self._watch = watch
         self._trace = trace
-        self._limits = terms.limits
-        self._stops_in_time = terms.stops_in_time
-        self._random = terms.random(name)
+        self._limits = config.limits
+        self._stops_in_time = config.stops_in_time
+        self._random = config.random(name)
         self._clock = VirtualClock(loop)
         self._lives = 0
         self._stopping = False
@@ -216,7 +217,7 @@ class Host:
             clock=self._clock,
             random=Random(self._random.random()),
             events=process.events,
-            open_line=partial(self._bell.line, worker) if self._listens and suspects_of is None else None,
+            open_listen_connection=partial(self._bell.line, worker) if self._listens and suspects_of is None else None,
             clock_watch=watch or self._clock_watch(store, worker, process),
         )
 

@@ -10,10 +10,10 @@ from typing import Any
 from redrive.errors import ActRefused
 from redrive.message import MessageId, NewMessage, ParkReason, Priority, token
 from redrive.testing.transitions import Parked
+from tests.simulation.config import Config
 from tests.simulation.database import Database, Server
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.rail import Rail
-from tests.simulation.terms import Terms
 from tests.simulation.trace import Trace
 from tests.simulation.watch import Watch
 
@@ -27,13 +27,13 @@ SECOND_PERSON, EVIDENCE = "a second person has to ask too", "delivered"
 class Producers:
     """Until it is calm; some with an ordering key, a delay, an end, a priority, a key twice."""
 
-    def __init__(self, loop: SimulationLoop, database: Database, watch: Watch, trace: Trace, terms: Terms) -> None:
+    def __init__(self, loop: SimulationLoop, database: Database, watch: Watch, trace: Trace, config: Config) -> None:
         self._loop = loop
         self._database = database
         self._watch = watch
         self._trace = trace
-        self._terms = terms
-        self._random = terms.random("producers")
+        self._terms = config
+        self._random = config.random("producers")
 
     async def run(self) -> None:
         for number, at in enumerate(sorted(self._moments())):
@@ -78,13 +78,13 @@ class Producers:
 class Desk:
     """Operators. What they say of a held message is true: they have asked the destination."""
 
-    def __init__(self, server: Server, rail: Rail, watch: Watch, terms: Terms) -> None:
+    def __init__(self, server: Server, rail: Rail, watch: Watch, config: Config) -> None:
         self._server = server
-        self._terms = terms
+        self._terms = config
         self._database = server.database
         self._rail = rail
         self._watch = watch
-        self._random = terms.random("desk")
+        self._random = config.random("desk")
 
     async def cancel_one(self) -> None:
         if self._watch.lives:

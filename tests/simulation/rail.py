@@ -26,8 +26,8 @@ from redrive.answers import (
     Unknown,
 )
 from redrive.message import FIRST_STAGE, Attempt
+from tests.simulation.config import ANSWERS, ASKED, DEAF_SECONDS_MAX, NEVER_TWICE, PLAIN, RECORDED, Config
 from tests.simulation.loop import Process, SimulationLoop
-from tests.simulation.terms import ANSWERS, ASKED, DEAF_SECONDS_MAX, NEVER_TWICE, PLAIN, RECORDED, Terms
 from tests.simulation.trace import Trace
 
 
@@ -98,15 +98,15 @@ class Rail:
 
     witness: Witness
 
-    def __init__(self, loop: SimulationLoop, trace: Trace, terms: Terms) -> None:
+    def __init__(self, loop: SimulationLoop, trace: Trace, config: Config) -> None:
         self.calm = False
         self.sends = 0
         self.effects: Counter[str] = Counter()
         self._on_their_way: Counter[str] = Counter()
         self._loop = loop
         self._trace = trace
-        self._terms = terms
-        self._random = terms.random("rail")
+        self._terms = config
+        self._random = config.random("rail")
         self._slow_lookups = self._random.choice((0.0, 0.3, 0.8))
 
     def transport(self, name: str) -> Any:

@@ -13,13 +13,13 @@ from typing import Final
 from redrive.message import Fence
 from tests.simulation.allowance import Allowance
 from tests.simulation.bell import Bell
+from tests.simulation.config import RECORDED, Config, draw
 from tests.simulation.database import Database, Records, Server
 from tests.simulation.faults import Adversary
 from tests.simulation.hosts import Host
 from tests.simulation.loop import SimulationLoop
 from tests.simulation.people import Desk, Producers
 from tests.simulation.rail import Rail
-from tests.simulation.terms import RECORDED, Terms, draw
 from tests.simulation.trace import Trace
 from tests.simulation.watch import Watch
 
@@ -47,36 +47,36 @@ class Ran:
 class Schedule:
     """Puts the parts together."""
 
-    def __init__(self, terms: Terms) -> None:
-        self.terms = terms
-        self.loop = SimulationLoop(terms.random("loop"))
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.loop = SimulationLoop(config.random("loop"))
         self.trace = Trace(self.loop)
-        self.rail = Rail(self.loop, self.trace, terms)
-        self.bell = Bell(self.loop, terms)
-        self.database = Database(self.loop, self.bell, terms.random("ids"))
+        self.rail = Rail(self.loop, self.trace, config)
+        self.bell = Bell(self.loop, config)
+        self.database = Database(self.loop, self.bell, config.random("ids"))
         self.watch = Watch(
             self.loop,
             self.trace,
             self.rail,
-            Allowance(terms, self.database.known),
+            Allowance(config, self.database.known),
             place_of=self.database.place_of,
             conservation=self.database.conservation,
         )
         self.rail.witness = self.watch
         self.database.on_move = self.watch.moved
-        self.server = Server(self.loop, self.database, self.watch, self.trace, terms)
-        self.records = Records(self.loop, terms)
+        self.server = Server(self.loop, self.database, self.watch, self.trace, config)
+        self.records = Records(self.loop, config)
         destinations = {
-            name: terms.destination(name, self.rail.transport(name), self.records if name == RECORDED else None)
-            for name in terms.names
+            name: config.destination(name, self.rail.transport(name), self.records if name == RECORDED else None)
+            for name in config.names
         }
         self.hosts = [
-            Host(f"relay{n}", self.loop, self.server, self.bell, destinations, self.watch, self.trace, terms)
-            for n in range(1, terms.relays + 1)
+            Host(f"relay{n}", self.loop, self.server, self.bell, destinations, self.watch, self.trace, config)
+            for n in range(1, config.relays + 1)
         ]
-        self.desk = Desk(self.server, self.rail, self.watch, terms)
-        self.adversary = Adversary(self.loop, self.server, self.hosts, self.desk, self.trace, terms)
-        self.producers = Producers(self.loop, self.database, self.watch, self.trace, terms)
+        self.desk = Desk(self.server, self.rail, self.watch, config)
+        self.adversary = Adversary(self.loop, self.server, self.hosts, self.desk, self.trace, config)
+        self.producers = Producers(self.loop, self.database, self.watch, self.trace, config)
 
     def run(self) -> Ran:
         main = self.loop.create_task(self._main(), context=self.loop.world.context)
@@ -90,7 +90,7 @@ class Schedule:
         finally:
             self.loop.bury()
         return Ran(
-            seed=self.terms.seed,
+            seed=self.config.seed,
             violations=tuple(self.watch.violations),
             trace=self.trace,
             seconds=self.loop.now,
@@ -106,7 +106,7 @@ class Schedule:
         for host in self.hosts:
             host.start()
         await asyncio.gather(self.producers.run(), self.adversary.run())
-        await asyncio.sleep(self.terms.calm_at - self.loop.now)
+        await asyncio.sleep(self.config.calm_at - self.loop.now)
         await self._calm_down()
         await self._until_quiet()
         await self._stop_all()
@@ -124,13 +124,13 @@ class Schedule:
         await self.desk.resume_all()
 
     async def _until_quiet(self) -> None:
-        deadline = self.loop.now + self.terms.quiet_within_seconds
+        deadline = self.loop.now + self.config.quiet_within_seconds
         while left := self.watch.unsettled():
             if self.loop.now > deadline:
                 self.watch.violated("still not settled:", left)
             await asyncio.sleep(LOOK_EVERY_SECONDS)
             if any(
-                self.database.is_paused_for_good(name) for name in self.terms.names
+                self.database.is_paused_for_good(name) for name in self.config.names
             ):  # by bugs, counted before it was calm
                 await self.desk.resume_all()
 

@@ -29,9 +29,9 @@ from redrive.ports import Outcome
 from redrive.testing.tables import START
 from redrive.testing.transitions import Lease, Move, Parked, Pending, Place
 from tests.simulation.allowance import Allowance
+from tests.simulation.config import NEVER_TWICE, RECORDED
 from tests.simulation.loop import Process, SimulationLoop
 from tests.simulation.rail import Rail, Sent
-from tests.simulation.terms import NEVER_TWICE, RECORDED
 from tests.simulation.trace import Trace
 
 ACTS: Final = frozenset({"requeue", "confirm", "deny", "repair", "discard", "skip"})

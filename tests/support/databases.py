@@ -60,7 +60,7 @@ def migrated_template(server_dsn: str) -> str:
 
 def _build(server_dsn: str, name: str) -> None:
     from redrive.operate.installed import installed_sets
-    from redrive.store import migrate
+    from redrive.store.migrations import migrate
 
     _run(server_dsn, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)  # a run that was cut short left it
     _run(server_dsn, "CREATE DATABASE {} TEMPLATE template0", name)

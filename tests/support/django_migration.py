@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import redrive
-from redrive.store.migration_files import load
+from redrive.store.migrations.files import load
 
 MIGRATIONS: Final = Path(redrive.__file__).parent / "django" / "migrations"
 _STAMP: Final = re.compile(r'Upgrade\(version="(?P<version>[^"]+)", fingerprint="(?P<fingerprint>[0-9a-f]+)"\)')

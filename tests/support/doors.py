@@ -23,7 +23,7 @@ from sqlalchemy.pool import NullPool
 
 import redrive
 from redrive.message import CancelAnswer, NewMessage, Receipt, Status
-from redrive.produce.carry import with_dollars
+from redrive.produce.driver import with_dollars
 from tests.support import django_project
 
 

@@ -17,8 +17,8 @@ from uuid import UUID
 from redrive.answers import Answer, Delivered, Retryable, to_json
 from redrive.message import Attempt, Closed, HistoryEntry, MessageId, ParkReason, Priority, WorkerId
 from redrive.policy import Settlement, SettlementKind
-from redrive.ports import Claimed, Outcome, Room, Settled
-from redrive.store.postgres import PostgresStore
+from redrive.ports import Claimed, ClaimRequest, Outcome, Settled
+from redrive.store.runtime.postgres import PostgresStore
 
 DESTINATION: Final = "shop"
 LEASE_SECONDS: Final = 60.0
@@ -27,7 +27,7 @@ START: Final = datetime(2040, 1, 1, tzinfo=UTC)
 WORKER: Final = WorkerId(UUID(int=0xA))
 OTHER_WORKER: Final = WorkerId(UUID(int=0xB))
 SOME_ID: Final = MessageId(UUID("01890a5d-ac96-774b-bcce-b302099a8057"))
-PLAIN_ROOMS: Final = tuple(Room(DESTINATION, level.level, 100) for level in Priority)
+PLAIN_ROOMS: Final = tuple(ClaimRequest(DESTINATION, level.level, 100) for level in Priority)
 
 
 def at(seconds: float = 0.0) -> datetime:

@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from redrive.store.migrate import MigrationSet
+from redrive.store.migrations.migrate import MigrationSet
 
 # Other tests run on the same server at the same time; this sees the locks of one database.
 ADVISORY_LOCKS = """
@@ -23,7 +23,7 @@ ADVISORY_LOCKS = """
 _UPGRADE = """
 import sys
 from pathlib import Path
-from redrive.store.migrate import MigrationSet, upgrade
+from redrive.store.migrations.migrate import MigrationSet, upgrade
 done = upgrade(sys.argv[1], sets=[MigrationSet("redrive", Path(sys.argv[2]), "1.0")], lock_timeout_seconds=60)
 print(*(step.name for step in done.applied), sep="\\n")
 """

@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 from redrive import errors
-from redrive.operate.cli.exits import exit_of
+from redrive.operate.cli.exit_codes import exit_of
 from redrive.operate.cli.main import Commands, cli
 from redrive.operate.embedded import EmbeddedError
 from redrive.operate.settings import Settings

@@ -13,7 +13,13 @@ from typing import Final
 
 SOURCE: Final = Path(__file__).parents[2] / "src" / "redrive"
 # Where the engine decides on codes of its own; the network's are in a table of theirs.
-PLACES: Final = ("answers.py", "policy.py", "relay/dispatch.py", "relay/loop.py", "relay/settle.py")
+PLACES: Final = (
+    "answers.py",
+    "policy.py",
+    "relay/dispatching/dispatch.py",
+    "relay/loop.py",
+    "relay/settling/settle.py",
+)
 _CODE: Final = re.compile(r"[A-Z]+(?:_[A-Z]+)*\Z")
 _SQL_CODE: Final = re.compile(r"'([A-Z]{4,}(?:_[A-Z]+)*)'")
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from redrive.operate.web.app import API_PREFIX, create_app, description, routes_of
-from redrive.operate.web.asking import Requirement
+from redrive.operate.web.dependencies import Requirement
 from redrive.operate.web.principal import LEAST_ROLE, Permission, Role
 from tests.support.reference_text import paragraph, table, words
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from redrive.events import FACTS, INNER_STEPS, STEPS
 from redrive.operate import logs
-from redrive.store.migration_script import BOOTSTRAP
+from redrive.store.migrations.script import BOOTSTRAP
 from tests.support.reference_text import paragraph, table, words
 
 SOURCE: Final = Path(__file__).parents[2] / "src" / "redrive"

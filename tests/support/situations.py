@@ -14,7 +14,7 @@ from uuid import UUID
 from redrive.answers import Delivered
 from redrive.message import Attempt, MessageId, ParkReason
 from redrive.policy import Settlement
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 
 KEY = "order:1"

@@ -15,9 +15,9 @@ from redrive.errors import ActRefused, NotFound
 from redrive.message import Attempt, Closed, ParkReason, WorkerId
 from redrive.policy import Settlement
 from redrive.ports import Settled
-from redrive.store import desk
-from redrive.store.postgres import PostgresStore
-from redrive.store.wire import settle_call
+from redrive.store.runtime import desk
+from redrive.store.runtime.postgres import PostgresStore
+from redrive.store.runtime.wire import settle_call
 from tests.support import messages as m
 from tests.support.situations import EXPIRES_AT, NOBODY, ORDER_BY, Situation
 

@@ -18,9 +18,9 @@ from redrive.errors import SchemaError
 from redrive.events import Events
 from redrive.operate.cli.main import cli
 from redrive.operate.installed import installed_sets
-from redrive.relay.run import RelayProcess, run_relay
-from redrive.store import migrate
-from redrive.store.migrate import MigrationSet
+from redrive.relay.process import RelayProcess, run_relay
+from redrive.store.migrations import migrate
+from redrive.store.migrations.migrate import MigrationSet
 from redrive.system import discover
 from tests.systems import parcels
 

@@ -10,7 +10,7 @@ import pytest
 from redrive.answers import Advance, Answer, Delivered, Retryable, Terminal, Unknown
 from redrive.errors import InvalidValue
 from redrive.policy import Breaker
-from redrive.relay.breaker import Count, answered
+from redrive.relay.backpressure.breaker import Count, answered
 
 pytestmark = pytest.mark.req("G-25")
 

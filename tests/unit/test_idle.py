@@ -8,8 +8,8 @@ from itertools import count
 
 import pytest
 
-from redrive.relay.doorbell import WINDOW_SECONDS, Debounce
-from redrive.relay.idle import (
+from redrive.relay.wakeup.doorbell import WINDOW_SECONDS, Debounce
+from redrive.relay.wakeup.idle import (
     BUSY_AFTER_FULL,
     BUSY_AFTER_MESSAGES,
     BUSY_WITHIN_SECONDS,

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from redrive.events import Events
-from redrive.ports import LowWaterMark, Place, Room, TransientFailure
-from redrive.relay.low_water import FULL_EVERY_SECONDS, LONG_SECONDS, PLACES_AT_ONCE, STEPS, LowWater
+from redrive.ports import ClaimRequest, LowWaterMark, Place, TransientFailure
+from redrive.relay.claiming.low_water import FULL_EVERY_SECONDS, LONG_SECONDS, PLACES_AT_ONCE, STEPS, LowWater
 from redrive.testing.clock import ManualClock
 
 pytestmark = pytest.mark.req("G-08")
@@ -74,15 +74,15 @@ async def test_where_no_walk_is_long_claims_look_at_everything() -> None:
         await rig.pass_seconds(3.1)
         assert len(rig.store.asked) == 4
         assert rig.low_water.marks == {}
-        rooms = [Room("shop", 1, 5)]
-        assert rig.low_water.marked(rooms) == rooms
+        claim_requests = [ClaimRequest("shop", 1, 5)]
+        assert rig.low_water.marked(claim_requests) == claim_requests
 
 
 async def test_a_long_walk_gives_its_place_a_mark_and_no_other() -> None:
     async with running(Rig(SHOP)) as rig:
         mark = START + timedelta(milliseconds=1)
         assert rig.low_water.marks == {SHOP: mark}
-        asked = [Room("shop", 0, 5), Room("shop", 1, 5), Room("mail", 1, 5)]
+        asked = [ClaimRequest("shop", 0, 5), ClaimRequest("shop", 1, 5), ClaimRequest("mail", 1, 5)]
         assert [room.since for room in rig.low_water.marked(asked)] == [None, mark, None]
 
 

@@ -20,7 +20,7 @@ from redrive.errors import InvalidPayload, InvalidValue
 from redrive.events import Events
 from redrive.message import Attempt, NewMessage
 from redrive.ports import Outcome
-from redrive.relay.dispatch import Dispatcher
+from redrive.relay.dispatching.dispatch import Dispatcher
 from redrive.testing import ManualClock
 from tests.support import messages as m
 

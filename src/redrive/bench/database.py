@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from redrive.store import migrate
+from redrive.store.migrations import migrate
 
 PAYLOAD = b'{"text":"' + b"x" * 289 + b'"}'  # 300 bytes
 FILL_CHUNK = 10_000

@@ -17,7 +17,7 @@ from typing import Any
 import redrive
 from redrive.events import Events
 from redrive.policy import Settlement
-from redrive.relay.run import RelayProcess, run_relay
+from redrive.relay.process import RelayProcess, run_relay
 
 
 async def record(conn: Any, attempt: redrive.Attempt, _: Settlement) -> None:

@@ -22,11 +22,11 @@ from redrive.demo import check, screen, shop
 from redrive.events import Events
 from redrive.operate import embedded
 from redrive.operate.cli.console import beside as served
-from redrive.operate.cli.local import command_line
+from redrive.operate.cli.local_server import command_line
 from redrive.operate.settings import Settings
 from redrive.relay.limits import RelayLimits
-from redrive.relay.run import RelayProcess, run_relay
-from redrive.store import migrate
+from redrive.relay.process import RelayProcess, run_relay
+from redrive.store.migrations import migrate
 
 ORDERS_ONCE = 40
 ORDER_EVERY_SECONDS = 0.4

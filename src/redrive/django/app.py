@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from redrive.app import App
-from redrive.relay.load import load_app
+from redrive.relay.load_app import load_app
 from redrive.transports.functions import FunctionTransport
 
 

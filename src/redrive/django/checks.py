@@ -23,10 +23,10 @@ from django.db.migrations.loader import MigrationLoader
 from redrive.django import database
 from redrive.errors import OperatorError, RedriveError
 from redrive.operate.installed import installed_sets
-from redrive.relay.load import load_app
-from redrive.store import migrate
-from redrive.store.migration_state import UPGRADE
-from redrive.store.reach import explained
+from redrive.relay.load_app import load_app
+from redrive.store.migrations import migrate
+from redrive.store.migrations.state import UPGRADE
+from redrive.store.runtime.open_store import explained
 
 MIGRATE = "manage.py redrive migrate"
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from redrive.store.dsn import dsn_from
+from redrive.store.runtime.dsn import dsn_from
 
 
 def alias() -> str:

@@ -1,7 +1,7 @@
 """The migration operation: brings the schema `redrive` to what the installed version expects.
 
-By our own migrator (`redrive.store.migrate`) on a connection of its own, because its files have transactions, locks and
-patience of their own; what was applied already stays as it is. Forward only.
+By our own migrator (`redrive.store.migrations.migrate`) on a connection of its own, because its files have
+transactions, locks and patience of their own; what was applied already stays as it is. Forward only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.db.migrations.operations.base import Operation
 
 from redrive.django import database
 from redrive.operate.installed import installed_sets, upgrade_installed
-from redrive.store import migrate
+from redrive.store.migrations import migrate
 
 
 class Upgrade(Operation):

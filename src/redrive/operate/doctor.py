@@ -20,11 +20,11 @@ from redrive.errors import NotAllowed, OperatorError
 from redrive.message import WorkerId
 from redrive.operate import operations
 from redrive.operate.findings import Finding, findings
-from redrive.store import examine as looks
-from redrive.store import migrate
-from redrive.store.examine import BY_DEFAULT_MAX, Server, Upkeep
-from redrive.store.postgres import PostgresStore
-from redrive.store.status_models import Status
+from redrive.store.migrations import migrate
+from redrive.store.reads import doctor_reads as looks
+from redrive.store.reads.doctor_reads import BY_DEFAULT_MAX, Server, Upkeep
+from redrive.store.reads.status_models import Status
+from redrive.store.runtime.postgres import PostgresStore
 
 VERSION_MIN, VERSION_TESTED = 15, 18
 SKEW_SECONDS_MAX: Final = 2.0

@@ -5,7 +5,7 @@ For whoever upgrades or checks a database: the command line, `redrive.django` an
 
 from __future__ import annotations
 
-from redrive.store import migrate
+from redrive.store.migrations import migrate
 from redrive.system import discover
 
 

@@ -20,7 +20,7 @@ from structlog.stdlib import ExtraAdder, ProcessorFormatter
 from structlog.typing import Processor
 
 from redrive import events as engine
-from redrive.operate.plain import one_line
+from redrive.operate.sanitize import one_line
 
 LOGGER: Final = "redrive.events"
 VALUE_MAX: Final = 200  # characters

@@ -1,8 +1,8 @@
 """What an operator can see and do: the one layer under command line, API and console.
 
-Reads pass through to `redrive.store.reads`. An act names its messages, its actor and its reason, is tried on each
-message on its own, and says of each what became of it: nothing is raised for one message that refuses, because
-the others go on. No SQL here and no words about terminals.
+Reads pass through to `redrive.store.reads.messages`. An act names its messages, its actor and its reason, is tried on
+each message on its own, and says of each what became of it: nothing is raised for one message that refuses, because the
+others go on. No SQL here and no words about terminals.
 """
 
 from __future__ import annotations
@@ -15,11 +15,8 @@ from typing import Final, assert_never
 
 from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
 from redrive.message import CancelAnswer, MessageId, ParkReason
-from redrive.store.key_reads import gone_out, list_keys, show_key
-from redrive.store.postgres import PostgresStore
-from redrive.store.reach import explained, opened
-from redrive.store.read_models import LIMIT_MAX, KeyView, MessageView, ParkedFilter, Proof
-from redrive.store.reads import (
+from redrive.store.reads.key_reads import gone_out, list_keys, show_key
+from redrive.store.reads.messages import (
     find_messages,
     knows_destination,
     list_audit,
@@ -31,6 +28,9 @@ from redrive.store.reads import (
     show_parked,
     status,
 )
+from redrive.store.reads.read_models import LIMIT_MAX, KeyView, MessageView, ParkedFilter, Proof
+from redrive.store.runtime.open_store import explained, opened
+from redrive.store.runtime.postgres import PostgresStore
 
 __all__ = [
     "FITS",

@@ -76,7 +76,7 @@ def read_file(config: Path | str | None) -> Read | None:
 
 
 def from_file(config: Path | str | None) -> Found:
-    """The settings of the file; destinations and systems that it declares are read by `redrive.operate.declared`."""
+    """The settings of the file. `toml_destinations` reads the destinations and systems that it declares."""
     read = read_file(config)
     if read is None:
         return Found({}, {})

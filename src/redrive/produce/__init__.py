@@ -6,9 +6,9 @@ driver is imported before a connection of it was handed in: a producer needs not
 driver that it has already.
 """
 
-from redrive.produce.call import aenqueue, aenqueue_many, enqueue, enqueue_many
-from redrive.produce.follow import acancel, astatus, cancel, status, wait, wait_async
+from redrive.produce.api import aenqueue, aenqueue_many, enqueue, enqueue_many
 from redrive.produce.keys import key
+from redrive.produce.message_status import acancel, astatus, cancel, status, wait, wait_async
 
 __all__ = [
     "acancel",

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from redrive.produce.carry import (
+from redrive.produce.driver import (
     Within,
     acarry,
     has_rows,
@@ -15,7 +15,7 @@ from redrive.produce.carry import (
     reraise,
     with_dollars,
 )
-from redrive.produce.steps import Rows, Statement, Steps
+from redrive.produce.protocol import Rows, Statement, Steps
 
 T = TypeVar("T")
 

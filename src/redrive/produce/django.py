@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from django.db import Error
 
 from redrive.errors import UnsupportedConnection
-from redrive.produce.carry import (
+from redrive.produce.driver import (
     Within,
     carry,
     has_rows,
@@ -19,7 +19,7 @@ from redrive.produce.carry import (
     refuse_open_transaction,
     reraise,
 )
-from redrive.produce.steps import Rows, Statement, Steps
+from redrive.produce.protocol import Rows, Statement, Steps
 
 T = TypeVar("T")
 

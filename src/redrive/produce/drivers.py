@@ -2,7 +2,7 @@
 
 Recognised by the names in the class's ancestry, so that no driver is imported here: whoever hands in a connection
 has imported its driver. A driver module has `run(conn, steps, within)`, or `arun` for asynchronous ones. Called by
-`redrive.produce.call` and `redrive.produce.follow`.
+`redrive.produce.api` and `redrive.produce.message_status`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from redrive.errors import UnsupportedConnection
-from redrive.produce.carry import Within
-from redrive.produce.steps import Steps
+from redrive.produce.driver import Within
+from redrive.produce.protocol import Steps
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 Keys sorted by code point, no white space, UTF-8, no escapes but those that JSON demands. What JSON cannot carry is
 refused with the place where it is (`payload.items[3].at is a datetime`), never with the data. Pure, standard
-library only; `redrive.produce.steps` calls `encode`.
+library only; `redrive.produce.protocol` calls `encode`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
-from redrive.produce.carry import (
+from redrive.produce.driver import (
     Within,
     acarry,
     carry,
@@ -24,7 +24,7 @@ from redrive.produce.carry import (
     refuse_open_transaction,
     reraise,
 )
-from redrive.produce.steps import Rows, Statement, Steps
+from redrive.produce.protocol import Rows, Statement, Steps
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from psycopg2.extensions import (
 )
 
 from redrive.errors import UnsupportedConnection
-from redrive.produce.carry import (
+from redrive.produce.driver import (
     Within,
     carry,
     has_rows,
@@ -23,7 +23,7 @@ from redrive.produce.carry import (
     refuse_open_transaction,
     reraise,
 )
-from redrive.produce.steps import Rows, Statement, Steps
+from redrive.produce.protocol import Rows, Statement, Steps
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, scoped_session
 
 from redrive.errors import UnsupportedConnection
-from redrive.produce.carry import (
+from redrive.produce.driver import (
     Within,
     carry,
     has_rows,
@@ -24,7 +24,7 @@ from redrive.produce.carry import (
     reraise,
     with_dollars,
 )
-from redrive.produce.steps import Rows, Statement, Steps
+from redrive.produce.protocol import Rows, Statement, Steps
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session

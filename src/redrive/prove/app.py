@@ -19,7 +19,7 @@ from redrive.answers import Answer, Retryable, Terminal
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Breaker, Policy, Settlement
-from redrive.prove import client, terms
+from redrive.prove import client, config
 
 BUG_VARIABLE = "REDRIVE_PROVE_BUG"
 KEYED_RATE = 100.0
@@ -27,20 +27,20 @@ KEYED_RATE = 100.0
 _QUICK = Backoff(initial_seconds=0.05, multiplier=2, max_seconds=0.5, jitter="full")
 _DECLARED: dict[str, Any] = {
     "policy": Policy(
-        attempts=terms.DEFAULT.attempts_max,
+        attempts=config.DEFAULT.attempts_max,
         backoff=_QUICK,
-        lookups=terms.DEFAULT.lookups_max,
+        lookups=config.DEFAULT.lookups_max,
         lookup_backoff=_QUICK,
-        crashes=terms.DEFAULT.crashes_max,
+        crashes=config.DEFAULT.crashes_max,
     ),
-    "timeout_seconds": terms.DEFAULT.timeout_seconds,
+    "timeout_seconds": config.DEFAULT.timeout_seconds,
     "concurrency": 8,
     "on_dead": "continue",
 }
 _ASKED: dict[str, Any] = {
     **_DECLARED,
     "lookup": client.lookup,
-    "lookup_after_seconds": terms.DEFAULT.lookup_after_seconds,
+    "lookup_after_seconds": config.DEFAULT.lookup_after_seconds,
 }
 
 app = App()
@@ -97,30 +97,30 @@ async def _rest_at_first(message: Attempt) -> Answer:
     return await client.send(message)
 
 
-for name in (terms.LOOKUP, *terms.struck("lookup")):
+for name in (config.LOOKUP, *config.struck("lookup")):
     app.destination(name, validate=_validate, **_ASKED)(client.send)
-for name in terms.struck("money"):
+for name in config.struck("money"):
     app.destination(name, money=True, token_ttl_seconds=3600.0, **_ASKED)(client.send)
-for name in (terms.RECORD, *terms.struck("record")):
+for name in (config.RECORD, *config.struck("record")):
     app.destination(name, record=_record, **_ASKED)(client.send)
-for name in (terms.COMPLETE, *terms.struck("complete")):
+for name in (config.COMPLETE, *config.struck("complete")):
     app.destination(name, **_ASKED)(_complete)
-for name in (terms.RESEND, *terms.struck("resend")):
+for name in (config.RESEND, *config.struck("resend")):
     app.destination(name, in_doubt="resend", **_DECLARED)(client.send)
-for name in terms.struck("bug"):
+for name in config.struck("bug"):
     app.destination(name, in_doubt="resend", **_DECLARED)(_raise_while_badly_deployed)
-for name in terms.struck("refused"):
+for name in config.struck("refused"):
     app.destination(name, in_doubt="resend", **_DECLARED)(_refuse)
-for name in terms.struck("down"):
+for name in config.struck("down"):
     app.destination(name, in_doubt="resend", breaker=_BREAKER, **_DECLARED)(_down_at_first)
-for name in terms.struck("keyed"):
+for name in config.struck("keyed"):
     app.destination(
         name, in_doubt="resend", breaker=_BREAKER, rate=KEYED_RATE, limit_key=lambda _: "host", **_DECLARED
     )(_down_at_first)
-for name in terms.struck("rest"):
+for name in config.struck("rest"):
     app.destination(name, in_doubt="resend", **_DECLARED)(_rest_at_first)
-app.destination(terms.HOLD, in_doubt="hold", **_DECLARED)(client.send)
-for name, limits in terms.DEFAULT.limited.items():
+app.destination(config.HOLD, in_doubt="hold", **_DECLARED)(client.send)
+for name, limits in config.DEFAULT.limited.items():
     app.destination(
         name,
         in_doubt="resend",

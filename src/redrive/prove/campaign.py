@@ -17,13 +17,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from redrive.prove import faults, terms
+from redrive.prove import config, faults
+from redrive.prove.environment import Environment
+from redrive.prove.failpoint_scenarios import Strikes
 from redrive.prove.faults import Act
 from redrive.prove.processes import Process
 from redrive.prove.producer import Order
 from redrive.prove.script import Script
-from redrive.prove.stage import Stage
-from redrive.prove.strikes import Strikes
 
 STEADY: Final = 3
 PRODUCERS: Final = 2
@@ -84,7 +84,7 @@ class Campaign:
 
     def __init__(
         self,
-        stage: Stage,
+        stage: Environment,
         plan: Plan,
         *,
         cut: Callable[[], bool],
@@ -97,7 +97,7 @@ class Campaign:
         self._restart = restart
         self._progress = progress
         self._strikes = Strikes(stage)
-        self._script = Script(seed=plan.seed, limited=tuple(stage.terms.limited))
+        self._script = Script(seed=plan.seed, limited=tuple(stage.config.limited))
         self._steady: list[Process] = []
         self._busy = [threading.Lock() for _ in range(STEADY)]
         self._producers: list[Process] = []
@@ -110,7 +110,7 @@ class Campaign:
         self._observer = self._stage.observe(self._script)
         self._steady = [self._start_steady(number) for number in range(STEADY)]
         self._producers = [*map(self._start_producer, range(PRODUCERS)), self._start_bursts()]
-        with ThreadPoolExecutor(terms.STRIKES_AT_ONCE + len(self._plan.kinds)) as pool:
+        with ThreadPoolExecutor(config.STRIKES_AT_ONCE + len(self._plan.kinds)) as pool:
             jobs = [pool.submit(self._inject, kind, count) for kind, count in self._plan.kinds.items()]
             jobs += [pool.submit(self._strike, event, act) for event, act in self._plan.strikes]
             _wait_for_all(jobs, self._stage)
@@ -139,7 +139,7 @@ class Campaign:
     # what runs all the time
 
     def _start_steady(self, number: int) -> Process:
-        return self._stage.relay(f"steady-{number}", only=[*terms.DESTINATIONS, *self._stage.terms.limited])
+        return self._stage.relay(f"steady-{number}", only=[*config.DESTINATIONS, *self._stage.config.limited])
 
     def _start_producer(self, number: int) -> Process:
         """It goes on until it is killed; started again it has a name of its own, and so other keys."""
@@ -147,11 +147,11 @@ class Campaign:
         order = Order(
             name=f"producer-{number}-{self._runs}",
             count=sys.maxsize,
-            destinations=list(terms.DESTINATIONS),
+            destinations=list(config.DESTINATIONS),
             seed=self._plan.seed,
             pause_seconds=PRODUCER_PAUSE_SECONDS,
-            keys=list(terms.ORDERING_KEYS),
-            unordered=[terms.HOLD],
+            keys=list(config.ORDERING_KEYS),
+            unordered=[config.HOLD],
         )
         return self._stage.produce(order)
 
@@ -159,11 +159,11 @@ class Campaign:
         order = Order(
             name="bursts",
             count=sys.maxsize,
-            destinations=list(self._stage.terms.limited),
+            destinations=list(self._stage.config.limited),
             plain=True,
             burst=BURST,
             pause_seconds=BURST_PAUSE_SECONDS,
-            keys=list(terms.ORDERING_KEYS),
+            keys=list(config.ORDERING_KEYS),
         )
         return self._stage.produce(order)
 
@@ -225,7 +225,7 @@ class Campaign:
             relay = self._steady[number]
             relay.signal(signal.SIGSTOP)
             try:
-                self._pause(chance.uniform(1.2, 2.5) * self._stage.terms.lease_seconds)
+                self._pause(chance.uniform(1.2, 2.5) * self._stage.config.lease_seconds)
             finally:
                 relay.signal(signal.SIGCONT)
         return True
@@ -267,7 +267,7 @@ PAUSES: Final[Mapping[str, tuple[float, float]]] = {
 }
 
 
-def _wait_for_all(jobs: Sequence[Future[Any]], stage: Stage) -> None:
+def _wait_for_all(jobs: Sequence[Future[Any]], stage: Environment) -> None:
     """The first failure ends the rest at once."""
     try:
         for job in jobs:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from redrive.prove import effect_rules, limit_rules, order_rules, store_rules
+from redrive.prove.config import Config
 from redrive.prove.effect_rules import is_late
 from redrive.prove.evidence import Evidence
 from redrive.prove.store_rules import Rule
-from redrive.prove.terms import Terms
 
 RULES: Final[Mapping[str, Rule]] = {**store_rules.RULES, **effect_rules.RULES, **order_rules.RULES, **limit_rules.RULES}
 SHOWN_PER_RULE_MAX: Final = 20
@@ -35,16 +35,16 @@ class Verdict:
         return [f"[{rule}] {sentence}" for rule, found in self.violations.items() for sentence in found]
 
 
-def check(evidence: Evidence, terms: Terms) -> Verdict:
+def check(evidence: Evidence, config: Config) -> Verdict:
     """Every rule, in order; none is left out because another one failed."""
     violations: dict[str, list[str]] = {}
     for name, rule in RULES.items():
-        found = list(rule(evidence, terms))
+        found = list(rule(evidence, config))
         if len(found) > SHOWN_PER_RULE_MAX:
             found = [*found[:SHOWN_PER_RULE_MAX], f"… and {len(found) - SHOWN_PER_RULE_MAX} more."]
         if found:
             violations[name] = found
-    return Verdict(violations=violations, counts={**_counts(evidence), **limit_rules.counts(evidence, terms)})
+    return Verdict(violations=violations, counts={**_counts(evidence), **limit_rules.counts(evidence, config)})
 
 
 def _counts(evidence: Evidence) -> dict[str, int]:

@@ -27,13 +27,13 @@ from redrive.operate.operations import ActResult, Outcome
 from redrive.produce import enqueue_many
 from redrive.prove import desk_app, report
 from redrive.prove.campaign import Progress
+from redrive.prove.directories import open_place
 from redrive.prove.engine import open_database
+from redrive.prove.environment import Environment
 from redrive.prove.journal import Line, read
-from redrive.prove.places import open_place
 from redrive.prove.processes import Ended, Process
-from redrive.prove.stage import Stage
-from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import GroupFilter, GroupView, ParkedFilter
+from redrive.store.reads.read_models import GroupFilter, GroupView, ParkedFilter
+from redrive.store.runtime.postgres import PostgresStore
 
 FAILURES: Final = 5000  # at scale 1
 KILLS: Final = 40
@@ -85,7 +85,7 @@ class DeskReport:
 def prove(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> DeskReport:
     """Run it; the report says what was found."""
     began = time.monotonic()
-    with open_place() as place, open_database(place, dsn) as database, Stage(place, database.dsn) as stage:
+    with open_place() as place, open_database(place, dsn) as database, Environment(place, database.dsn) as stage:
         proof = _Proof(stage, seed=seed, scale=scale, progress=progress)
         asyncio.run(proof.run())
         return DeskReport(
@@ -102,7 +102,7 @@ def prove(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> De
 class _Proof:
     """One run, from the failures to the verdict."""
 
-    def __init__(self, stage: Stage, *, seed: int, scale: float, progress: Progress) -> None:
+    def __init__(self, stage: Environment, *, seed: int, scale: float, progress: Progress) -> None:
         self._stage = stage
         self._random = random.Random(seed)
         self._failures = max(80, int(FAILURES * scale))

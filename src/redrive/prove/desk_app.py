@@ -15,7 +15,7 @@ from redrive.app import App
 from redrive.message import Attempt
 from redrive.operate.desk.causes import Cause
 from redrive.policy import Backoff, Policy
-from redrive.prove import client, terms
+from redrive.prove import client, config
 
 DESTINATION: Final = "prove-desk"
 MENDED_VARIABLE: Final = "REDRIVE_PROVE_MENDED"
@@ -44,11 +44,11 @@ async def _send(message: Attempt) -> Answer:
 
 app.destination(
     DESTINATION,
-    policy=Policy(attempts=1, lookups=terms.DEFAULT.lookups_max, lookup_backoff=_QUICK, crashes=50),
+    policy=Policy(attempts=1, lookups=config.DEFAULT.lookups_max, lookup_backoff=_QUICK, crashes=50),
     validate=_validate,
     lookup=client.lookup,
-    lookup_after_seconds=terms.DEFAULT.lookup_after_seconds,
-    timeout_seconds=terms.DEFAULT.timeout_seconds,
+    lookup_after_seconds=config.DEFAULT.lookup_after_seconds,
+    timeout_seconds=config.DEFAULT.timeout_seconds,
     concurrency=8,
     on_dead="continue",
 )(_send)

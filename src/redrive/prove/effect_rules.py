@@ -9,12 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Final
 
+from redrive.prove.config import Config
 from redrive.prove.evidence import Evidence, Row
 from redrive.prove.store_rules import CLOCK_SECONDS, Rule
-from redrive.prove.terms import Terms
 
 
-def requests_are_archived(evidence: Evidence, _: Terms) -> Iterator[str]:
+def requests_are_archived(evidence: Evidence, _: Config) -> Iterator[str]:
     """Every request belongs to a claim: one in the archive, or one that is leased now."""
     leases = {(row["id"], row["attempt"]) for row in evidence.leases}
     for line in evidence.lines("request"):
@@ -23,7 +23,7 @@ def requests_are_archived(evidence: Evidence, _: Terms) -> Iterator[str]:
             yield f"A {line['call']} of attempt {line['attempt']} of message {line['id']} was seen; nobody claimed it."
 
 
-def intent_before_effect(evidence: Evidence, _: Terms) -> Iterator[str]:
+def intent_before_effect(evidence: Evidence, _: Config) -> Iterator[str]:
     """The claim was in the database before the first byte went out."""
     for line in evidence.lines("request"):
         claim = evidence.claims(line["id"]).get(line["attempt"])
@@ -31,7 +31,7 @@ def intent_before_effect(evidence: Evidence, _: Terms) -> Iterator[str]:
             yield f"Attempt {line['attempt']} of message {line['id']} was seen before it was claimed."
 
 
-def no_request_after_the_outcome(evidence: Evidence, _: Terms) -> Iterator[str]:
+def no_request_after_the_outcome(evidence: Evidence, _: Config) -> Iterator[str]:
     """An attempt that was settled has sent all it ever will: nobody but itself could have settled it."""
     for line in evidence.lines("request"):
         claim = evidence.claims(line["id"]).get(line["attempt"])
@@ -39,7 +39,7 @@ def no_request_after_the_outcome(evidence: Evidence, _: Terms) -> Iterator[str]:
             yield f"Attempt {line['attempt']} of message {line['id']} sent a {line['call']} after it had been settled."
 
 
-def one_token(evidence: Evidence, _: Terms) -> Iterator[str]:
+def one_token(evidence: Evidence, _: Config) -> Iterator[str]:
     """A message has one token and the same bytes every time, and no two messages share a token."""
     bytes_of = {row["id"]: row["sha256"] for row in evidence.messages}
     tokens: dict[str, set[str]] = defaultdict(set)
@@ -59,13 +59,13 @@ def one_token(evidence: Evidence, _: Terms) -> Iterator[str]:
             yield f"Token {token} was used for {len(ids)} messages: {', '.join(sorted(ids))}."
 
 
-def lookup_before_resend(evidence: Evidence, terms: Terms) -> Iterator[str]:
+def lookup_before_resend(evidence: Evidence, config: Config) -> Iterator[str]:
     """After an attempt in doubt nothing is sent before a lookup, of that same attempt, has said absent."""
     absent: set[tuple[str, int]] = set()
     for line in evidence.observed:
         if line["log"] == "answer" and line["call"] == "lookup" and line["answer"] == "absent":
             absent.add((line["id"], line["attempt"]))
-        if line["log"] != "request" or line["call"] != "send" or line["destination"] not in terms.lookups:
+        if line["log"] != "request" or line["call"] != "send" or line["destination"] not in config.lookups:
             continue
         before = evidence.claims(line["id"]).get(line["attempt"] - 1)
         if before and before["in_doubt"] and (line["id"], line["attempt"]) not in absent:
@@ -75,10 +75,10 @@ def lookup_before_resend(evidence: Evidence, terms: Terms) -> Iterator[str]:
             )
 
 
-def hold_never_resends(evidence: Evidence, terms: Terms) -> Iterator[str]:
+def hold_never_resends(evidence: Evidence, config: Config) -> Iterator[str]:
     """Where nobody can ask, nothing is sent after an attempt in doubt."""
     for line in evidence.sends():
-        if line["destination"] in terms.holds:
+        if line["destination"] in config.holds:
             doubts = [n for n, row in evidence.claims(line["id"]).items() if n < line["attempt"] and row["in_doubt"]]
             if doubts:
                 yield (
@@ -87,14 +87,14 @@ def hold_never_resends(evidence: Evidence, terms: Terms) -> Iterator[str]:
                 )
 
 
-def one_effect_where_one_can_ask(evidence: Evidence, terms: Terms) -> Iterator[str]:
+def one_effect_where_one_can_ask(evidence: Evidence, config: Config) -> Iterator[str]:
     """At most one effect per message at destinations that are asked, and no second send that is not a late one."""
     counts = Counter((line["id"], line["destination"]) for line in evidence.lines("effect"))
     for (message, destination), count in counts.items():
-        if count > 1 and destination in terms.lookups:
+        if count > 1 and destination in config.lookups:
             yield f"Message {message} had {count} effects at {destination}."
     for line in evidence.lines("repeat"):
-        if line["destination"] in terms.lookups and not is_late(evidence, line):
+        if line["destination"] in config.lookups and not is_late(evidence, line):
             yield f"Attempt {line['attempt']} of message {line['id']} was sent although the effect had happened."
 
 
@@ -104,7 +104,7 @@ def is_late(evidence: Evidence, line: Row) -> bool:
     return claim is not None and claim["verb"] == "reap" and line["at"] + CLOCK_SECONDS >= claim["completed_at"]
 
 
-def delivered_means_an_effect(evidence: Evidence, _: Terms) -> Iterator[str]:
+def delivered_means_an_effect(evidence: Evidence, _: Config) -> Iterator[str]:
     """What was closed as delivered was seen by the observer, under the reference that the archive has."""
     effects: dict[str, set[str]] = defaultdict(set)
     for line in evidence.lines("effect"):
@@ -114,7 +114,7 @@ def delivered_means_an_effect(evidence: Evidence, _: Terms) -> Iterator[str]:
             yield f"Message {row['id']} is closed as delivered ({row['reference']}), and no such effect was seen."
 
 
-def an_effect_is_delivered_or_in_doubt(evidence: Evidence, _: Terms) -> Iterator[str]:
+def an_effect_is_delivered_or_in_doubt(evidence: Evidence, _: Config) -> Iterator[str]:
     """Who was seen to have an effect is delivered, or is known to be in doubt: never taken for not having happened."""
     delivered = {row["id"] for row in evidence.attempts if row["closed"] == "delivered"}
     unrecorded = {row["id"] for row in evidence.parked if row["reason"] == "unrecorded"}
@@ -128,7 +128,7 @@ def an_effect_is_delivered_or_in_doubt(evidence: Evidence, _: Terms) -> Iterator
             )
 
 
-def retry_after_is_honoured(evidence: Evidence, _: Terms) -> Iterator[str]:
+def retry_after_is_honoured(evidence: Evidence, _: Config) -> Iterator[str]:
     """The next claim comes no sooner than the destination asked for."""
     for line in evidence.lines("answer"):
         claims = evidence.claims(line["id"])

@@ -26,14 +26,14 @@ from psycopg import conninfo, sql
 from redrive.operate import embedded
 from redrive.prove import report
 from redrive.prove.campaign import Campaign, Plan, Progress
+from redrive.prove.directories import open_place
+from redrive.prove.environment import Environment
 from redrive.prove.histories import engine as random_histories
 from redrive.prove.histories.drawing import History, read_script
 from redrive.prove.histories.drawing import history as random_history
-from redrive.prove.places import open_place
 from redrive.prove.proxy import Proxy
 from redrive.prove.report import Report
-from redrive.prove.stage import Stage
-from redrive.store import migrate
+from redrive.store.migrations import migrate
 
 # lease + reap + the time for which a killed reaper keeps its duty, then lookups and retries of what was in doubt.
 DUTY_KEPT_SECONDS: Final = 10.0
@@ -87,7 +87,7 @@ def _alone(history: int | None, script: Path | None) -> History | None:
 def _campaign(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> Report:
     began = time.monotonic()
     with open_place() as place, open_database(place, dsn) as database, _wire(place, database.dsn, seed) as wire:
-        with Stage(place, database.dsn, wire=wire.dsn) as stage:
+        with Environment(place, database.dsn, wire=wire.dsn) as stage:
             stage.prepare()
             plan = Plan.of(seed=seed, scale=scale, own_server=database.restart is not None)
             campaign = Campaign(stage, plan, cut=wire.lose_reply, restart=database.restart, progress=progress)
@@ -95,8 +95,12 @@ def _campaign(*, seed: int, scale: float, dsn: str | None, progress: Progress) -
             return _judged(stage, campaign, database, seed=seed, scale=scale, began=began)
 
 
-def _judged(stage: Stage, campaign: Campaign, database: Database, *, seed: int, scale: float, began: float) -> Report:
-    quiet_seconds_max = stage.terms.lease_seconds + stage.terms.reap_every_seconds + DUTY_KEPT_SECONDS + RETRIES_SECONDS
+def _judged(
+    stage: Environment, campaign: Campaign, database: Database, *, seed: int, scale: float, began: float
+) -> Report:
+    quiet_seconds_max = (
+        stage.config.lease_seconds + stage.config.reap_every_seconds + DUTY_KEPT_SECONDS + RETRIES_SECONDS
+    )
     quiet_seconds = campaign.finish(seconds=quiet_seconds_max)
     evidence = stage.evidence()
     verdict = stage.verdict()
@@ -107,7 +111,7 @@ def _judged(stage: Stage, campaign: Campaign, database: Database, *, seed: int, 
         scale=scale,
         commit=report.commit(),
         server=database.server,
-        terms=stage.terms.printed(),
+        config=stage.config.printed(),
         seconds=time.monotonic() - began,
         quiet_seconds=quiet_seconds,
         quiet_seconds_max=quiet_seconds_max,

@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
+from redrive.prove.config import Config, Limits
 from redrive.prove.effect_rules import is_late
 from redrive.prove.evidence import Evidence, Row
 from redrive.prove.script import OUTAGE
 from redrive.prove.store_rules import Rule
-from redrive.prove.terms import Limits, Terms
 
 # Two outages are further apart than this, and two requests in one are not.
 OUTAGE_GAP_SECONDS: Final = 10.0
@@ -22,9 +22,9 @@ OUTAGE_GAP_SECONDS: Final = 10.0
 FINDERS_MAX: Final = 10
 
 
-def never_too_many_at_once(evidence: Evidence, terms: Terms) -> Iterator[str]:
+def never_too_many_at_once(evidence: Evidence, config: Config) -> Iterator[str]:
     """No more sends are under way than the destination allows over all relays, by the order of its own log."""
-    for destination, limits in terms.limited.items():
+    for destination, limits in config.limited.items():
         most, message = _most_at_once(evidence, destination)
         if most > limits.global_concurrency:
             yield (
@@ -33,9 +33,9 @@ def never_too_many_at_once(evidence: Evidence, terms: Terms) -> Iterator[str]:
             )
 
 
-def never_too_many_a_second(evidence: Evidence, terms: Terms) -> Iterator[str]:
+def never_too_many_a_second(evidence: Evidence, config: Config) -> Iterator[str]:
     """In any second no more than the rate, rounded up, and what was claimed before it and sent in it."""
-    for destination, limits in terms.limited.items():
+    for destination, limits in config.limited.items():
         sends = _sends(evidence, destination)
         allowed = _in_a_second(limits)
         for first, last in zip(sends, sends[allowed:], strict=False):
@@ -47,9 +47,9 @@ def never_too_many_a_second(evidence: Evidence, terms: Terms) -> Iterator[str]:
                 break
 
 
-def left_alone_when_down(evidence: Evidence, terms: Terms) -> Iterator[str]:
+def left_alone_when_down(evidence: Evidence, config: Config) -> Iterator[str]:
     """While it is down a destination sees a few sends until its breaker opens, and then one probe at a time."""
-    for destination, limits in terms.limited.items():
+    for destination, limits in config.limited.items():
         for outage in _outages(evidence, destination):
             seconds = outage[-1]["at"] - outage[0]["at"]
             allowed = _until_it_opens(limits) + _probes(limits, seconds)
@@ -60,10 +60,10 @@ def left_alone_when_down(evidence: Evidence, terms: Terms) -> Iterator[str]:
                 )
 
 
-def counts(evidence: Evidence, terms: Terms) -> dict[str, int]:
+def counts(evidence: Evidence, config: Config) -> dict[str, int]:
     """For the report: whether the limits were met at all."""
     found: dict[str, int] = {}
-    for destination in terms.limited:
+    for destination in config.limited:
         sends = _sends(evidence, destination)
         found[f"sends seen by {destination}"] = len(sends)
         found["most of them at once"] = _most_at_once(evidence, destination)[0]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from redrive.operate import embedded
-from redrive.store import migrate
+from redrive.store.migrations import migrate
 
 LIBRARIES: Final = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib/faketime/libfaketime.so.1")
 MISSING: Final = "libfaketime is not installed (apt-get install libfaketime)"

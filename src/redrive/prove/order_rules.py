@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
+from redrive.prove.config import Config
 from redrive.prove.effect_rules import is_late
 from redrive.prove.evidence import Evidence, Row
 from redrive.prove.store_rules import CLOCK_SECONDS, Rule
-from redrive.prove.terms import Terms
 
 Key = tuple[str, str]
 
 
-def numbers_have_no_gaps(evidence: Evidence, _: Terms) -> Iterator[str]:
+def numbers_have_no_gaps(evidence: Evidence, _: Config) -> Iterator[str]:
     """The messages of a key are numbered 1 to n, each once, and the counter of the key says n."""
     counters = {(row["tenant"], row["order_by"]): row["last_sequence"] for row in evidence.counters}
     for key, messages in _lanes(evidence).items():
@@ -30,7 +30,7 @@ def numbers_have_no_gaps(evidence: Evidence, _: Terms) -> Iterator[str]:
             yield f"Key {key[1]} has {len(numbers)} messages, and its counter says {counters.get(key)}."
 
 
-def nobody_overtakes(evidence: Evidence, _: Terms) -> Iterator[str]:
+def nobody_overtakes(evidence: Evidence, _: Config) -> Iterator[str]:
     """The observer has seen the last send and effect of a message before the first send of the next one of its key."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -47,7 +47,7 @@ def nobody_overtakes(evidence: Evidence, _: Terms) -> Iterator[str]:
                 )
 
 
-def claimed_in_turn(evidence: Evidence, _: Terms) -> Iterator[str]:
+def claimed_in_turn(evidence: Evidence, _: Config) -> Iterator[str]:
     """A message was claimed only after the one before it was closed, or given up where its key goes on."""
     in_the_way = {row["id"] for row in (*evidence.pending, *evidence.leases)}
     in_the_way |= {row["id"] for row in evidence.parked if row["halts"]}
@@ -63,7 +63,7 @@ def claimed_in_turn(evidence: Evidence, _: Terms) -> Iterator[str]:
                 )
 
 
-def no_key_was_forgotten(evidence: Evidence, _: Terms) -> Iterator[str]:
+def no_key_was_forgotten(evidence: Evidence, _: Config) -> Iterator[str]:
     """The duty that looks for keys that nobody would look at has never found one."""
     for row in evidence.mended:
         yield f"The duty {row['name']} had to wake {row['mended']} keys that nobody would have looked at."

@@ -14,8 +14,8 @@ from typing import Any
 from redrive.events import Events
 from redrive.prove import faults
 from redrive.relay.limits import RelayLimits
-from redrive.relay.load import load_app
-from redrive.relay.run import RelayProcess, run_relay, run_to_exit
+from redrive.relay.load_app import load_app
+from redrive.relay.process import RelayProcess, run_relay, run_to_exit
 
 APP = "redrive.prove.app:app"
 
@@ -33,7 +33,7 @@ def main() -> None:
         only=settings.get("only", ()),
         name=settings.get("name", "proof"),
         retention_days=settings.get("retention_days"),
-        alone_module="redrive.prove.alone",
+        alone_module="redrive.prove.suspect_child",
     )
     run_to_exit(run_relay(process, events=events))
 

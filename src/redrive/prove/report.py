@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redrive.prove import terms
+from redrive.prove import config
 
 if TYPE_CHECKING:
     from redrive.prove.histories.engine import Histories
@@ -28,7 +28,7 @@ class Report:
     scale: float
     commit: str | None
     server: str
-    terms: Mapping[str, Any]
+    config: Mapping[str, Any]
     seconds: float
     quiet_seconds: float
     quiet_seconds_max: float
@@ -99,9 +99,9 @@ class Report:
 
     def _settings(self) -> Iterator[str]:
         yield ""
-        limits = ", ".join(f"{name} {value:g}" for name, value in self.terms["limits"].items())
+        limits = ", ".join(f"{name} {value:g}" for name, value in self.config["limits"].items())
         yield f"Relays: {limits}"
-        budgets = ", ".join(f"{name} {self.terms[name]:g}" for name in _BUDGETS)
+        budgets = ", ".join(f"{name} {self.config[name]:g}" for name in _BUDGETS)
         yield f"Destinations: {budgets}"
 
     def _verdict(self) -> Iterator[str]:
@@ -136,7 +136,7 @@ def of_histories(told: Histories, *, seed: int, scale: float, seconds: float) ->
         scale=scale,
         commit=commit(),
         server=told.server,
-        terms={**terms.DEFAULT.printed(), "limits": dict(told.limits)},
+        config={**config.DEFAULT.printed(), "limits": dict(told.limits)},
         seconds=seconds,
         quiet_seconds=0.0,
         quiet_seconds_max=0.0,

@@ -10,16 +10,16 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from redrive.prove.config import Config
 from redrive.prove.evidence import CLAIM_ENDS, Evidence
-from redrive.prove.terms import Terms
 
-Rule = Callable[[Evidence, Terms], Iterator[str]]
+Rule = Callable[[Evidence, Config], Iterator[str]]
 
 # A verb reads the clock when it begins, and commits later: two readings may cross by the time in between.
 CLOCK_SECONDS: Final = 0.25
 
 
-def no_loss(evidence: Evidence, _: Terms) -> Iterator[str]:
+def no_loss(evidence: Evidence, _: Config) -> Iterator[str]:
     """What was acknowledged is there, as the message whose id the producer was given."""
     keys = {row["id"]: row["key"] for row in evidence.messages}
     for line in evidence.produced:
@@ -27,7 +27,7 @@ def no_loss(evidence: Evidence, _: Terms) -> Iterator[str]:
             yield f"Message {line['id']} (key {line['key']}) was acknowledged and is not in the database."
 
 
-def no_ghost(evidence: Evidence, _: Terms) -> Iterator[str]:
+def no_ghost(evidence: Evidence, _: Config) -> Iterator[str]:
     """What is there was intended, byte for byte, and not only by transactions that rolled back."""
     wanted: dict[tuple[str, str], set[str]] = defaultdict(set)
     possible: Counter[tuple[str, str]] = Counter()
@@ -47,7 +47,7 @@ def no_ghost(evidence: Evidence, _: Terms) -> Iterator[str]:
             yield f"Message {row['id']} (key {row['key']}) is there although every transaction of it rolled back."
 
 
-def atomic_with_business(evidence: Evidence, _: Terms) -> Iterator[str]:
+def atomic_with_business(evidence: Evidence, _: Config) -> Iterator[str]:
     """A business row and its message are both there or both not."""
     if evidence.business is None:
         return
@@ -59,7 +59,7 @@ def atomic_with_business(evidence: Evidence, _: Terms) -> Iterator[str]:
         yield f"Message {messages[at]} (key {at[1]}) has no business row."
 
 
-def one_row_per_key(evidence: Evidence, _: Terms) -> Iterator[str]:
+def one_row_per_key(evidence: Evidence, _: Config) -> Iterator[str]:
     """One message per (tenant, key), the same id for everybody who asked, and the registry says so."""
     counts = Counter((row["tenant"], row["key"]) for row in evidence.messages if row["key"] is not None)
     for (tenant, key), count in counts.items():
@@ -73,7 +73,7 @@ def one_row_per_key(evidence: Evidence, _: Terms) -> Iterator[str]:
                 yield f"Message {row['id']} has key {row['key']}, which the registry gives to {held}."
 
 
-def conservation(evidence: Evidence, _: Terms) -> Iterator[str]:
+def conservation(evidence: Evidence, _: Config) -> Iterator[str]:
     """Every message is pending, leased, parked or closed: in exactly one of them."""
     places: dict[str, list[str]] = {row["id"]: [] for row in evidence.messages}
     for name in ("pending", "leases", "parked"):
@@ -90,7 +90,7 @@ def conservation(evidence: Evidence, _: Terms) -> Iterator[str]:
             yield f"Message {message} is {' and '.join(found) or 'nowhere'}; it must be in exactly one place."
 
 
-def closed_is_closed(evidence: Evidence, _: Terms) -> Iterator[str]:
+def closed_is_closed(evidence: Evidence, _: Config) -> Iterator[str]:
     """Nothing happens to a message after the row that closed it."""
     for message, rows in evidence.of_message("attempts").items():
         closing = [row for row in rows if row["closed"] is not None]
@@ -98,7 +98,7 @@ def closed_is_closed(evidence: Evidence, _: Terms) -> Iterator[str]:
             yield f"Message {message} was closed at attempt {closing[0]['attempt']} and was attempted again."
 
 
-def archive_is_complete(evidence: Evidence, _: Terms) -> Iterator[str]:
+def archive_is_complete(evidence: Evidence, _: Config) -> Iterator[str]:
     """Claims are numbered 1 to n without a gap, and each ended in exactly one row or is leased now."""
     leases = {row["id"]: row["attempt"] for row in evidence.leases}
     now = {row["id"]: row["attempt"] for name in ("pending", "parked") for row in getattr(evidence, name)}
@@ -113,7 +113,7 @@ def archive_is_complete(evidence: Evidence, _: Terms) -> Iterator[str]:
             yield f"Message {message} counts {now[message]} claims, and its archive {len(numbers)}."
 
 
-def one_live_attempt(evidence: Evidence, _: Terms) -> Iterator[str]:
+def one_live_attempt(evidence: Evidence, _: Config) -> Iterator[str]:
     """A claim ended before the next one began: an outcome was accepted only from the current attempt."""
     for row in evidence.messages:
         claims = evidence.claims(row["id"])
@@ -123,7 +123,7 @@ def one_live_attempt(evidence: Evidence, _: Terms) -> Iterator[str]:
                 yield f"Attempt {number} of message {row['id']} ended after attempt {number + 1} had begun."
 
 
-def refused_is_not_settled(evidence: Evidence, _: Terms) -> Iterator[str]:
+def refused_is_not_settled(evidence: Evidence, _: Config) -> Iterator[str]:
     """An answer that was refused as late did not settle its attempt as well."""
     for late in evidence.late:
         claim = evidence.claims(late["id"]).get(late["attempt"])
@@ -133,30 +133,30 @@ def refused_is_not_settled(evidence: Evidence, _: Terms) -> Iterator[str]:
             yield f"Attempt {late['attempt']} of message {late['id']} was settled and refused by the same worker."
 
 
-def budgets(evidence: Evidence, terms: Terms) -> Iterator[str]:
+def budgets(evidence: Evidence, config: Config) -> Iterator[str]:
     """No message has spent more than it had; a claim spends one at most, a crash or a hand back nothing."""
     for message, rows in evidence.of_message("attempts").items():
         before = 0
         for row in rows:
-            if row["spent"] > terms.attempts_max:
-                yield f"Message {message} has spent {row['spent']} attempts of {terms.attempts_max}."
+            if row["spent"] > config.attempts_max:
+                yield f"Message {message} has spent {row['spent']} attempts of {config.attempts_max}."
             allowed = 1 if row["verb"] in {"settle", "complete"} else 0
             if row["spent"] > before + allowed:
                 yield f"Attempt {row['attempt']} of message {message} ({row['verb']}) spent {row['spent'] - before}."
             before = row["spent"]
     for row in evidence.parked:
-        if row["lookups"] > terms.lookups_max or row["crashes"] > terms.crashes_max:
+        if row["lookups"] > config.lookups_max or row["crashes"] > config.crashes_max:
             yield f"Message {row['id']} is over budget: {row['lookups']} lookups, {row['crashes']} crashes."
 
 
-def records_commit_with_outcomes(evidence: Evidence, terms: Terms) -> Iterator[str]:
+def records_commit_with_outcomes(evidence: Evidence, config: Config) -> Iterator[str]:
     """What `record` wrote is there exactly for the attempts that settled with an answer; the same for `complete`."""
     if evidence.recorded is None or evidence.completed is None:
         return
     settled = {
         (row["id"], row["attempt"])
         for row in evidence.attempts
-        if row["destination"] in terms.records
+        if row["destination"] in config.records
         and row["verb"] == "settle"
         and row["answer"] is not None
         and not (row["code"] or "").startswith("RECORD_")
@@ -170,7 +170,7 @@ def records_commit_with_outcomes(evidence: Evidence, terms: Terms) -> Iterator[s
             yield f"Attempt {attempt} of message {message} is settled, and its {what} is not committed."
 
 
-def quiescence(evidence: Evidence, _: Terms) -> Iterator[str]:
+def quiescence(evidence: Evidence, _: Config) -> Iterator[str]:
     """When producers and faults have stopped, everything ends by itself; only behind a halted head it waits."""
     halted: dict[int, int] = {}
     for row in evidence.parked:

@@ -1,4 +1,4 @@
-"""vacuum: the tables that turn over are vacuumed where autovacuum looks too seldom. See store/vacuum.py."""
+"""vacuum: the tables that turn over are vacuumed where autovacuum looks too seldom. See store/runtime/vacuum.py."""
 
 from __future__ import annotations
 

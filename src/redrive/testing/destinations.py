@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from redrive.message import MessageId
-from redrive.ports import DestinationState, Room
+from redrive.ports import ClaimRequest, DestinationState
 from redrive.testing.transitions import Lease
 
 RAMP: Final = timedelta(seconds=10)
@@ -243,18 +243,20 @@ def charged(known: Destination, taken: Sequence[MessageId], now: datetime) -> De
             return charged
 
 
-def shared(known: Destination, rooms: Sequence[Room], most: int, due: Callable[[Room], int]) -> tuple[list[Room], bool]:
+def shared(
+    known: Destination, claim_requests: Sequence[ClaimRequest], most: int, due: Callable[[ClaimRequest], int]
+) -> tuple[list[ClaimRequest], bool]:
     """The rooms of one destination cut down to `most` messages, shared by turns; and whether that held any back."""
-    most = min(most, sum(room.room for room in rooms))
+    most = min(most, sum(room.room for room in claim_requests))
     ranked = []
-    for place, room in enumerate(rooms):
+    for place, room in enumerate(claim_requests):
         turns = _turns_of(room.level, known.turns, most)
         weight = TURNS.count(room.level)
         count = min(due(room), room.room, most + 1)
         ranked += [(k > turns, k / weight, room.level, place) for k in range(1, count + 1)]
     ranked.sort()
     given = [place for *_, place in ranked[:most]]
-    return [room._replace(room=given.count(place)) for place, room in enumerate(rooms)], len(ranked) > most
+    return [room._replace(room=given.count(place)) for place, room in enumerate(claim_requests)], len(ranked) > most
 
 
 def _turns_of(level: int, turns: int, count: int) -> int:

@@ -27,7 +27,7 @@ from redrive.message import MessageId, WorkerId
 from redrive.ports import RelayInfo, Store
 from redrive.relay.limits import RelayLimits
 from redrive.relay.loop import Relay
-from redrive.store.one_connection import StoreOnConnection, apsycopg_below, is_async, psycopg_below
+from redrive.store.runtime.one_connection import StoreOnConnection, apsycopg_below, is_async, psycopg_below
 from redrive.testing.clock import ManualClock
 from redrive.testing.in_turn import in_turn, lent_to_threads
 from redrive.testing.later import Later, LaterStore

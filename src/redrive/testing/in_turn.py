@@ -16,7 +16,7 @@ from typing import Any
 from redrive.app import App, Destination
 from redrive.message import Attempt
 from redrive.ports import NotBegun
-from redrive.store.one_connection import is_django
+from redrive.store.runtime.one_connection import is_django
 from redrive.transports.functions import FunctionTransport
 
 

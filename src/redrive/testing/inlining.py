@@ -18,9 +18,9 @@ from unittest.mock import patch
 from redrive.app import App
 from redrive.message import Receipt
 from redrive.produce import drivers
-from redrive.produce.carry import Within
-from redrive.produce.steps import Steps
-from redrive.store.one_connection import apsycopg_below, is_async, psycopg_below
+from redrive.produce.driver import Within
+from redrive.produce.protocol import Steps
+from redrive.store.runtime.one_connection import apsycopg_below, is_async, psycopg_below
 from redrive.testing.clock import ManualClock
 from redrive.testing.draining import Drained, adrain_into, drain_into
 

@@ -13,7 +13,7 @@ import time
 from datetime import datetime, timedelta
 from typing import Any
 
-from redrive.store.one_connection import StoreOnConnection
+from redrive.store.runtime.one_connection import StoreOnConnection
 from redrive.testing.clock import ManualClock
 
 

@@ -21,7 +21,7 @@ PAUSED_SECONDS: Final = 3600.0
 
 
 class LimitKeys(Upkeep):
-    """The verbs of `redrive.store.limit_keys`."""
+    """The verbs of `redrive.store.runtime.limit_keys`."""
 
     async def limit_keys(
         self, destinations: Sequence[str], *, limit: int, now: datetime | None = None

@@ -15,7 +15,7 @@ from typing import Any, Final, LiteralString, NamedTuple
 
 from redrive.message import JSON_CONTENT, MessageId
 from redrive.produce import drivers
-from redrive.produce.steps import Steps
+from redrive.produce.protocol import Steps
 
 _MESSAGES: Final[LiteralString] = (
     "SELECT m.id, m.destination, m.body, m.key, m.tenant, m.kind, m.order_by, m.content_type"

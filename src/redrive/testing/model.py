@@ -23,6 +23,7 @@ from redrive.message import Attempt, Closed, Fence, HistoryEntry, MessageId, Par
 from redrive.policy import SettlementKind
 from redrive.ports import (
     Claimed,
+    ClaimRequest,
     ClaimState,
     HandOver,
     LowWaterMark,
@@ -34,7 +35,6 @@ from redrive.ports import (
     Record,
     RecordFailed,
     RecordWaits,
-    Room,
     Settled,
     TransientFailure,
 )
@@ -57,16 +57,23 @@ class ModelStore(LimitKeys, Desk):
     # claim
 
     async def claim(
-        self, worker: WorkerId, rooms: Sequence[Room], *, lease_seconds: float, now: datetime | None = None
+        self,
+        worker: WorkerId,
+        claim_requests: Sequence[ClaimRequest],
+        *,
+        lease_seconds: float,
+        now: datetime | None = None,
     ) -> Claimed:
         moment = self.at(now)
         heads = self._free_heads().values()
-        within, held_back = self._within_limits(rooms, lambda room: len(self._due(room, heads, moment)), moment)
+        within, held_back = self._within_limits(
+            claim_requests, lambda room: len(self._due(room, heads, moment)), moment
+        )
         taken = {pending.id: pending for room in within for pending in self._due(room, heads, moment)}
         claimed = self._take(taken.values(), worker, alone=False, lease_seconds=lease_seconds, now=moment)
         return replace(claimed, held_back=held_back)
 
-    def _due(self, room: Room, free: Iterable[Pending], now: datetime) -> list[Pending]:
+    def _due(self, room: ClaimRequest, free: Iterable[Pending], now: datetime) -> list[Pending]:
         """What fits into one room: heads of lanes in turn, and of the others the longest due."""
         if not self.is_open(room.destination, now):
             return []
@@ -455,7 +462,7 @@ def _seconds(hand_over: HandOver | None) -> float:
     return 0.0 if hand_over is None else hand_over.lease_seconds
 
 
-def _is_due(pending: Pending, room: Room, now: datetime) -> bool:
+def _is_due(pending: Pending, room: ClaimRequest, now: datetime) -> bool:
     """Suspects are not for everybody."""
     fits = pending.destination == room.destination and pending.level == room.level
     return fits and not pending.suspect and pending.due_at <= now

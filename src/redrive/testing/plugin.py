@@ -46,7 +46,7 @@ def redrive_app(pytestconfig: pytest.Config) -> App:
             "Say where your app is: `redrive_app = shop:app` in pytest's configuration, or define a fixture"
             " `redrive_app` that gives it."
         )
-    from redrive.relay.load import load_app
+    from redrive.relay.load_app import load_app
     from redrive.testing.script import rewired
 
     return rewired(load_app(spec), {})

@@ -27,7 +27,7 @@ from redrive.message import (
     Receipt,
     WorkerId,
 )
-from redrive.produce.steps import Prepared, prepare
+from redrive.produce.protocol import Prepared, prepare
 from redrive.testing.lanes import free_heads
 from redrive.testing.transitions import Lane, Lease, Move, Parked, Pending, Place
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from redrive.message import MessageId, WorkerId
-from redrive.ports import Asked, DestinationState, Opened, RelayInfo, Room, address_refused, duty_hold_seconds
+from redrive.ports import Asked, ClaimRequest, DestinationState, Opened, RelayInfo, address_refused, duty_hold_seconds
 from redrive.testing import destinations
 from redrive.testing.destinations import Destination
 from redrive.testing.tables import START, Tables, milliseconds, require_actor_and_reason
@@ -150,11 +150,11 @@ class Upkeep(Tables):
         return self._destinations.get(name) or Destination(name=name)
 
     def _within_limits(
-        self, rooms: Sequence[Room], due: Callable[[Room], int], now: datetime
-    ) -> tuple[list[Room], frozenset[str]]:
+        self, claim_requests: Sequence[ClaimRequest], due: Callable[[ClaimRequest], int], now: datetime
+    ) -> tuple[list[ClaimRequest], frozenset[str]]:
         """The rooms that a claim may fill, and the destinations for which more is due than may go."""
         within, held_back = [], set()
-        for name, here in _by_destination(rooms).items():
+        for name, here in _by_destination(claim_requests).items():
             known = self._destination(name)
             if not known.limited:
                 within += here
@@ -226,7 +226,7 @@ class Upkeep(Tables):
         self._relays[worker] = replace(relay, seen_at=self.at(now), listener=listener)
         return [self._destination(name).heard(self.at(now)) for name in relay.info.destinations]
 
-    async def doze(
+    async def announce_idle(
         self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: datetime | None = None
     ) -> None:
         """Nobody rings here: whoever has a model store polls."""
@@ -336,9 +336,9 @@ class Upkeep(Tables):
         return "retired"
 
 
-def _by_destination(rooms: Sequence[Room]) -> dict[str, list[Room]]:
-    found: dict[str, list[Room]] = {}
-    for room in rooms:
+def _by_destination(claim_requests: Sequence[ClaimRequest]) -> dict[str, list[ClaimRequest]]:
+    found: dict[str, list[ClaimRequest]] = {}
+    for room in claim_requests:
         found.setdefault(room.destination, []).append(room)
     return found
 

@@ -10,8 +10,8 @@ import psycopg
 
 from redrive.message import Attempt, MessageId, WorkerId
 from redrive.policy import Settlement
-from redrive.ports import RelayInfo, Room
-from redrive.store.postgres import PostgresStore
+from redrive.ports import ClaimRequest, RelayInfo
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments.names import destination_of
 from redrive.systems.payments.reconcile import Compared, reconcile
@@ -47,8 +47,8 @@ class Books:
 
     async def settle(self, settlement: Settlement) -> None:
         """The next payment ends like this, whatever the rail knows of it."""
-        rooms = [Room(destination_of(self.rail_type), 1, 1)]
-        (attempt,) = (await self.store.claim(m.WORKER, rooms, lease_seconds=60)).attempts
+        claim_requests = [ClaimRequest(destination_of(self.rail_type), 1, 1)]
+        (attempt,) = (await self.store.claim(m.WORKER, claim_requests, lease_seconds=60)).attempts
         await self.store.settle(m.WORKER, [m.outcome(attempt, settlement)])
 
     async def token(self, id: MessageId) -> str:
@@ -83,8 +83,8 @@ class Books:
         return states[self.name].pause_reason
 
     async def claimed(self) -> list[Attempt]:
-        rooms = [Room(self.name, 1, 10)]
-        return list((await self.store.claim(m.WORKER, rooms, lease_seconds=60)).attempts)
+        claim_requests = [ClaimRequest(self.name, 1, 10)]
+        return list((await self.store.claim(m.WORKER, claim_requests, lease_seconds=60)).attempts)
 
     async def pay(self, id: MessageId, number: int = 1, **other: Any) -> str:
         """As the rail does it, whoever asked for it."""

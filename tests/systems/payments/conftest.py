@@ -19,8 +19,8 @@ from redrive.message import Attempt, ParkReason, WorkerId
 from redrive.operate.cli import output
 from redrive.operate.cli.main import cli
 from redrive.policy import Settlement
-from redrive.ports import Room
-from redrive.store.postgres import PostgresStore
+from redrive.ports import ClaimRequest
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments import Instruction
 from tests.support import documents
@@ -122,8 +122,8 @@ async def claimed(
     store: PostgresStore, id: UUID, destination: str = "payments.sepa", *, worker: WorkerId = m.WORKER
 ) -> Attempt:
     """The claim of one payment; what else was due goes back."""
-    rooms = [Room(destination, level, 500) for level in (0, 1, 2)]
-    taken = (await store.claim(worker, rooms, lease_seconds=m.LEASE_SECONDS)).attempts
+    claim_requests = [ClaimRequest(destination, level, 500) for level in (0, 1, 2)]
+    taken = (await store.claim(worker, claim_requests, lease_seconds=m.LEASE_SECONDS)).attempts
     await store.hand_back(worker, [one.fence for one in taken if one.id != id])
     (found,) = [one for one in taken if one.id == id]
     return found

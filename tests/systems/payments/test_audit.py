@@ -12,7 +12,7 @@ from click.testing import Result
 from redrive.answers import Delivered, Retryable, Terminal, Unknown
 from redrive.message import MessageId, ParkReason
 from redrive.policy import Settlement
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from tests.support import messages as m
 from tests.systems.payments.conftest import Run, act, answered, claimed, instruction

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from redrive.operate.declared import app_from_file
-from redrive.store.postgres import PostgresStore
+from redrive.operate.toml_destinations import app_from_file
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems.payments.demo import app as demo_app
 from redrive.systems.payments.demo import play, story
 from redrive.systems.payments.demo.story import PARTICIPANTS, PROFILES, SCENES

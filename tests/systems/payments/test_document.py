@@ -14,7 +14,7 @@ import pytest
 
 import redrive
 from redrive.answers import Retryable
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments import Rail, Submitted
 from tests.relay.harness import relaying

@@ -14,8 +14,8 @@ from redrive.events import Events
 from redrive.message import ParkReason, WorkerId
 from redrive.operate.observe.metrics import RelayMetrics, exposition
 from redrive.operate.observe.reader import Reader
-from redrive.ports import Room
-from redrive.store.postgres import PostgresStore
+from redrive.ports import ClaimRequest
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments.metrics import METRICS, STATES
 from redrive.systems.payments.reconcile import reconcile
@@ -99,7 +99,7 @@ async def test_what_the_database_says_of_payments_is_shown_by_the_relay_that_rea
             payments.submit(conn, instruction("acme", number))
     async with PostgresStore(database, connections=2) as store, running(tmp_path / "rail.log") as rail:
         await m.enqueue(store, destination="mail")
-        (attempt,) = (await store.claim(m.WORKER, [Room("payments.sepa", 1, 1)], lease_seconds=60)).attempts
+        (attempt,) = (await store.claim(m.WORKER, [ClaimRequest("payments.sepa", 1, 1)], lease_seconds=60)).attempts
         await store.settle(m.WORKER, [m.outcome(attempt, m.park(ParkReason.DEAD))])
         await post(rail.url, order("stranger"))
         await reconcile(store, rail.rail(), lag_seconds=0)

@@ -23,7 +23,7 @@ from redrive.operate.desk import workflow
 from redrive.operate.desk.workflow import Who
 from redrive.produce.payload import canonical_json
 from redrive.recover.duties import run_if_due
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments.names import AMOUNT_HEADER, destination_of, key_of, order_of
 from redrive.systems.payments.validation import checked

@@ -13,13 +13,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.prove.stage import Stage
+from redrive.prove.environment import Environment
 from redrive.systems import payments
 from redrive.systems.payments import Instruction
-from redrive.systems.payments.prove import rules, terms
+from redrive.systems.payments.prove import config, rules
 from redrive.systems.payments.prove.campaign import PaymentsReport, prove
-from redrive.systems.payments.prove.stage import Scene, engine_terms_of
-from redrive.systems.payments.prove.terms import Plan, Terms
+from redrive.systems.payments.prove.config import Config, Plan
+from redrive.systems.payments.prove.environment import Scene, engine_terms_of
 from redrive.systems.payments.rail.ledger import Effect, read_effects
 from redrive.systems.payments.rail.script import Fault
 from tests.support.scratch import scratch
@@ -133,8 +133,8 @@ def test_numbers_with_a_gap_are_a_violation() -> None:
 
 def test_the_same_seed_pays_the_same() -> None:
     plan = Plan.of(seed=7, scale=0.05, own_server=True)
-    first, again = terms.instructions(plan), terms.instructions(plan)
-    assert first == again != terms.instructions(replace(plan, seed=8))
+    first, again = config.instructions(plan), config.instructions(plan)
+    assert first == again != config.instructions(replace(plan, seed=8))
     assert (len(first), len({one.participant_id for one in first})) == (500, 100)
     assert all(Decimal(one.amount) > 0 for one in first)
     assert {one.rail_type for one in first} == {"sepa", "ach", "card", "wallet"}
@@ -168,19 +168,19 @@ def test_the_report_says_what_happened() -> None:
 
 
 @pytest.fixture
-def stage(database: str) -> Iterator[Stage]:
-    agreed = engine_terms_of(terms.WITHIN)
-    with scratch("redrive-pay-") as place, Stage(place, database, agreed=agreed) as opened:
+def stage(database: str) -> Iterator[Environment]:
+    agreed = engine_terms_of(config.WITHIN)
+    with scratch("redrive-pay-") as place, Environment(place, database, agreed=agreed) as opened:
         yield opened
 
 
 @pytest.mark.full
 @pytest.mark.req("P-05", "G-14")
-def test_an_answer_that_comes_after_the_lease_is_refused_and_kept_and_it_is_paid_once(stage: Stage) -> None:
+def test_an_answer_that_comes_after_the_lease_is_refused_and_kept_and_it_is_paid_once(stage: Environment) -> None:
     """The rail pays and is slow to say so; meanwhile the claim is lost, and another relay asks and finds it."""
-    slow = Terms(hang_seconds=6.0, timeout_seconds=60.0)
+    slow = Config(hang_seconds=6.0, timeout_seconds=60.0)
     scene = Scene(stage, slow, name="late")
-    scene.open_rails(terms.RAILS[:1], seed=1, faults={Fault.HANG: 100.0})
+    scene.open_rails(config.RAILS[:1], seed=1, faults={Fault.HANG: 100.0})
     (sleeper,) = scene.open_relays(1)
     with psycopg.connect(stage.dsn) as conn:
         payments.add_participant(conn, "acme")

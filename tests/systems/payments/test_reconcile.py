@@ -15,8 +15,8 @@ from redrive.errors import Unreachable
 from redrive.message import ParkReason
 from redrive.patterns.reconciliation import Kind
 from redrive.policy import Settlement
-from redrive.ports import Room
-from redrive.store.postgres import PostgresStore
+from redrive.ports import ClaimRequest
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems.payments.names import destination_of
 from redrive.systems.payments.rail.script import Profile
 from redrive.systems.payments.reconcile import reconcile
@@ -69,7 +69,7 @@ async def test_a_late_success_of_what_is_parked_becomes_delivered_with_the_rails
 async def test_the_next_payment_of_the_participant_goes_once_the_held_one_is_confirmed(books: Books) -> None:
     first, _ = await books.submit(1), await books.submit(2)
     await books.settle(m.park(ParkReason.HELD))
-    room = [Room(destination_of(books.rail_type), 1, 1)]
+    room = [ClaimRequest(destination_of(books.rail_type), 1, 1)]
     assert not (await books.store.claim(m.WORKER, room, lease_seconds=60)).attempts
     await books.pay(first)
     await books.compare()

@@ -18,7 +18,7 @@ from redrive.message import ParkReason
 from redrive.patterns.reconciliation import Kind
 from redrive.ports import Claimed, RelayInfo
 from redrive.produce.payload import canonical_json
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments import findings
 from redrive.systems.payments.database import connected

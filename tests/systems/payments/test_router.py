@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from redrive.operate.web.app import create_app
-from redrive.operate.web.doors import Doors
+from redrive.operate.web.auth_config import Doors
 from redrive.operate.web.principal import Role
 from redrive.systems import payments
 from tests.api.conftest import ORIGIN, House, asking, bearer

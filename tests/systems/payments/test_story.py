@@ -9,7 +9,7 @@ import pytest
 
 from redrive.answers import Delivered, Retryable
 from redrive.message import MessageId
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 from tests.systems.payments.conftest import Run, claimed
 from tests.systems.payments.test_audit import story_of, submitted

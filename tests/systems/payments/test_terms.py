@@ -16,10 +16,10 @@ from redrive.operate.desk import workflow
 from redrive.operate.desk.causes import Cause
 from redrive.operate.desk.workflow import Who
 from redrive.operate.web.app import create_app
-from redrive.operate.web.doors import Doors
+from redrive.operate.web.auth_config import Doors
 from redrive.operate.web.principal import Role
 from redrive.produce.payload import canonical_json
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments.validation import checked
 from tests.api.conftest import ORIGIN, House, asking, bearer

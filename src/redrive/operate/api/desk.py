@@ -14,11 +14,11 @@ from starlette.requests import Request
 from redrive.errors import InvalidValue, NotFound
 from redrive.message import MessageId, ParkReason
 from redrive.operate import operations
-from redrive.operate.api import cursors, shapes
-from redrive.operate.api.changing import changes
+from redrive.operate.api import cursors, schemas
 from redrive.operate.api.messages import After
+from redrive.operate.api.mutation import changes
+from redrive.operate.api.schemas import Acted, Group, Limit, Listed, OneGroup, PlanShown, Text, Why, Word
 from redrive.operate.api.selecting import Filter, GroupId, Selection, SelectionWhy, group_of, selected, tenant_of
-from redrive.operate.api.shapes import Acted, Group, Limit, Listed, OneGroup, PlanShown, Text, Why, Word
 from redrive.operate.desk import groups, replays, workflow
 from redrive.operate.desk.causes import Cause
 from redrive.operate.desk.groups import Mark, Marking
@@ -32,8 +32,8 @@ from redrive.operate.web import (
     note_payload_read,
     require,
 )
-from redrive.operate.web.once import key_hash, key_of
-from redrive.store.read_models import GroupFilter, GroupStatus, Page, ParkedFilter, ReplayItem, ReplayView
+from redrive.operate.web.idempotency import key_hash, key_of
+from redrive.store.reads.read_models import GroupFilter, GroupStatus, Page, ParkedFilter, ReplayItem, ReplayView
 
 router = APIRouter()
 SAMPLES = 5
@@ -85,7 +85,7 @@ async def triage(store: ScopedStore, principal: CurrentPrincipal, body: Triage) 
     """Say what the cause was."""
     chosen = await selected(store, principal, body)
     who = body.who(principal)
-    return shapes.acted(await chosen.each(lambda ids: workflow.triage(store, ids, body.cause, who, owner=body.owner)))
+    return schemas.acted(await chosen.each(lambda ids: workflow.triage(store, ids, body.cause, who, owner=body.owner)))
 
 
 @router.post("/dead/remediate", tags=["dead"], dependencies=changes(Permission.ACT))
@@ -95,7 +95,7 @@ async def remediate(store: ScopedStore, principal: CurrentPrincipal, body: Remed
         raise InvalidValue("A remedy needs evidence or a ticket, or an edited payload.")
     chosen = await selected(store, principal, body)
     who = body.who(principal)
-    return shapes.acted(
+    return schemas.acted(
         await chosen.each(lambda ids: workflow.remediate(store, ids, who, evidence=body.evidence, ticket=body.ticket))
     )
 
@@ -170,7 +170,7 @@ async def edit_many(store: ScopedStore, principal: CurrentPrincipal, body: EditM
     """The same patch for many payloads; one that it does not fit is left as it was."""
     chosen = await selected(store, principal, body)
     who = body.who(principal)
-    return shapes.acted(await chosen.each(lambda ids: workflow.edit(store, ids, body.patch, who)))
+    return schemas.acted(await chosen.each(lambda ids: workflow.edit(store, ids, body.patch, who)))
 
 
 @router.post("/dead/validate", tags=["dead"], dependencies=changes(Permission.ACT))
@@ -178,7 +178,7 @@ async def validate(store: ScopedStore, principal: CurrentPrincipal, body: Valida
     """Let relays look whether these could be sent. Nothing is sent."""
     chosen = await selected(store, principal, body)
     who = body.who(principal)
-    return shapes.acted(await chosen.each(lambda ids: workflow.validate(store, ids, who, seconds=body.seconds)))
+    return schemas.acted(await chosen.each(lambda ids: workflow.validate(store, ids, who, seconds=body.seconds)))
 
 
 @router.post("/dead/ignore", tags=["dead"], dependencies=changes(Permission.ACT))
@@ -186,11 +186,11 @@ async def ignore(store: ScopedStore, principal: CurrentPrincipal, body: Selectio
     """Leave them parked without anybody having to look into them."""
     chosen = await selected(store, principal, body)
     who = body.who(principal)
-    return shapes.acted(await chosen.each(lambda ids: workflow.ignore(store, ids, who)))
+    return schemas.acted(await chosen.each(lambda ids: workflow.ignore(store, ids, who)))
 
 
 class Verify(Why):
-    ids: shapes.Ids
+    ids: schemas.Ids
 
 
 @router.post("/dead/verify", tags=["dead"], dependencies=changes(Permission.ACT))
@@ -198,7 +198,7 @@ async def verify(store: ScopedStore, principal: CurrentPrincipal, body: Verify) 
     """Say that replayed messages have arrived."""
     chosen = await selected(store, principal, Selection(ids=body.ids))
     who = body.who(principal)
-    return shapes.acted(await chosen.each(lambda ids: workflow.verify(store, ids, who)))
+    return schemas.acted(await chosen.each(lambda ids: workflow.verify(store, ids, who)))
 
 
 # groups
@@ -227,8 +227,8 @@ async def list_groups(
     statuses = tuple(status) or (None if all else groups.NEEDS_SOMEBODY)
     wanted = GroupFilter(statuses=statuses, destination=destination, before=cursors.to_group(after), limit=limit)
     page = await groups.list_groups(store, wanted)
-    rows = [shapes.group(one) for one in page.rows]
-    return shapes.listed(Page(rows, page.at, page.next), cursors.of_group)
+    rows = [schemas.group(one) for one in page.rows]
+    return schemas.listed(Page(rows, page.at, page.next), cursors.of_group)
 
 
 @router.get("/groups/{id}", tags=["groups"], dependencies=[_GROUPS_READ])
@@ -238,7 +238,7 @@ async def show_group(store: ScopedStore, id: GroupId) -> OneGroup:
     wanted = ParkedFilter(reason=ParkReason.DEAD, failure_group=found.fingerprint, limit=SAMPLES)
     page = await operations.list_parked(store, wanted)
     return OneGroup(
-        group=shapes.group(found),
+        group=schemas.group(found),
         likely_cause=advice.cause,
         first=advice.first,
         runbook=advice.runbook,
@@ -260,7 +260,7 @@ async def mark_group(
         value=body.value,
         snooze=None if body.hours is None else timedelta(hours=body.hours),
     )
-    return shapes.group(await groups.mark(store, id, marking))
+    return schemas.group(await groups.mark(store, id, marking))
 
 
 # replays
@@ -287,7 +287,7 @@ async def list_replays(
 ) -> Listed[ReplayView]:
     """Replays, latest first; who sees one tenant sees those that were made for it alone."""
     page = await replays.list_replays(store, finished=not unfinished, before=cursors.to_id(after), limit=limit)
-    return shapes.listed(page, cursors.of_id)
+    return schemas.listed(page, cursors.of_id)
 
 
 @router.post("/replays/plan", tags=["replays"], dependencies=changes(Permission.ACT))
@@ -356,7 +356,7 @@ async def list_items(
     """Its messages, in the order in which they go, and what became of each."""
     replay = await replays.find(store, str(id))
     page = await replays.list_items(store, replay.id, outcome=outcome, after=cursors.to_number(after) or 0, limit=limit)
-    return shapes.listed(page, cursors.of_number)
+    return schemas.listed(page, cursors.of_number)
 
 
 @router.post("/replays/{id}/approve", tags=["replays"], dependencies=changes(Permission.APPROVE))

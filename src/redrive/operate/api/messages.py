@@ -12,10 +12,10 @@ from starlette.requests import Request
 from redrive.errors import NotFound
 from redrive.message import MessageId, ParkReason
 from redrive.operate import operations
-from redrive.operate.api import cursors, shapes
-from redrive.operate.api.changing import changes
+from redrive.operate.api import cursors, schemas
+from redrive.operate.api.mutation import changes
+from redrive.operate.api.schemas import Acted, Key, Life, Limit, Listed, Made, PayloadShown, Why, Word
 from redrive.operate.api.selecting import tenant_of, visible
-from redrive.operate.api.shapes import Acted, Key, Life, Limit, Listed, Made, PayloadShown, Why, Word
 from redrive.operate.desk import workflow
 from redrive.operate.operations import Act, ActResult, Outcome
 from redrive.operate.web import (
@@ -26,8 +26,8 @@ from redrive.operate.web import (
     own_ids,
     require,
 )
-from redrive.store.read_models import MessageFilter, MessageView, ParkedFilter, ParkedRecord
-from redrive.store.reads import STATES
+from redrive.store.reads.messages import STATES
+from redrive.store.reads.read_models import MessageFilter, MessageView, ParkedFilter, ParkedRecord
 
 router = APIRouter(tags=["messages"])
 After = Annotated[str | None, Query(max_length=cursors.LENGTH_MAX, description="The `next` of the page before.")]
@@ -45,7 +45,7 @@ class MessageAct(Why):
 
 class ManyActs(MessageAct):
     act: Act
-    ids: shapes.Ids
+    ids: schemas.Ids
 
 
 class Copy(Why):
@@ -76,7 +76,7 @@ async def list_messages(
         before=cursors.to_id(after),
         limit=limit,
     )
-    return shapes.listed(await operations.list_messages(store, wanted), cursors.of_id)
+    return schemas.listed(await operations.list_messages(store, wanted), cursors.of_id)
 
 
 @router.get("/messages/{id}", dependencies=[require(Permission.READ)])
@@ -127,7 +127,7 @@ async def act_on_one(
 @router.post("/acts", dependencies=changes(Permission.ACT))
 async def act_on_many(store: ScopedStore, principal: CurrentPrincipal, body: ManyActs) -> Acted:
     """The same for many: each on its own, and what became of each."""
-    return shapes.acted(await _acted(store, principal, body.act, body.ids, body))
+    return schemas.acted(await _acted(store, principal, body.act, body.ids, body))
 
 
 async def _acted(
@@ -173,7 +173,7 @@ async def list_parked(
         before=cursors.to_parked(after),
         limit=limit,
     )
-    return shapes.listed(await operations.list_parked(store, wanted), cursors.of_parked)
+    return schemas.listed(await operations.list_parked(store, wanted), cursors.of_parked)
 
 
 @router.get("/parked/{id}", dependencies=[require(Permission.READ)])

@@ -12,24 +12,24 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from redrive.errors import NotFound
-from redrive.operate import doctor, operations, probing
-from redrive.operate.api import cursors, shapes
-from redrive.operate.api.changing import changes
+from redrive.operate import destination_test, doctor, operations
+from redrive.operate.api import cursors, schemas
 from redrive.operate.api.messages import After
-from redrive.operate.api.shapes import Key, Limit, Listed, MadeToken, Me, Why, Word
+from redrive.operate.api.mutation import changes
+from redrive.operate.api.schemas import Key, Limit, Listed, MadeToken, Me, Why, Word
 from redrive.operate.desk import audit
 from redrive.operate.desk.audit import Head
 from redrive.operate.doctor import Point
 from redrive.operate.installed import installed_sets
-from redrive.operate.web import CurrentPrincipal, Permission, Role, ScopedStore, doorkeeper, require, tokens
-from redrive.operate.web.once import keep_instead
+from redrive.operate.web import CurrentPrincipal, Permission, Role, ScopedStore, authenticator, require, tokens
+from redrive.operate.web.idempotency import keep_instead
 from redrive.operate.web.tenants import status_for
 from redrive.operate.web.tokens import DAYS_DEFAULT, DAYS_MAX, NewToken
 from redrive.ports import LimitKeyState
-from redrive.store.access import TokenView
-from redrive.store.limited import ALL_TENANTS
-from redrive.store.read_models import AuditEntry, DestinationView, KeyFilter, KeyView
-from redrive.store.status_models import Backlog, RelayState, Status
+from redrive.store.reads.read_models import AuditEntry, DestinationView, KeyFilter, KeyView
+from redrive.store.reads.status_models import Backlog, RelayState, Status
+from redrive.store.runtime.access import TokenView
+from redrive.store.runtime.tenant_store import ALL_TENANTS
 
 router = APIRouter()
 _SEES_ALL = require(Permission.READ, all_tenants=True)
@@ -63,7 +63,7 @@ class Examined(BaseModel):
 @router.get("/doctor", tags=["status"], dependencies=[_SEES_ALL])
 async def examine(request: Request) -> Examined:
     """Whether the database is fit, point by point."""
-    return Examined(points=await doctor.examine(doorkeeper(request).dsn, sets=installed_sets()))
+    return Examined(points=await doctor.examine(authenticator(request).dsn, sets=installed_sets()))
 
 
 # destinations
@@ -173,7 +173,7 @@ class Tested(BaseModel):
 @router.post("/destinations/{name}/test", tags=["destinations"], dependencies=changes(Permission.ACT, all_tenants=True))
 async def test(store: ScopedStore, principal: CurrentPrincipal, name: Word, body: Test) -> Tested:
     """Let one message through to a destination that is held back, and see what it says."""
-    probed = await probing.probe(store, name, actor=principal.name, reason=body.reason, seconds=body.seconds)
+    probed = await destination_test.probe(store, name, actor=principal.name, reason=body.reason, seconds=body.seconds)
     return Tested(
         name=name,
         answered=probed.answered,
@@ -214,7 +214,7 @@ async def list_keys(
     wanted = KeyFilter(
         tenant=tenant, destination=destination, blocked=blocked, after=cursors.to_key(after), limit=limit
     )
-    return shapes.listed(await operations.list_keys(store, wanted), cursors.of_key)
+    return schemas.listed(await operations.list_keys(store, wanted), cursors.of_key)
 
 
 @router.post("/keys/skip", tags=["keys"], dependencies=changes(Permission.ACT))
@@ -252,7 +252,7 @@ async def list_audit(
 ) -> Listed[AuditEntry]:
     """What people did and were refused, latest first."""
     page = await audit.list_audit(store, subject=subject, before=cursors.to_number(after), limit=limit)
-    return shapes.listed(page, cursors.of_number)
+    return schemas.listed(page, cursors.of_number)
 
 
 @router.get("/audit/verify", tags=["audit"], dependencies=[_AUDITS])
@@ -295,7 +295,7 @@ _ADMINISTERS = require(Permission.ADMIN, all_tenants=True)
 @router.get("/tokens", tags=["tokens"], dependencies=[_ADMINISTERS])
 async def list_tokens(request: Request, after: After = None, limit: Limit = 50) -> Tokens:
     """All of them, latest first, without their secrets."""
-    found = await tokens.listed(doorkeeper(request).store, before=cursors.to_id(after), limit=limit)
+    found = await tokens.listed(authenticator(request).store, before=cursors.to_id(after), limit=limit)
     return Tokens(items=found, next=cursors.of_id(found[-1].id) if len(found) == limit else None)
 
 
@@ -303,7 +303,7 @@ async def list_tokens(request: Request, after: After = None, limit: Limit = 50) 
 async def create_token(request: Request, principal: CurrentPrincipal, body: TokenBody) -> MadeToken:
     """Make one. Its secret is in this answer and nowhere else."""
     wanted = NewToken(name=body.name, role=body.role, tenant=body.tenant, days=body.days)
-    id_, secret = await tokens.create(doorkeeper(request).store, wanted, actor=principal.name, reason=body.reason)
+    id_, secret = await tokens.create(authenticator(request).store, wanted, actor=principal.name, reason=body.reason)
     keep_instead(request, MadeToken(id=id_, secret=None).model_dump_json().encode())
     return MadeToken(id=id_, secret=secret)
 
@@ -311,5 +311,5 @@ async def create_token(request: Request, principal: CurrentPrincipal, body: Toke
 @router.post("/tokens/{id}/revoke", tags=["tokens"], dependencies=changes(Permission.ADMIN, all_tenants=True))
 async def revoke_token(request: Request, principal: CurrentPrincipal, id: UUID, body: Why) -> Revoked:
     """It lets nobody in any more, nor does a session that came by it."""
-    now = await tokens.revoke(doorkeeper(request).store, id, actor=principal.name, reason=body.reason)
+    now = await tokens.revoke(authenticator(request).store, id, actor=principal.name, reason=body.reason)
     return Revoked(id=id, revoked_now=now)

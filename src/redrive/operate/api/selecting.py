@@ -11,14 +11,14 @@ from pydantic import StringConstraints, model_validator
 
 from redrive.errors import InvalidValue, NotFound
 from redrive.message import MessageId, ParkReason
-from redrive.operate.api.shapes import Body, Ids, Why, Word
+from redrive.operate.api.schemas import Body, Ids, Why, Word
 from redrive.operate.desk import workflow
 from redrive.operate.desk.groups import find_group
 from redrive.operate.operations import ActResult, Outcome
 from redrive.operate.web import Principal
-from redrive.store.limited import LimitedStore
-from redrive.store.read_models import ParkedFilter
-from redrive.store.reads import find_messages
+from redrive.store.reads.messages import find_messages
+from redrive.store.reads.read_models import ParkedFilter
+from redrive.store.runtime.tenant_store import TenantStore
 
 GROUP_DIGITS = 32
 GroupId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4,32}$")]
@@ -69,7 +69,7 @@ class Selected:
         return [*done, *self.missing]
 
 
-async def selected(store: LimitedStore, principal: Principal, wanted: Selection) -> Selected:
+async def selected(store: TenantStore, principal: Principal, wanted: Selection) -> Selected:
     if wanted.ids is not None:
         return await visible(store, wanted.ids)
     assert wanted.filter is not None
@@ -80,7 +80,7 @@ async def selected(store: LimitedStore, principal: Principal, wanted: Selection)
     return Selected(found, ())
 
 
-async def visible(store: LimitedStore, ids: Sequence[UUID]) -> Selected:
+async def visible(store: TenantStore, ids: Sequence[UUID]) -> Selected:
     """Those that are there for who asks; a verb acts by the id alone, so nothing else gets to one."""
     wanted = [MessageId(one) for one in dict.fromkeys(ids)]
     found = await find_messages(store, wanted)
@@ -92,7 +92,7 @@ async def visible(store: LimitedStore, ids: Sequence[UUID]) -> Selected:
     return Selected([one for one in wanted if one in found], missing)
 
 
-async def parked_filter(store: LimitedStore, principal: Principal, given: Filter) -> ParkedFilter:
+async def parked_filter(store: TenantStore, principal: Principal, given: Filter) -> ParkedFilter:
     fingerprint = await group_of(store, principal, given.group) if given.group else None
     return ParkedFilter(
         reason=ParkReason.DEAD,
@@ -104,7 +104,7 @@ async def parked_filter(store: LimitedStore, principal: Principal, given: Filter
     )
 
 
-async def group_of(store: LimitedStore, principal: Principal, group: str) -> bytes:
+async def group_of(store: TenantStore, principal: Principal, group: str) -> bytes:
     """A group is nobody's: who sees one tenant is not told whether there is one, and names it in full."""
     if principal.all_tenants:
         return (await find_group(store, group)).fingerprint

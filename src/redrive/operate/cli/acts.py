@@ -18,13 +18,13 @@ from redrive.errors import ActRefused, NotFound
 from redrive.message import MessageId
 from redrive.operate import operations
 from redrive.operate.cli import output
-from redrive.operate.cli.bars import bars
 from redrive.operate.cli.context import MESSAGE_ID, Call
-from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
+from redrive.operate.cli.progress import bars
 from redrive.operate.operations import ActResult, Outcome, Request
-from redrive.operate.plain import one_line
-from redrive.store.postgres import PostgresStore
+from redrive.operate.sanitize import one_line
+from redrive.store.runtime.postgres import PostgresStore
 
 REASON_MAX: Final = 500  # characters
 ACTOR_MAX: Final = 100

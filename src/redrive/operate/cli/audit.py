@@ -10,12 +10,12 @@ from rich.text import Text
 
 from redrive.operate.cli import output
 from redrive.operate.cli.context import Call, example, store_command
-from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.desk import audit
 from redrive.operate.desk.audit import Head, Verified
-from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import LIMIT_MAX, AuditEntry
+from redrive.store.reads.read_models import LIMIT_MAX, AuditEntry
+from redrive.store.runtime.postgres import PostgresStore
 
 _COLUMNS: Final = (
     Column("#", "right"),

@@ -16,8 +16,8 @@ from redrive.bench.run import Measured, measure, server_facts
 from redrive.bench.workloads import WORKLOADS
 from redrive.operate import embedded
 from redrive.operate.cli import output
-from redrive.operate.cli.bars import bars
 from redrive.operate.cli.context import example
+from redrive.operate.cli.progress import bars
 
 NAMES: Final = [workload.name for workload in WORKLOADS]
 SERVER_SETTINGS: Final = {"shared_buffers": "1GB", "max_wal_size": "4GB"}

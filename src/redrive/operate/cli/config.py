@@ -6,12 +6,12 @@ from typing import Any, Final
 
 import click
 
-from redrive.operate import declared
+from redrive.operate import toml_destinations
 from redrive.operate.cli import output
 from redrive.operate.cli.context import Call, example, plain_command
 from redrive.operate.cli.output import Column
 from redrive.operate.settings import Settings
-from redrive.store.reach import without_secrets
+from redrive.store.runtime.open_store import without_secrets
 
 _SECRET: Final = ("dsn", "listen_dsn")
 _COLUMNS: Final = (Column("setting"), Column("value", fold=True))
@@ -60,4 +60,4 @@ def _cell(value: Any) -> str:
 
 def _declared() -> list[str]:
     config = click.get_current_context().find_root().params.get("config")
-    return declared.names(config)
+    return toml_destinations.names(config)

@@ -17,7 +17,7 @@ from redrive.operate.cli.acts import user_name
 from redrive.operate.cli.context import database_of, example, load_settings
 from redrive.operate.operations import explained
 from redrive.operate.settings import Settings
-from redrive.store import migrate
+from redrive.store.migrations import migrate
 
 LIBRARIES: Final = ("fastapi", "uvicorn", "jinja2", "sse_starlette", "python_multipart")
 

@@ -18,7 +18,7 @@ import click
 from redrive.errors import SettingsError
 from redrive.message import MessageId
 from redrive.operate import logs, operations
-from redrive.operate.cli.local import running_dsn
+from redrive.operate.cli.local_server import running_dsn
 from redrive.operate.settings import Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -9,12 +9,12 @@ from rich.text import Text
 
 from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import Call, example, plain_command, store_command
-from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.installed import installed_sets
 from redrive.operate.operations import explained
-from redrive.store import migrate
-from redrive.store.postgres import PostgresStore
+from redrive.store.migrations import migrate
+from redrive.store.runtime.postgres import PostgresStore
 
 _PHASES: Final = get_args(migrate.Phase)
 

@@ -14,14 +14,14 @@ from rich.text import Text
 from redrive.message import MessageId, ParkReason
 from redrive.operate.cli import acts, output, parked, replay, selecting
 from redrive.operate.cli.context import Call, example, store_command
-from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.selecting import selection
 from redrive.operate.desk import workflow
 from redrive.operate.desk.causes import Cause
 from redrive.operate.desk.workflow import Who
 from redrive.operate.operations import ActResult, Outcome
-from redrive.operate.plain import one_line
-from redrive.store.postgres import PostgresStore
+from redrive.operate.sanitize import one_line
+from redrive.store.runtime.postgres import PostgresStore
 
 SHOWN_MAX: Final = 20  # messages that are listed one by one
 _ID: Final = parked.EXAMPLE_ID

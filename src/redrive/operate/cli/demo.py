@@ -9,7 +9,7 @@ import click
 from redrive.demo.run import ORDERS_ONCE, Demo, run
 from redrive.operate.cli import output
 from redrive.operate.cli.context import example
-from redrive.operate.cli.local import demo_home
+from redrive.operate.cli.local_server import demo_home
 
 
 @click.command("demo", epilog=example("redrive demo", "redrive demo --once"))

@@ -10,17 +10,17 @@ import click
 from rich.text import Text
 
 from redrive.errors import NotAllowed
-from redrive.operate import operations, probing
+from redrive.operate import destination_test, operations
 from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import Call, example, store_command
-from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
-from redrive.operate.plain import one_line
-from redrive.operate.probing import Probed
+from redrive.operate.destination_test import Probed
+from redrive.operate.sanitize import one_line
 from redrive.ports import LimitKeyState
-from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import DestinationView
-from redrive.store.status_models import Backlog
+from redrive.store.reads.read_models import DestinationView
+from redrive.store.reads.status_models import Backlog
+from redrive.store.runtime.postgres import PostgresStore
 
 _COLUMNS: Final = (
     Column("destination", grow=True),
@@ -225,7 +225,7 @@ async def test(call: Call, store: PostgresStore, name: str, seconds: float, acto
     It is one that waits, sent by a relay as usual. If the destination answers, the others follow, slowly at first; if
     not, it is left alone for longer. Ends with 0 if it answered, with 1 if not or if no relay took the message in time.
     """
-    probed = await probing.probe(store, name, actor=actor, reason=reason, seconds=seconds)
+    probed = await destination_test.probe(store, name, actor=actor, reason=reason, seconds=seconds)
     if call.json:
         output.document("destination_test", _test_item(probed))
     else:

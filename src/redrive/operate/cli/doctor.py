@@ -11,11 +11,11 @@ from rich.text import Text
 from redrive.operate import doctor
 from redrive.operate.cli import output
 from redrive.operate.cli.context import Call, example, plain_command
-from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.doctor import Point, Verdict
 from redrive.operate.installed import installed_sets
-from redrive.operate.plain import one_line
+from redrive.operate.sanitize import one_line
 
 _COLUMNS: Final = (Column("point"), Column(""), Column("what was seen", grow=True))
 _STYLES: Final = {

@@ -15,10 +15,10 @@ from redrive.errors import InvalidValue, Unreachable
 from redrive.operate import operations
 from redrive.operate.cli import output
 from redrive.operate.cli.context import Call, example, plain_command
-from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.findings import findings
 from redrive.operate.observe.health import Verdict
-from redrive.operate.plain import one_line
+from redrive.operate.sanitize import one_line
 
 SECONDS: Final = 5.0
 BYTES_MAX: Final = 65_536

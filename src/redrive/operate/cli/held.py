@@ -11,7 +11,7 @@ from redrive.message import MessageId, ParkReason
 from redrive.operate.cli import acts, parked
 from redrive.operate.cli.context import Call, checked, example, store_command
 from redrive.operate.operations import Act, Request
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 
 
 @click.group()

@@ -11,11 +11,11 @@ from rich.text import Text
 from redrive.operate import operations
 from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import Call, example, narrowed, store_command
-from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
-from redrive.operate.plain import one_line
-from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import LIMIT_MAX, WAITING_MAX, KeyFilter, KeyGroup, KeyPosition, KeyView
+from redrive.operate.sanitize import one_line
+from redrive.store.reads.read_models import LIMIT_MAX, WAITING_MAX, KeyFilter, KeyGroup, KeyPosition, KeyView
+from redrive.store.runtime.postgres import PostgresStore
 
 _COLUMNS: Final = (
     Column("tenant", grow=True),

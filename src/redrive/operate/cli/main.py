@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from redrive.operate.cli import output
-from redrive.operate.cli.exits import EXIT_CODES_HELP, Exit, exit_of, problem
+from redrive.operate.cli.exit_codes import EXIT_CODES_HELP, Exit, exit_of, problem
 from redrive.system import discover
 
 # Noun to module; a module is imported when its noun is used, so that a command starts at once.

@@ -12,8 +12,15 @@ from rich.text import Text
 from redrive.message import HistoryEntry
 from redrive.operate.cli import output
 from redrive.operate.cli.output import Column
-from redrive.operate.plain import one_line, several_lines
-from redrive.store.read_models import TIMELINE_MAX, LateAnswer, MessageDetails, ParkedRecord, Payload, ProposalView
+from redrive.operate.sanitize import one_line, several_lines
+from redrive.store.reads.read_models import (
+    TIMELINE_MAX,
+    LateAnswer,
+    MessageDetails,
+    ParkedRecord,
+    Payload,
+    ProposalView,
+)
 
 _TIMELINE: Final = (
     Column("#", "right"),

@@ -7,8 +7,8 @@ import click
 from redrive.operate.cli import output
 from redrive.operate.cli.context import Call, example, store_command
 from redrive.operate.observe.metrics import database_exposition
-from redrive.store.gauges import read_gauges
-from redrive.store.postgres import PostgresStore
+from redrive.store.reads.gauges import read_gauges
+from redrive.store.runtime.postgres import PostgresStore
 
 
 @click.command("metrics", epilog=example("redrive metrics", "redrive metrics > /var/lib/node_exporter/redrive.prom"))

@@ -24,11 +24,17 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from redrive.operate import moments
-from redrive.operate.plain import one_line
+from redrive.operate import time_format
+from redrive.operate.sanitize import one_line
 
 # Moments and durations in words.
-ago, moment, short_moment, span, until = moments.ago, moments.moment, moments.short_moment, moments.span, moments.until
+ago, moment, short_moment, span, until = (
+    time_format.ago,
+    time_format.moment,
+    time_format.short_moment,
+    time_format.span,
+    time_format.until,
+)
 
 WIDE: Final = 100_000  # columns where nothing is cut
 GAP: Final = 2  # columns between two of a table

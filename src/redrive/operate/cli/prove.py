@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 import click
 
 from redrive.operate.cli import output
-from redrive.operate.cli.bars import bars
 from redrive.operate.cli.context import example
-from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.histories import history_options
+from redrive.operate.cli.progress import bars
 from redrive.system import System, discover
 
 SEEDS = 1_000_000

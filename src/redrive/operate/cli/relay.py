@@ -17,14 +17,14 @@ import click
 
 from redrive.app import App
 from redrive.events import Events
-from redrive.operate import declared, logs
+from redrive.operate import logs, toml_destinations
 from redrive.operate.cli.context import database_of, example, load_settings
 from redrive.operate.operations import explained
 from redrive.operate.settings import Settings
 from redrive.relay.limits import RelayLimits
-from redrive.relay.load import load_app
-from redrive.relay.run import RelayProcess, run_relay
-from redrive.store import migrate
+from redrive.relay.load_app import load_app
+from redrive.relay.process import RelayProcess, run_relay
+from redrive.store.migrations import migrate
 from redrive.transports.functions import THREADS
 
 _OPTIONS: Final = (
@@ -88,10 +88,10 @@ def load(context: click.Context, app_spec: str | None) -> tuple[App, str]:
     if app_spec is not None:
         return load_app(app_spec), app_spec
     config = context.find_root().params.get("config")
-    app = declared.app_from_file(config)
+    app = toml_destinations.app_from_file(config)
     if config is not None:
         os.environ["REDRIVE_CONFIG"] = str(Path(config).absolute())
-    return app, declared.SPEC
+    return app, toml_destinations.SPEC
 
 
 def deliver(

@@ -14,14 +14,14 @@ from rich.text import Text
 from redrive.operate import operations
 from redrive.operate.cli import output
 from redrive.operate.cli.context import Call, example, store_command
-from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.message_page import heading
 from redrive.operate.cli.output import Column
 from redrive.operate.findings import Finding, described, findings, is_young
-from redrive.operate.plain import one_line
+from redrive.operate.sanitize import one_line
 from redrive.ports import TransientFailure
-from redrive.store.postgres import PostgresStore
-from redrive.store.status_models import Backlog, DutyState, RelayState, Status
+from redrive.store.reads.status_models import Backlog, DutyState, RelayState, Status
+from redrive.store.runtime.postgres import PostgresStore
 
 _DESTINATIONS: Final = (
     Column("destination", grow=True),

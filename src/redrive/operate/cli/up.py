@@ -16,7 +16,7 @@ from redrive.operate.cli.relay import deliver, load, relay_options, relay_settin
 from redrive.operate.installed import installed_sets
 from redrive.operate.operations import explained
 from redrive.operate.settings import Settings
-from redrive.store import migrate
+from redrive.store.migrations import migrate
 
 
 @click.command("up", epilog=example("redrive up shop:app", "redrive up shop:app --data-dir ./data"))

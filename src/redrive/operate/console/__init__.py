@@ -5,7 +5,7 @@ SQL here, no user code, and nothing that only a browser could do. A page is its 
 is decided by `redrive.operate.web`, which serves it all.
 
 `routes.py` names every page, `pages/` has them, `display.py` is the one place through which data of messages reaches a
-page, `works.py` keeps what takes longer than a request, `live.py` tells open pages that something changed.
+page, `jobs.py` keeps what takes longer than a request, `live.py` tells open pages that something changed.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import InvalidValue, NotAllowed, NotFound
 from redrive.message import MessageId
-from redrive.operate.console.works import TOKEN_MAX, Doing, Work, Works
+from redrive.operate.console.jobs import TOKEN_MAX, Job, JobFunction, Jobs
 from redrive.operate.web import Permission, Principal
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.system import System
 
 REASON_MAX: Final = 500  # characters, as on the command line
@@ -40,7 +40,7 @@ class Call:
     request: Request
     principal: Principal
     store: PostgresStore
-    works: Works
+    jobs: Jobs
     form: FormData = field(default_factory=FormData)
 
     @property
@@ -105,10 +105,10 @@ class Call:
         given = {**self.query, **changes}
         return self.url(self.request.scope["path"].removeprefix(self.prefix) or "/", **given)
 
-    async def carry_out(self, title: str, doing: Doing, *, back: str, total: int = 0) -> Response:
+    async def carry_out(self, title: str, doing: JobFunction, *, back: str, total: int = 0) -> Response:
         """Do what the form asks for, once, and go to the page that shows what became of it."""
-        work = await self.works.begin(self._form_token(), self.principal.name, title, doing, total=total)
-        return redirect(work.goes_to if work.goes_to and not work.failed else _with_work(back, work))
+        job = await self.jobs.begin(self._form_token(), self.principal.name, title, doing, total=total)
+        return redirect(job.goes_to if job.goes_to and not job.failed else _with_job(back, job))
 
     def _form_token(self) -> str:
         token = self.field("key", limit=TOKEN_MAX)
@@ -124,5 +124,5 @@ def redirect(url: str) -> Response:
     return RedirectResponse(url, status_code=303)
 
 
-def _with_work(back: str, work: Work) -> str:
-    return f"{back}{'&' if '?' in back else '?'}{urlencode({'work': work.token})}"
+def _with_job(back: str, job: Job) -> str:
+    return f"{back}{'&' if '?' in back else '?'}{urlencode({'job': job.token})}"

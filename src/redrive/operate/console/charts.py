@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from redrive.operate.moments import span
-from redrive.store.watch_reads import RetryDelay, Slot, Traffic
+from redrive.operate.time_format import span
+from redrive.store.reads.dashboard_reads import RetryDelay, Slot, Traffic
 
 WIDE, NARROW = 1060, 620  # as wide as the page, or beside something
 HEIGHT: Final = 150

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from redrive.message import JSON_CONTENT
-from redrive.operate.plain import one_line
+from redrive.operate.sanitize import one_line
 
 INDENT: Final = "  "
 LINES_MAX: Final = 2000  # of a payload on a page

@@ -15,8 +15,8 @@ from starlette.responses import Response, StreamingResponse
 from redrive.errors import RedriveError
 from redrive.operate.console.calls import Call
 from redrive.ports import TransientFailure
-from redrive.store.postgres import PostgresStore
-from redrive.store.watch_reads import pulse
+from redrive.store.reads.dashboard_reads import pulse
+from redrive.store.runtime.postgres import PostgresStore
 
 LOOK_SECONDS: Final = 1.0
 BEAT_SECONDS: Final = 5.0
@@ -60,7 +60,7 @@ class Pulse:
             quiet += LOOK_SECONDS
 
     def _state(self, call: Call) -> tuple[int, bool, int]:
-        return self.changes, self.lost, call.works.changes(call.principal.name)
+        return self.changes, self.lost, call.jobs.changes(call.principal.name)
 
     async def _look(self, store: PostgresStore) -> None:
         while True:

@@ -14,10 +14,10 @@ import jinja2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from redrive.operate import moments
+from redrive.operate import time_format
 from redrive.operate.console.calls import PERMISSIONS, Call
 from redrive.operate.console.files import assets
-from redrive.operate.plain import one_line, several_lines
+from redrive.operate.sanitize import one_line, several_lines
 from redrive.operate.web import csrf_field, csrf_token, url
 
 # One colour for each state, by a class of the style sheet; the word is always there too.
@@ -72,8 +72,8 @@ def environment() -> jinja2.Environment:
         "words": lambda value: str(value).replace("_", " "),
         "line": one_line,
         "lines": several_lines,
-        "moment": moments.moment,
-        "span": moments.span,
+        "moment": time_format.moment,
+        "span": time_format.span,
         "iso": _iso,
         "look": lambda state: LOOKS.get(str(state), "idle"),
         "percent": percent,
@@ -81,8 +81,8 @@ def environment() -> jinja2.Environment:
     }
     made.globals |= {
         "asset": lambda name: assets()[name].name,
-        "ago": moments.ago,
-        "until": moments.until,
+        "ago": time_format.ago,
+        "until": time_format.until,
         "permissions": {permission.value: (permission, words) for permission, words in PERMISSIONS.items()},
         "zip": zip,
     }
@@ -101,8 +101,8 @@ def page(call: Call, template: str, *, title: str, status: int = 200, **values: 
         "active": call.request.scope["path"].removeprefix(call.prefix) or "/",
         "csrf_field": csrf_field(call.request),
         "csrf_token": csrf_token(call.request),
-        "new_key": call.works.new_token,
-        "work": call.works.find(call.query.get("work"), call.principal.name),
+        "new_key": call.jobs.new_token,
+        "job": call.jobs.find(call.query.get("job"), call.principal.name),
         **values,
     }
     return HTMLResponse(environment().get_template(template).render(context), status_code=status)

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from redrive.errors import ActRefused, ApproverNeeded, NotAllowed, NotFound, RedriveError, Unreachable, UsageError
 from redrive.operate.console import live
 from redrive.operate.console.calls import Call, Page
+from redrive.operate.console.jobs import Jobs
 from redrive.operate.console.live import Pulse
 from redrive.operate.console.pages import (
     audit,
@@ -31,7 +32,6 @@ from redrive.operate.console.pages import (
     systems,
 )
 from redrive.operate.console.rendering import page as render
-from redrive.operate.console.works import Works
 from redrive.operate.web import Permission, current_principal, require, scoped_store
 from redrive.ports import TransientFailure
 
@@ -40,7 +40,7 @@ class Shared:
     """What the pages of one process share."""
 
     def __init__(self) -> None:
-        self.works = Works()
+        self.jobs = Jobs()
         self.pulse = Pulse()
 
 
@@ -139,7 +139,7 @@ def _endpoint(page: Page) -> Callable[[Request], Any]:
             request=request,
             principal=current_principal(request),
             store=scoped_store(request),
-            works=shared_by(request).works,
+            jobs=shared_by(request).jobs,
         )
         if request.method == "POST":
             call.form = await request.form()

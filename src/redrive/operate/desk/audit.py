@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from redrive.errors import InvalidValue
-from redrive.store.desk_reads import audit_chain
-from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import ChainLink
-from redrive.store.reads import list_audit
+from redrive.store.reads.desk_reads import audit_chain
+from redrive.store.reads.messages import list_audit
+from redrive.store.reads.read_models import ChainLink
+from redrive.store.runtime.postgres import PostgresStore
 
 __all__ = ["Head", "Verified", "list_audit", "verify"]
 

@@ -12,10 +12,10 @@ from typing import Final, Literal, get_args
 
 from redrive.errors import InvalidValue, NotFound
 from redrive.operate.desk.causes import Advice, likely_cause
-from redrive.store.desk import mark_group
-from redrive.store.desk_reads import list_groups
-from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import GroupFilter, GroupStatus, GroupView
+from redrive.store.reads.desk_reads import list_groups
+from redrive.store.reads.read_models import GroupFilter, GroupStatus, GroupView
+from redrive.store.runtime.desk import mark_group
+from redrive.store.runtime.postgres import PostgresStore
 
 __all__ = ["NEEDS_SOMEBODY", "Mark", "Marking", "find_group", "list_groups", "mark", "show_group"]
 

@@ -12,10 +12,10 @@ from typing import Final, Literal
 from uuid import UUID
 
 from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
-from redrive.store.desk import REPLAY_ITEMS_MAX, NewReplay, Plan, create_replay, plan_replay, steer_replay
-from redrive.store.desk_reads import list_items, list_replays
-from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import ReplayView
+from redrive.store.reads.desk_reads import list_items, list_replays
+from redrive.store.reads.read_models import ReplayView
+from redrive.store.runtime.desk import REPLAY_ITEMS_MAX, NewReplay, Plan, create_replay, plan_replay, steer_replay
+from redrive.store.runtime.postgres import PostgresStore
 
 __all__ = ["NewReplay", "Plan", "Steering", "create", "find", "list_items", "list_replays", "plan", "preview", "steer"]
 

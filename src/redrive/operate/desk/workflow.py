@@ -20,12 +20,12 @@ from redrive.operate.desk import json_patch
 from redrive.operate.desk.causes import Cause
 from redrive.operate.operations import ActResult, Outcome
 from redrive.produce import bounds, payload
-from redrive.store import desk
-from redrive.store.desk import StepResult
-from redrive.store.desk_reads import latest_requests, proposed_edit
-from redrive.store.postgres import NOT_ALONE, PostgresStore, not_alone
-from redrive.store.read_models import LIMIT_MAX, ParkedFilter, ProposedEdit, RequestView
-from redrive.store.reads import list_parked, show_message, show_parked
+from redrive.store.reads.desk_reads import latest_requests, proposed_edit
+from redrive.store.reads.messages import list_parked, show_message, show_parked
+from redrive.store.reads.read_models import LIMIT_MAX, ParkedFilter, ProposedEdit, RequestView
+from redrive.store.runtime import desk
+from redrive.store.runtime.desk import StepResult
+from redrive.store.runtime.postgres import NOT_ALONE, PostgresStore, not_alone
 
 SELECTED_MAX: Final = desk.REPLAY_ITEMS_MAX
 TEXT_MAX: Final = 500  # characters of a ticket or of evidence

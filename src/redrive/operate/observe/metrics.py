@@ -16,7 +16,7 @@ from redrive.errors import SettingsError
 from redrive.events import Events
 from redrive.operate.observe import catalogue
 from redrive.operate.observe.catalogue import Feed, Kind, Metric
-from redrive.store.gauges import Gauge
+from redrive.store.reads.gauges import Gauge
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -19,7 +19,7 @@ from redrive.operate.observe.health import STALLED_SECONDS, Health
 from redrive.operate.observe.metrics import RelayMetrics, exposition
 from redrive.operate.observe.reader import EVERY_SECONDS, Reader
 from redrive.operate.observe.server import Address, serve
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 
 CONNECTIONS = 1
 

@@ -19,8 +19,8 @@ from redrive.message import WorkerId
 from redrive.operate.observe.catalogue import Metric
 from redrive.operate.observe.metrics import Reading
 from redrive.ports import TransientFailure, duty_hold_seconds
-from redrive.store.gauges import DUTY, Gauge, hold_duty, read_gauges
-from redrive.store.postgres import PostgresStore
+from redrive.store.reads.gauges import DUTY, Gauge, hold_duty, read_gauges
+from redrive.store.runtime.postgres import PostgresStore
 
 EVERY_SECONDS: Final = 15.0
 LET_GO_SECONDS: Final = 2.0

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 from redrive.lazy import loader, modules_of
 
 if TYPE_CHECKING:
-    from redrive.operate.web.asking import CurrentPrincipal as CurrentPrincipal
-    from redrive.operate.web.asking import ScopedStore as ScopedStore
-    from redrive.operate.web.asking import current_principal as current_principal
-    from redrive.operate.web.asking import doorkeeper as doorkeeper
-    from redrive.operate.web.asking import note_payload_read as note_payload_read
-    from redrive.operate.web.asking import own_ids as own_ids
-    from redrive.operate.web.asking import page_key as page_key
-    from redrive.operate.web.asking import require as require
-    from redrive.operate.web.asking import scoped_store as scoped_store
-    from redrive.operate.web.asking import url as url
-    from redrive.operate.web.forgery import csrf_field as csrf_field
-    from redrive.operate.web.forgery import csrf_token as csrf_token
+    from redrive.operate.web.csrf import csrf_field as csrf_field
+    from redrive.operate.web.csrf import csrf_token as csrf_token
+    from redrive.operate.web.dependencies import CurrentPrincipal as CurrentPrincipal
+    from redrive.operate.web.dependencies import ScopedStore as ScopedStore
+    from redrive.operate.web.dependencies import authenticator as authenticator
+    from redrive.operate.web.dependencies import current_principal as current_principal
+    from redrive.operate.web.dependencies import note_payload_read as note_payload_read
+    from redrive.operate.web.dependencies import own_ids as own_ids
+    from redrive.operate.web.dependencies import page_key as page_key
+    from redrive.operate.web.dependencies import require as require
+    from redrive.operate.web.dependencies import scoped_store as scoped_store
+    from redrive.operate.web.dependencies import url as url
     from redrive.operate.web.principal import Permission as Permission
     from redrive.operate.web.principal import Principal as Principal
     from redrive.operate.web.principal import Role as Role
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 _MODULE_OF = modules_of(
     {
-        "redrive.operate.web.asking": "CurrentPrincipal ScopedStore current_principal doorkeeper note_payload_read"
-        " own_ids page_key require scoped_store url",
-        "redrive.operate.web.forgery": "csrf_field csrf_token",
+        "redrive.operate.web.dependencies": "CurrentPrincipal ScopedStore authenticator current_principal"
+        " note_payload_read own_ids page_key require scoped_store url",
+        "redrive.operate.web.csrf": "csrf_field csrf_token",
         "redrive.operate.web.principal": "Permission Principal Role",
         "redrive.operate.web.problems": "Refusal",
     }

@@ -22,15 +22,15 @@ from starlette.responses import Response
 from starlette.routing import Mount
 
 from redrive.errors import OperatorError, RedriveError
-from redrive.operate.web.asking import Requirement, require
-from redrive.operate.web.doors import Doors
-from redrive.operate.web.guard import OPEN_PATHS, Guard, refused_response
+from redrive.operate.web.auth_config import Doors
+from redrive.operate.web.authentication import People
+from redrive.operate.web.dependencies import Requirement, require
 from redrive.operate.web.login import login_router, plain_login_page
-from redrive.operate.web.people import People
+from redrive.operate.web.middleware import OPEN_PATHS, Guard, refused_response
 from redrive.operate.web.principal import Permission
 from redrive.operate.web.problems import CONTENT_TYPE, Refusal, refusal_of
 from redrive.ports import TransientFailure
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.system import System, discover
 
 CONNECTIONS: Final = 8

@@ -13,10 +13,10 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 
-from redrive.operate.web.asking import doorkeeper, require, url
-from redrive.operate.web.forgery import csrf_field
-from redrive.operate.web.guard import cookie
-from redrive.operate.web.people import Visitor, session_cookie
+from redrive.operate.web.authentication import Visitor, session_cookie
+from redrive.operate.web.csrf import csrf_field
+from redrive.operate.web.dependencies import authenticator, require, url
+from redrive.operate.web.middleware import cookie
 from redrive.operate.web.principal import Permission
 from redrive.operate.web.problems import Refusal
 
@@ -55,23 +55,23 @@ def login_router(login_page: Any = plain_login_page) -> APIRouter:
 
     @router.post("/login")
     async def log_in(request: Request, token: Annotated[str, Form()], next: Annotated[str, Form()] = "/") -> Response:
-        session = await doorkeeper(request).log_in(request, token.strip())
+        session = await authenticator(request).log_in(request, token.strip())
         if session is None:
             refusal = Refusal(401, "BAD_TOKEN", "A login failed.", denied=True)
-            await doorkeeper(request).denied(request, refusal, None)
+            await authenticator(request).denied(request, refusal, None)
             error = "This token or link is not good: unknown, used, revoked or expired."
             page: Response = login_page(request, link=None, next=own_path(next), error=error)
             page.status_code = 401
             return page
         answer = RedirectResponse(url(request, own_path(next)), status_code=303)
-        _set_session(request, answer, session, doorkeeper(request).doors.session_seconds)
+        _set_session(request, answer, session, authenticator(request).doors.session_seconds)
         return answer
 
     @router.post("/logout", dependencies=[require(Permission.READ)])
     async def log_out(request: Request) -> Response:
         visitor: Visitor = request.scope["redrive.visitor"]
         if visitor.session is not None:
-            await doorkeeper(request).log_out(visitor.session)
+            await authenticator(request).log_out(visitor.session)
         answer = RedirectResponse(url(request, "/login"), status_code=303)
         _set_session(request, answer, "", 0)
         return answer
@@ -86,5 +86,5 @@ def own_path(wanted: str) -> str:
 
 
 def _set_session(request: Request, answer: Response, session: str, seconds: float) -> None:
-    doors = doorkeeper(request).doors
+    doors = authenticator(request).doors
     answer.headers.append("set-cookie", cookie(session_cookie(doors), session, secure=doors.secure, seconds=seconds))

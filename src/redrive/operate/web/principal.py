@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from redrive.store.limited import ALL_TENANTS
+from redrive.store.runtime.tenant_store import ALL_TENANTS
 
 
 class Role(StrEnum):

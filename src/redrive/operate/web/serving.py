@@ -18,15 +18,15 @@ import uvicorn
 from redrive.errors import SettingsError
 from redrive.operate.settings import Settings
 from redrive.operate.web.app import create_app
-from redrive.operate.web.doors import Doors, is_loopback, require_a_door
-from redrive.operate.web.guard import Guard
+from redrive.operate.web.auth_config import Doors, is_loopback, require_a_door
+from redrive.operate.web.middleware import Guard
 from redrive.operate.web.principal import Role
 from redrive.operate.web.secrets import LINK_PREFIX, hash_of, new_secret
-from redrive.operate.web.tokens import desk_of
-from redrive.store import access
-from redrive.store.access import Bearer
-from redrive.store.limited import ALL_TENANTS
-from redrive.store.postgres import PostgresStore
+from redrive.operate.web.tokens import console_store
+from redrive.store.runtime import access
+from redrive.store.runtime.access import Bearer
+from redrive.store.runtime.postgres import PostgresStore
+from redrive.store.runtime.tenant_store import ALL_TENANTS
 
 LINK_SECONDS: Final = 15 * 60.0
 STOP_SECONDS: Final = 5
@@ -80,7 +80,7 @@ async def prepared(dsn: str, settings: Settings) -> Guard:
     doors = Doors.of(settings)
     host, _ = address_of(settings.console_listen)
     async with PostgresStore(dsn, connections=1, name="redrive console") as store:
-        require_a_door(doors, host, has_token=await access.has_token(desk_of(store)))
+        require_a_door(doors, host, has_token=await access.has_token(console_store(store)))
     return create_app(dsn, doors)
 
 
@@ -92,7 +92,7 @@ async def login_link(dsn: str, settings: Settings, sock: socket.socket, *, name:
     secret = new_secret(LINK_PREFIX)
     async with PostgresStore(dsn, connections=1, name="redrive console") as store:
         await access.create_token(
-            desk_of(store),
+            console_store(store),
             Bearer(name, Role.ADMIN, ALL_TENANTS),
             hash_of(secret),
             kind="link",

@@ -9,10 +9,10 @@ from uuid import UUID
 from redrive.errors import InvalidValue
 from redrive.operate.web.principal import Role
 from redrive.operate.web.secrets import TOKEN_PREFIX, hash_of, new_secret
-from redrive.store import access
-from redrive.store.access import Bearer, TokenView
-from redrive.store.limited import ALL_TENANTS, LimitedStore
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime import access
+from redrive.store.runtime.access import Bearer, TokenView
+from redrive.store.runtime.postgres import PostgresStore
+from redrive.store.runtime.tenant_store import ALL_TENANTS, TenantStore
 
 NAME_MAX: Final = 100
 DAYS_MAX: Final = 3660.0
@@ -36,9 +36,9 @@ class NewToken:
             raise InvalidValue(f"A token is good for {self.days:g} days; it must be above 0 and at most {DAYS_MAX:g}.")
 
 
-def desk_of(store: PostgresStore) -> LimitedStore:
+def console_store(store: PostgresStore) -> TenantStore:
     """The store in the role that may look at tokens."""
-    return LimitedStore(store, role="redrive_console", tenant=ALL_TENANTS)
+    return TenantStore(store, role="redrive_console", tenant=ALL_TENANTS)
 
 
 async def create(store: PostgresStore, wanted: NewToken, *, actor: str, reason: str) -> tuple[UUID, str]:
@@ -47,16 +47,16 @@ async def create(store: PostgresStore, wanted: NewToken, *, actor: str, reason: 
     bearer = Bearer(wanted.name, wanted.role, wanted.tenant)
     seconds = wanted.days * 86_400
     id_ = await access.create_token(
-        desk_of(store), bearer, hash_of(secret), kind="token", valid_seconds=seconds, actor=actor, reason=reason
+        console_store(store), bearer, hash_of(secret), kind="token", valid_seconds=seconds, actor=actor, reason=reason
     )
     return id_, secret
 
 
 async def revoke(store: PostgresStore, id_: UUID, *, actor: str, reason: str) -> bool:
     """Whether it was good until now. NotFound."""
-    return await access.revoke_token(desk_of(store), id_, actor=actor, reason=reason)
+    return await access.revoke_token(console_store(store), id_, actor=actor, reason=reason)
 
 
 async def listed(store: PostgresStore, *, before: UUID | None = None, limit: int = 50) -> list[TokenView]:
     """Latest first."""
-    return await access.list_tokens(desk_of(store), before=before, limit=limit)
+    return await access.list_tokens(console_store(store), before=before, limit=limit)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, Self, TypeVar
 
 from redrive.prove.histories.commands import Command
-from redrive.prove.histories.ground import Ground
+from redrive.prove.histories.environment import HistoryEnvironment
 
 Progress = Callable[[str, int, int], None]
 Say = Callable[[str], None]
@@ -58,7 +58,7 @@ class Told(Protocol[History_co]):
 
 ToldType = TypeVar("ToldType", bound=Told)  # type: ignore[type-arg]  # of whichever history
 # Carries out a history on a ground, in a database of that name; the last one hears each line of the script.
-Tell = Callable[[Ground, HistoryType, str, Say], Awaitable[ToldType]]
+Tell = Callable[[HistoryEnvironment, HistoryType, str, Say], Awaitable[ToldType]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +90,8 @@ def jobs() -> int:
 class Campaign(Generic[HistoryType, ToldType]):
     """proof: its name on the command line."""
 
-    def __init__(self, ground: Ground, tell: Tell[HistoryType, ToldType], *, proof: str) -> None:
-        self._ground = ground
+    def __init__(self, environment: HistoryEnvironment, tell: Tell[HistoryType, ToldType], *, proof: str) -> None:
+        self._environment = environment
         self._tell = tell
         self._proof = proof
 
@@ -112,7 +112,7 @@ class Campaign(Generic[HistoryType, ToldType]):
         async def one(number: int, history: HistoryType) -> None:
             async with room:
                 if until is None or time.monotonic() < until:
-                    told.append(await self._tell(self._ground, history, f"history_{number}", say or _say_nothing))
+                    told.append(await self._tell(self._environment, history, f"history_{number}", say or _say_nothing))
                     progress("histories", len(told), len(histories))
 
         async with asyncio.TaskGroup() as group:
@@ -142,7 +142,7 @@ class Campaign(Generic[HistoryType, ToldType]):
             return None
         classes = {sentence.partition("]")[0] for sentence in before}
         for number in range(TRIES):
-            told = await self._tell(self._ground, shorter, f"{name}_{number}", _say_nothing)
+            told = await self._tell(self._environment, shorter, f"{name}_{number}", _say_nothing)
             if classes & {sentence.partition("]")[0] for sentence in told.violations}:
                 return told
         return None

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from redrive.prove import terms
+from redrive.prove import config
+from redrive.prove.directories import open_place
 from redrive.prove.histories.campaign import Campaign, Progress, Say, Violated, add_up, seeds_of
 from redrive.prove.histories.drawing import History, history
-from redrive.prove.histories.ground import Ground
+from redrive.prove.histories.environment import HistoryEnvironment
 from redrive.prove.histories.judging import Delays, percentile
 from redrive.prove.histories.processes import MODULE
 from redrive.prove.histories.running import LIMITS, Told, tell
-from redrive.prove.places import open_place
 
 HISTORIES: Final = 100  # at scale 1, as the help of the command says
 
@@ -94,12 +94,12 @@ def run_histories(
 ) -> Histories:
     """All of them, or with `seconds` those that were begun by then. say: hears each line of their scripts."""
     with open_place() as place:
-        ground = Ground(place, MODULE, tables=terms.TABLES)
-        return asyncio.run(_run(ground, histories, progress, say, seconds, at_a_time or os.cpu_count() or 2))
+        environment = HistoryEnvironment(place, MODULE, tables=config.TABLES)
+        return asyncio.run(_run(environment, histories, progress, say, seconds, at_a_time or os.cpu_count() or 2))
 
 
 async def _run(
-    ground: Ground,
+    environment: HistoryEnvironment,
     histories: Sequence[History],
     progress: Progress,
     say: Say | None,
@@ -107,8 +107,8 @@ async def _run(
     at_a_time: int,
 ) -> Histories:
     began = time.monotonic()
-    async with ground:
-        campaign = Campaign(ground, tell, proof="engine")
+    async with environment:
+        campaign = Campaign(environment, tell, proof="engine")
         told, violated = await campaign.run(
             histories, progress=progress, say=say, seconds=seconds, at_a_time=at_a_time
         )  # fmt: skip
@@ -116,7 +116,7 @@ async def _run(
         count=len(told),
         commands=sum(len(one.history.commands) for one in told),
         seconds=time.monotonic() - began,
-        server=f"PostgreSQL {ground.major}, embedded",
+        server=f"PostgreSQL {environment.major}, embedded",
         answers=add_up(one.answers for one in told),
         faults=add_up(one.faults for one in told),
         violated=violated,

@@ -16,7 +16,7 @@ from redrive.prove import client, observer
 from redrive.prove.histories import destinations
 from redrive.prove.histories.fork_server import serve
 from redrive.relay.limits import RelayLimits
-from redrive.relay.run import RelayProcess, run_relay, run_to_exit
+from redrive.relay.process import RelayProcess, run_relay, run_to_exit
 
 MODULE: Final = "redrive.prove.histories.processes"
 TICK_SECONDS: Final = 0.1

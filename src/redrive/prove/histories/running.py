@@ -31,7 +31,7 @@ from redrive.prove.histories.campaign import Say
 from redrive.prove.histories.commands import Command
 from redrive.prove.histories.destinations import HEALTHY
 from redrive.prove.histories.drawing import OK, History
-from redrive.prove.histories.ground import OPERATOR_ROLE, Ground, Place
+from redrive.prove.histories.environment import OPERATOR_ROLE, HistoryEnvironment, Place
 from redrive.prove.histories.judging import Asked, Book, Delays, Disturbed, Message, Reported
 
 LIMITS: Final[Mapping[str, Any]] = {
@@ -98,11 +98,11 @@ class Told:
     book: Book = field(repr=False)
 
 
-async def tell(ground: Ground, history: History, name: str, say: Say) -> Told:
+async def tell(environment: HistoryEnvironment, history: History, name: str, say: Say) -> Told:
     """From its first command to the verdict. name: of its database."""
     options = f"-c lock_timeout={LOCK_MS}"
-    async with Place(ground, name, own_server=history.own_server, options=options, clock=True) as place:
-        teller = _Teller(ground, place, history, say)
+    async with Place(environment, name, own_server=history.own_server, options=options, clock=True) as place:
+        teller = _Teller(environment, place, history, say)
         try:
             return await teller.told()
         finally:
@@ -129,7 +129,7 @@ class _Open:
 
 @dataclass
 class _Teller:
-    ground: Ground
+    environment: HistoryEnvironment
     place: Place
     history: History
     say: Say
@@ -183,7 +183,7 @@ class _Teller:
         for one in self._open.values():
             await one.conn.close()
         for pid in self._pids:
-            await self.ground.processes.end(pid)
+            await self.environment.processes.end(pid)
 
     def _note(self, line: str) -> None:
         self.said.append(line)
@@ -195,7 +195,7 @@ class _Teller:
         self._log = self.place.directory / "observer.log"
         self._handlers = self.place.directory / "handlers.log"
         self._socket = self.place.directory / "observer"
-        pid = await self.ground.processes.start("observer", socket=str(self._socket), log=str(self._log))
+        pid = await self.environment.processes.start("observer", socket=str(self._socket), log=str(self._log))
         self._pids.append(pid)
         while not self._socket.exists():  # noqa: ASYNC110 - by another process
             await asyncio.sleep(0.01)
@@ -203,7 +203,7 @@ class _Teller:
     async def _start_relay(self) -> None:
         self._started += 1
         name = f"relay-{self._started}"
-        pid = await self.ground.processes.start(
+        pid = await self.environment.processes.start(
             "relay",
             dsn=self.place.wire.dsn,
             name=name,
@@ -218,7 +218,7 @@ class _Teller:
         """A relay that ended by itself is started again; only a handler that ends its process may end it."""
         while True:
             for relay in [one for one in self._relays if not one.ending]:
-                code = await self.ground.processes.code(relay.pid)
+                code = await self.environment.processes.code(relay.pid)
                 if code is None or relay.ending or relay not in self._relays:
                     continue
                 self._relays.remove(relay)
@@ -586,9 +586,9 @@ class _Teller:
         self._relays.remove(relay)
         if command.values.get("whole"):
             self._pids.remove(relay.pid)
-            await self.ground.processes.end(relay.pid)
+            await self.environment.processes.end(relay.pid)
         else:
-            await self.ground.processes.signal(relay.pid, Signals.SIGKILL)
+            await self.environment.processes.signal(relay.pid, Signals.SIGKILL)
         self._disturb("kill", relay.pid)
         await self._start_relay()
         return "done"
@@ -597,7 +597,7 @@ class _Teller:
         relay = self._relay_of(command)
         if relay is None or relay.frozen_at is not None:
             return "no relay"
-        await self.ground.processes.signal(relay.pid, Signals.SIGSTOP)
+        await self.environment.processes.signal(relay.pid, Signals.SIGSTOP)
         relay.frozen_at = time.time()
         return "done"
 
@@ -607,7 +607,7 @@ class _Teller:
             return "none"
         await asyncio.sleep(LIMITS["lease_seconds"] + 0.5)  # beyond the lease, so that another relay can go on
         for relay in frozen:
-            await self.ground.processes.signal(relay.pid, Signals.SIGCONT)
+            await self.environment.processes.signal(relay.pid, Signals.SIGCONT)
             self._disturb("freeze", relay.pid, since=relay.frozen_at)
             relay.frozen_at = None
         return "done"
@@ -626,11 +626,11 @@ class _Teller:
         relay.ending = True
         workers = await self._workers(relay)
         began = time.time()
-        await self.ground.processes.signal(relay.pid, Signals.SIGTERM)
+        await self.environment.processes.signal(relay.pid, Signals.SIGTERM)
         code = None
         while code is None and time.time() < began + STOP_SECONDS:
             await asyncio.sleep(LOOK_SECONDS)
-            code = await self.ground.processes.code(relay.pid)
+            code = await self.environment.processes.code(relay.pid)
         self._disturb("stop", relay.pid, since=began)
         exits = any(line["log"] == "exit" and line["pid"] == relay.pid for line in journal.read(self._handlers))
         if code is None:
@@ -651,7 +651,7 @@ class _Teller:
         """Under which ids it works, once it has begun; none where it does not begin."""
         until = time.monotonic() + READY_SECONDS
         workers: list[TupleRow] = []
-        while not workers and time.monotonic() < until and await self.ground.processes.lives(relay.pid):
+        while not workers and time.monotonic() < until and await self.environment.processes.lives(relay.pid):
             with contextlib.suppress(*LOST):
                 workers = await self.place.rows("SELECT worker FROM redrive.relay WHERE name = %s", relay.name)
             await asyncio.sleep(0.0 if workers else LOOK_SECONDS)

@@ -11,7 +11,7 @@ from pathlib import Path
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy
-from redrive.prove.isolation.ground import LOG_VARIABLE, NEIGHBOUR, RATED, RATED_PER_SECOND
+from redrive.prove.isolation.environment import LOG_VARIABLE, NEIGHBOUR, RATED, RATED_PER_SECOND
 
 QUICK = Policy(attempts=3, backoff=Backoff(initial_seconds=0.05, multiplier=2, max_seconds=0.5, jitter="full"))
 

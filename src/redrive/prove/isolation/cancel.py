@@ -7,8 +7,8 @@ import time
 import psycopg
 
 from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.ground import Ground
-from redrive.relay.claim_checks import FRESH_SECONDS
+from redrive.prove.isolation.environment import CaseEnvironment
+from redrive.relay.claiming.claim_checks import FRESH_SECONDS
 
 MESSAGES = 40
 EACH_SECONDS = 0.2
@@ -17,21 +17,21 @@ CANCEL = "SELECT redrive.cancel_1(id) FROM redrive.message WHERE key = %s"
 CLAIMED = "SELECT count(*) FROM redrive.lease WHERE destination = 'slow'"
 
 
-def run(ground: Ground) -> list[Figure]:
+def run(environment: CaseEnvironment) -> list[Figure]:
     """How many of them were begun long after the commit of their cancel, and how late the latest was."""
     keys = [f"waits/{number}" for number in range(MESSAGES)]
-    ground.send("slow", keys, {"seconds": EACH_SECONDS})
-    ground.start_relay(limits={"concurrency": 1, "horizon_seconds": 10.0})  # so it claims far ahead
-    ground.wait_begun(keys[:1])
-    ground.wait(lambda: ground.value(CLAIMED) > MESSAGES / 2, seconds=30)
+    environment.send("slow", keys, {"seconds": EACH_SECONDS})
+    environment.start_relay(limits={"concurrency": 1, "horizon_seconds": 10.0})  # so it claims far ahead
+    environment.wait_begun(keys[:1])
+    environment.wait(lambda: environment.value(CLAIMED) > MESSAGES / 2, seconds=30)
     cancelled: dict[str, float] = {}
     answers: list[str] = []
-    with psycopg.connect(ground.dsn, autocommit=True) as conn:
+    with psycopg.connect(environment.dsn, autocommit=True) as conn:
         for key in keys[1::2]:
             answers += [row[0] for row in conn.execute(CANCEL, [key])]
             cancelled[key] = time.monotonic()
-    ground.wait_begun(keys[::2])
-    begun = ground.begun()
+    environment.wait_begun(keys[::2])
+    begun = environment.begun()
     late = [min(begun[key]) - at for key, at in cancelled.items() if key in begun]
     too_late = sum(seconds > FRESH_SECONDS + ROUND_TRIP_SECONDS for seconds in late)
     return [

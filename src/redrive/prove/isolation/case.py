@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from redrive.prove.isolation.ground import Ground
+from redrive.prove.isolation.environment import CaseEnvironment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,4 +28,4 @@ class Case:
 
     name: str
     title: str
-    run: Callable[[Ground], list[Figure]]
+    run: Callable[[CaseEnvironment], list[Figure]]

@@ -10,8 +10,8 @@ import psycopg
 from redrive.app import DESTINATIONS_MAX
 from redrive.message import LEVELS
 from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.ground import Ground, milliseconds
-from redrive.store import wire
+from redrive.prove.isolation.environment import CaseEnvironment, milliseconds
+from redrive.store.runtime import wire
 
 NAMES: Final = [f"declared-{number:04}" for number in range(DESTINATIONS_MAX)]
 CLAIM_MS_MAX: Final = 10.0
@@ -25,11 +25,11 @@ UPDATE redrive.destination d SET rate_per_second = 10, concurrency_limit = 10, m
 """
 
 
-def run(ground: Ground) -> list[Figure]:
+def run(environment: CaseEnvironment) -> list[Figure]:
     """The time of one claim for as many destinations as an app may have, at all levels, with nothing due."""
     places = [(name, level, 1) for name in NAMES for level in LEVELS]
     values = [uuid4(), *wire.columns(places, 3)]
-    with psycopg.connect(ground.dsn, autocommit=True, prepare_threshold=0) as conn:
+    with psycopg.connect(environment.dsn, autocommit=True, prepare_threshold=0) as conn:
         conn.execute("INSERT INTO redrive.destination (name) SELECT unnest(%s::text[])", [NAMES])
         conn.execute("ANALYZE")
         plain = milliseconds(lambda: conn.execute(_CLAIM, values).fetchall())

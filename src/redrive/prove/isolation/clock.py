@@ -6,7 +6,7 @@ import time
 
 from redrive.prove import movable_clock
 from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.ground import Ground
+from redrive.prove.isolation.environment import CaseEnvironment
 
 HOUR = 3600.0
 COUNT = 100
@@ -17,11 +17,11 @@ REAPED = """SELECT 1 FROM redrive.duty d WHERE d.name = 'reap'
              AND d.finished_at BETWEEN %s + interval '1 second' AND clock_timestamp()"""
 
 
-def run(ground: Ground) -> list[Figure]:
+def run(environment: CaseEnvironment) -> list[Figure]:
     """How long what was due waits, how long duties rest, and what goes out twice; on a server of its own."""
     if movable_clock.library() is None:
         return [Figure(what=f"NOT MEASURED: {movable_clock.MISSING}", measured=0, unit="")]
-    with movable_clock.open_movable(ground.place) as (dsn, clock), Ground(ground.place, dsn) as here:
+    with movable_clock.open_movable(environment.place) as (dsn, clock), CaseEnvironment(environment.place, dsn) as here:
         here.start_relay(limits={"lease_seconds": LEASE_SECONDS})
         back = _jump(here, clock, "back", -3 * HOUR)
         forward = _jump(here, clock, "forward", 3 * HOUR)
@@ -35,22 +35,22 @@ def run(ground: Ground) -> list[Figure]:
     ]
 
 
-def _jump(ground: Ground, clock: movable_clock.MovableClock, name: str, offset: float) -> list[Figure]:
+def _jump(environment: CaseEnvironment, clock: movable_clock.MovableClock, name: str, offset: float) -> list[Figure]:
     """One message is being sent, others are due and wait in a paused destination; then the clock is set."""
     waiting = [f"{name}/{number}" for number in range(COUNT)]
-    ground.send("slow", [f"{name}/sending"], {"seconds": SENDING_SECONDS})
-    ground.wait_begun([f"{name}/sending"])
-    ground.value("SELECT redrive.pause_1('neighbour', 'proof', 'proof')")
-    ground.send("neighbour", waiting)
+    environment.send("slow", [f"{name}/sending"], {"seconds": SENDING_SECONDS})
+    environment.wait_begun([f"{name}/sending"])
+    environment.value("SELECT redrive.pause_1('neighbour', 'proof', 'proof')")
+    environment.send("neighbour", waiting)
     clock.set_off(offset)
     began = time.monotonic()
-    since = ground.value("SELECT clock_timestamp()")
-    ground.value("SELECT redrive.resume_1('neighbour', 'proof', 'proof')")
-    ground.wait_begun(waiting)
+    since = environment.value("SELECT clock_timestamp()")
+    environment.value("SELECT redrive.resume_1('neighbour', 'proof', 'proof')")
+    environment.wait_begun(waiting)
     waited = time.monotonic() - began
-    ground.wait(lambda: ground.value(REAPED, since), seconds=2 * BOUND_SECONDS)
+    environment.wait(lambda: environment.value(REAPED, since), seconds=2 * BOUND_SECONDS)
     rested = time.monotonic() - began
-    ground.wait(lambda: ground.value("SELECT count(*) FROM redrive.lease") == 0, seconds=2 * SENDING_SECONDS)
+    environment.wait(lambda: environment.value("SELECT count(*) FROM redrive.lease") == 0, seconds=2 * SENDING_SECONDS)
     return [
         Figure(what=f"set {name}: all that was due was sent after", measured=waited, unit="s", bound=BOUND_SECONDS),
         Figure(what=f"set {name}: the reaper ran again after", measured=rested, unit="s", bound=BOUND_SECONDS),

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.ground import Ground
+from redrive.prove.isolation.environment import CaseEnvironment
 from redrive.prove.isolation.peers import peer
 
 RESTING = 2000
 
 
-def run(ground: Ground) -> list[Figure]:
+def run(environment: CaseEnvironment) -> list[Figure]:
     """The others' delay behind two thousand messages of the host that rests."""
     with peer("well") as well, peer("resting") as resting:
-        ground.start_relay(app="redrive.prove.isolation.hooks_app:app")
-        ground.measure_neighbours("first", count=50, destination="hooks", payload={"url": well})
-        quiet = ground.measure_neighbours("quiet", destination="hooks", payload={"url": well})
-        ground.send("hooks", [f"resting/{number}" for number in range(RESTING)], {"url": resting})
-        beside = ground.measure_neighbours("beside", destination="hooks", payload={"url": well})
-        begun = ground.begun()
+        environment.start_relay(app="redrive.prove.isolation.hooks_app:app")
+        environment.measure_neighbours("first", count=50, destination="hooks", payload={"url": well})
+        quiet = environment.measure_neighbours("quiet", destination="hooks", payload={"url": well})
+        environment.send("hooks", [f"resting/{number}" for number in range(RESTING)], {"url": resting})
+        beside = environment.measure_neighbours("beside", destination="hooks", payload={"url": well})
+        begun = environment.begun()
         sent = sum(len(times) for key, times in begun.items() if key.startswith("resting/"))
-        claims = ground.value("SELECT max(attempt) FROM redrive.pending")
+        claims = environment.value("SELECT max(attempt) FROM redrive.pending")
     return [
         Figure(what="the others' p99 in a quiet run", measured=quiet.p99_ms, unit="ms"),
         Figure(what="the others' p99 beside the host that rests", measured=beside.p99_ms, unit="ms", bound=1000.0),

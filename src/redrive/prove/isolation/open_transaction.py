@@ -7,27 +7,27 @@ import signal
 import psycopg
 
 from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.ground import Ground
+from redrive.prove.isolation.environment import CaseEnvironment
 
 SENDING_SECONDS = 2.0
 STOP_SECONDS = 30.0
 
 
-def run(ground: Ground) -> list[Figure]:
+def run(environment: CaseEnvironment) -> list[Figure]:
     """Neighbours beside it, what a stop leaves behind, and what goes out twice."""
-    relay = ground.start_relay()
-    ground.send("slow", ["held"], {"seconds": SENDING_SECONDS})
-    ground.wait_begun(["held"])
-    quiet = ground.measure_neighbours("quiet")
-    with psycopg.connect(ground.dsn) as caller:
+    relay = environment.start_relay()
+    environment.send("slow", ["held"], {"seconds": SENDING_SECONDS})
+    environment.wait_begun(["held"])
+    quiet = environment.measure_neighbours("quiet")
+    with psycopg.connect(environment.dsn) as caller:
         caller.execute("SELECT redrive.cancel_1(id) FROM redrive.message WHERE key = 'held'")
-        ground.ended.wait(SENDING_SECONDS)  # it has been sent, and its claim is held by the caller
-        beside = ground.measure_neighbours("beside")
+        environment.ended.wait(SENDING_SECONDS)  # it has been sent, and its claim is held by the caller
+        beside = environment.measure_neighbours("beside")
         relay.signal(signal.SIGTERM)
         relay.wait(STOP_SECONDS)
-        owned = ground.value("SELECT count(*) FROM redrive.lease WHERE destination <> 'slow'")
+        owned = environment.value("SELECT count(*) FROM redrive.lease WHERE destination <> 'slow'")
         caller.rollback()
-    twice = sum(len(times) > 1 for times in ground.begun().values())
+    twice = sum(len(times) > 1 for times in environment.begun().values())
     return [
         Figure(what="neighbours' p99 in a quiet run", measured=quiet.p99_ms, unit="ms"),
         Figure(what="neighbours' p99 beside the open cancel", measured=beside.p99_ms, unit="ms", bound=1000.0),

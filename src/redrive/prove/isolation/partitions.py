@@ -9,7 +9,7 @@ from uuid import uuid4
 import psycopg
 
 from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.ground import Ground
+from redrive.prove.isolation.environment import CaseEnvironment
 
 BESIDE_SECONDS = 5.0
 MESSAGES = 5000
@@ -17,22 +17,22 @@ MAKE = "SELECT redrive.make_partitions_1(7 * 86400, 6)"
 CLAIM = "SELECT count(*) FROM redrive.claim_1(%s, '{neighbour}', '{1}', '{1}', 60)"
 
 
-def run(ground: Ground) -> list[Figure]:
+def run(environment: CaseEnvironment) -> list[Figure]:
     """The slowest claim in a quiet run and beside it, and whether the partitions are there after the reader."""
-    with psycopg.connect(ground.dsn, autocommit=True) as conn:
+    with psycopg.connect(environment.dsn, autocommit=True) as conn:
         conn.execute("SELECT redrive.enqueue_1('neighbour', '{}') FROM generate_series(1, %s)", [MESSAGES])
-    quiet = _slowest_claim_ms(ground.dsn, BESIDE_SECONDS / 2)
+    quiet = _slowest_claim_ms(environment.dsn, BESIDE_SECONDS / 2)
     over = threading.Event()
     tries: list[bool] = []
-    with psycopg.connect(ground.dsn) as reader:
+    with psycopg.connect(environment.dsn) as reader:
         reader.execute("SELECT count(*) FROM redrive.message")
-        making = threading.Thread(target=_make, args=[ground.dsn, over, tries])
+        making = threading.Thread(target=_make, args=[environment.dsn, over, tries])
         making.start()
-        beside = _slowest_claim_ms(ground.dsn, BESIDE_SECONDS)
+        beside = _slowest_claim_ms(environment.dsn, BESIDE_SECONDS)
         over.set()
         making.join()
         reader.rollback()
-    with psycopg.connect(ground.dsn, autocommit=True) as conn:
+    with psycopg.connect(environment.dsn, autocommit=True) as conn:
         row = conn.execute(MAKE).fetchone()
     made = row[0] if row else 0
     return [

@@ -10,10 +10,10 @@ from typing import Any
 
 from redrive.prove import report
 from redrive.prove.campaign import Progress
+from redrive.prove.directories import open_place
 from redrive.prove.engine import open_database
 from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.ground import Ground
-from redrive.prove.places import open_place
+from redrive.prove.isolation.environment import CaseEnvironment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +66,8 @@ def prove(cases: Sequence[Case], *, dsn: str | None, progress: Progress) -> Repo
 
 def _measure(case: Case, place: Path, dsn: str) -> Measured:
     began = time.monotonic()
-    with Ground(place, dsn) as ground:
-        figures = case.run(ground)
+    with CaseEnvironment(place, dsn) as environment:
+        figures = case.run(environment)
     return Measured(case=case.name, title=case.title, seconds=time.monotonic() - began, figures=figures)
 
 

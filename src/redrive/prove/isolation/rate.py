@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.ground import RATED, RATED_PER_SECOND, Ground
+from redrive.prove.isolation.environment import RATED, RATED_PER_SECOND, CaseEnvironment
 from redrive.prove.limit_rules import most_in_a_second
 
 MESSAGES: Final = 80
@@ -22,16 +22,16 @@ SELECT m.key, extract(epoch FROM a.claimed_at)::float8
 """
 
 
-def run(ground: Ground) -> list[Figure]:
+def run(environment: CaseEnvironment) -> list[Figure]:
     """The largest number in any second, wherever it begins; the first ones come after a quiet time."""
-    ground.start_relay()
-    ground.start_relay()
+    environment.start_relay()
+    environment.start_relay()
     keys = [f"rated/{number}" for number in range(MESSAGES)]
-    ground.send(RATED, keys)
-    ground.wait_begun(keys)
-    begun = {key: min(times) for key, times in ground.begun().items()}
-    ground.wait(lambda: len(ground.rows(_CLAIMS, RATED)) >= len(keys), seconds=10)
-    claimed = dict(ground.rows(_CLAIMS, RATED))
+    environment.send(RATED, keys)
+    environment.wait_begun(keys)
+    begun = {key: min(times) for key, times in environment.begun().items()}
+    environment.wait(lambda: len(environment.rows(_CLAIMS, RATED)) >= len(keys), seconds=10)
+    claimed = dict(environment.rows(_CLAIMS, RATED))
     waited = {key: begun[key] - claimed[key] for key in claimed.keys() & begun.keys()}
     promptest = min(waited.values())  # the two clocks differ by so much, and a little
     late = sum(seconds - promptest > PROMPT_SECONDS for seconds in waited.values())

@@ -11,7 +11,7 @@ from redrive.message import Attempt
 from redrive.policy import Policy
 from redrive.prove.isolation.app import QUICK, say_begun
 from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.ground import Ground
+from redrive.prove.isolation.environment import CaseEnvironment
 
 APP = "redrive.prove.isolation.suspects:app"
 COUNT = 12
@@ -39,19 +39,19 @@ async def answer_after_a_crash(message: Attempt) -> None:
         await asyncio.sleep(3600)
 
 
-def run(ground: Ground) -> list[Figure]:
+def run(environment: CaseEnvironment) -> list[Figure]:
     """How long after the kill the fast ones run again: their leases run out, a child process starts and runs them."""
     fast = [f"fast/{number}" for number in range(COUNT)]
     hanging = [f"hanging/{number}" for number in range(COUNT)]
-    relay = ground.start_relay(app=APP)
-    ground.send("hanging", hanging)
-    ground.send("fast", fast)
-    ground.wait_begun([*hanging, *fast])
+    relay = environment.start_relay(app=APP)
+    environment.send("hanging", hanging)
+    environment.send("fast", fast)
+    environment.wait_begun([*hanging, *fast])
     relay.signal(signal.SIGKILL)
     killed_at = time.monotonic()
-    ground.start_relay(app=APP)
-    ground.wait(lambda: all(len(ground.begun()[key]) > 1 for key in fast), seconds=HEALED_SECONDS)
-    begun = ground.begun()
+    environment.start_relay(app=APP)
+    environment.wait(lambda: all(len(environment.begun()[key]) > 1 for key in fast), seconds=HEALED_SECONDS)
+    begun = environment.begun()
     missing = sum(len(begun[key]) < 2 for key in fast)
     last = max([killed_at, *(max(begun[key]) for key in fast)])
     return [

@@ -9,9 +9,9 @@ import psycopg
 
 from redrive.operate import doctor
 from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.ground import Ground, milliseconds
+from redrive.prove.isolation.environment import CaseEnvironment, milliseconds
 from redrive.recover.mend_lanes import LANES_AT_ONCE
-from redrive.store.read_models import COUNTED_MAX, LIVE_SECONDS
+from redrive.store.reads.read_models import COUNTED_MAX, LIVE_SECONDS
 
 LANES: Final = 250_000  # more than COUNTED_MAX: from here on nothing grows, and a million would take a minute to make
 MEND_MS_MAX: Final = 100.0
@@ -34,9 +34,9 @@ _FILL: Final = (
 )
 
 
-def run(ground: Ground) -> list[Figure]:
+def run(environment: CaseEnvironment) -> list[Figure]:
     """The time of one call of each."""
-    with psycopg.connect(ground.dsn, autocommit=True) as conn:
+    with psycopg.connect(environment.dsn, autocommit=True) as conn:
         for statement in _FILL:
             conn.execute(statement.encode(), {"lanes": LANES})
         conn.execute("ANALYZE")
@@ -46,7 +46,7 @@ def run(ground: Ground) -> list[Figure]:
 
         mend = call("SELECT * FROM redrive.mend_lanes_2(%s)", LANES_AT_ONCE)
         gauges = call("SELECT * FROM redrive.gauges_1(%s, %s)", LIVE_SECONDS, COUNTED_MAX)
-    report = milliseconds(lambda: asyncio.run(doctor.examine(ground.dsn)), times=3)
+    report = milliseconds(lambda: asyncio.run(doctor.examine(environment.dsn)), times=3)
     return [
         Figure(what=f"mend_lanes, one call of {LANES_AT_ONCE:,} lanes", measured=mend, unit="ms", bound=MEND_MS_MAX),
         Figure(what="gauges, as Prometheus reads them", measured=gauges, unit="ms", bound=GAUGES_MS_MAX),

@@ -47,7 +47,7 @@ if not TYPE_CHECKING:
 
 def _from_settings(table: Mapping[str, Any], file: Path) -> System:
     """What `[payments]` of a settings file declares."""
-    from redrive.systems.payments.declared import from_settings
+    from redrive.systems.payments.toml_rails import from_settings
 
     return from_settings(table, file)
 

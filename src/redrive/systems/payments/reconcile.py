@@ -22,7 +22,7 @@ from redrive.app import Duty
 from redrive.errors import NotAllowed
 from redrive.patterns.reconciliation import Effect, Finding, Item, Late, Page, collect, match
 from redrive.ports import Store
-from redrive.store.postgres import PostgresStore
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems.payments.rails import Rail
 from redrive.systems.payments.statement import Statement, hash_of
 

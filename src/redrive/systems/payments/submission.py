@@ -15,7 +15,7 @@ from redrive.message import MessageId
 from redrive.produce import bounds, drivers
 from redrive.produce.bounds import shown
 from redrive.produce.payload import canonical_json
-from redrive.produce.steps import Steps
+from redrive.produce.protocol import Steps
 from redrive.produce.trace_context import with_trace_context
 from redrive.systems.payments.names import AMOUNT_HEADER, TENANT
 from redrive.systems.payments.validation import Instruction, Payment, PaymentRefused, checked, text_field

@@ -17,9 +17,9 @@ from redrive.operate.console import display
 from redrive.operate.console.calls import Call
 from redrive.operate.console.rendering import page
 from redrive.operate.desk import audit
-from redrive.operate.moments import moment
+from redrive.operate.time_format import moment
 from redrive.operate.web import Permission
-from redrive.store.read_models import LIMIT_MAX, AuditEntry
+from redrive.store.reads.read_models import LIMIT_MAX, AuditEntry
 
 PAGE: Final = 500  # acts; those of one form are one row
 COLUMNS: Final = ("id", "at", "actor", "act", "subject", "reason", "before", "after")

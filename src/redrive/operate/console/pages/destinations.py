@@ -7,14 +7,14 @@ from typing import Final
 from starlette.responses import Response
 
 from redrive.errors import InvalidValue, NotFound
-from redrive.operate import operations, probing
+from redrive.operate import destination_test, operations
 from redrive.operate.console.calls import Call
 from redrive.operate.console.charts import NARROW, retry_curve, traffic_chart
+from redrive.operate.console.jobs import Job
 from redrive.operate.console.pages.overview import flow
 from redrive.operate.console.rendering import page
-from redrive.operate.console.works import Work
 from redrive.operate.web import Permission
-from redrive.store.watch_reads import retry_delays, traffic
+from redrive.store.reads.dashboard_reads import retry_delays, traffic
 
 PROBE_SECONDS: Final = 30.0
 KEYS_MAX: Final = 20
@@ -65,17 +65,19 @@ async def act(call: Call) -> Response:
     actor = call.principal.name
     await operations.require_known(call.store, name)
 
-    async def doing(work: Work) -> None:
+    async def doing(job: Job) -> None:
         match what:
             case "pause":
                 changed = await call.store.pause(name, actor=actor, reason=reason)
-                work.said = f"{name} is paused." if changed else f"{name} was paused already."
+                job.said = f"{name} is paused." if changed else f"{name} was paused already."
             case "resume":
                 changed = await call.store.resume(name, actor=actor, reason=reason)
-                work.said = f"{name} is resumed." if changed else f"{name} was not paused."
+                job.said = f"{name} is resumed." if changed else f"{name} was not paused."
             case _:
-                probed = await probing.probe(call.store, name, actor=actor, reason=reason, seconds=PROBE_SECONDS)
-                work.said = PROBED[probed.answered]
+                probed = await destination_test.probe(
+                    call.store, name, actor=actor, reason=reason, seconds=PROBE_SECONDS
+                )
+                job.said = PROBED[probed.answered]
 
     if what not in ("pause", "resume", "test"):
         raise InvalidValue(f"There is no act {what[:50]!r}.")

@@ -21,15 +21,15 @@ from redrive.message import JSON_CONTENT, MessageId, ParkReason
 from redrive.operate import operations
 from redrive.operate.console import display
 from redrive.operate.console.calls import Call, redirect
+from redrive.operate.console.jobs import Job
 from redrive.operate.console.pages.groups import as_of, at_steps
 from redrive.operate.console.rendering import page
-from redrive.operate.console.works import Work
 from redrive.operate.desk import groups, json_diff, json_patch, workflow
 from redrive.operate.desk.workflow import Who
 from redrive.operate.operations import ActResult
 from redrive.operate.web import Permission, note_payload_read
-from redrive.store.read_models import GroupView, MessageDetails, ParkedFilter
-from redrive.store.watch_reads import Sample, group_samples
+from redrive.store.reads.dashboard_reads import Sample, group_samples
+from redrive.store.reads.read_models import GroupView, MessageDetails, ParkedFilter
 
 EDITABLE: Final = ("triaged", "remediated", "validated")
 TEXT_MAX: Final = 400_000  # characters of a payload that is edited
@@ -119,9 +119,9 @@ async def save(call: Call) -> Response:
     alone = call.field("scope") == "one"
     ids = [details.view.id] if alone else await at_steps(call.store, group, EDITABLE, until=as_of(call))
 
-    async def doing(work: Work) -> None:
+    async def doing(job: Job) -> None:
         for id_ in ids:
-            work.add(await workflow.edit(call.store, [id_], list(looked.patch), who))
+            job.add(await workflow.edit(call.store, [id_], list(looked.patch), who))
 
     return await call.carry_out("New version saved for", doing, back=call.url(f"/groups/{group.id}"), total=len(ids))
 
@@ -153,10 +153,10 @@ async def approve(call: Call) -> Response:
     who = Who(actor=call.principal.name, reason=call.reason())
     lacking: list[ActResult] = []
 
-    async def doing(work: Work) -> None:
+    async def doing(job: Job) -> None:
         result = await workflow.approve_seen(call.store, id_, seen, who)
         lacking.extend([result] if result.needs_approver else [])
-        work.add([result])
+        job.add([result])
 
     response = await call.carry_out("New version saved for", doing, back=call.url(f"/messages/{id_}"), total=1)
     for result in lacking:

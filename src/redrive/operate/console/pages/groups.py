@@ -17,16 +17,16 @@ from redrive.errors import InvalidValue, NotAllowed
 from redrive.message import MessageId, ParkReason
 from redrive.operate import operations
 from redrive.operate.console.calls import Call
+from redrive.operate.console.jobs import Job
 from redrive.operate.console.rendering import page
-from redrive.operate.console.works import Work
 from redrive.operate.desk import commonalities, groups, replays, workflow
 from redrive.operate.desk.causes import Cause
 from redrive.operate.desk.groups import Marking
 from redrive.operate.desk.workflow import Who
 from redrive.operate.operations import Outcome
 from redrive.operate.web import Permission
-from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import (
+from redrive.store.reads.dashboard_reads import GroupStep, group_replays, group_steps
+from redrive.store.reads.read_models import (
     LIMIT_MAX,
     GroupFilter,
     GroupPosition,
@@ -35,7 +35,7 @@ from redrive.store.read_models import (
     ParkedFilter,
     ReplayView,
 )
-from redrive.store.watch_reads import GroupStep, group_replays, group_steps
+from redrive.store.runtime.postgres import PostgresStore
 
 PAGE: Final = 25
 SAMPLES: Final = 5
@@ -164,9 +164,9 @@ async def triage(call: Call) -> Response:
     cause = _cause(call.field("cause"))
     who, owner = _who(call), call.field("owner", limit=100)
 
-    async def doing(work: Work, ids: Sequence[MessageId]) -> None:
+    async def doing(job: Job, ids: Sequence[MessageId]) -> None:
         for some in _slices(ids, LIMIT_MAX):
-            work.add(await workflow.triage(call.store, some, cause, who, owner=owner))
+            job.add(await workflow.triage(call.store, some, cause, who, owner=owner))
 
     return await _on_those_at(call, "Cause set for", ("open",), doing)
 
@@ -177,9 +177,9 @@ async def remediate(call: Call) -> Response:
     if evidence is None and ticket is None:
         raise InvalidValue("Say what was done: what was seen or changed, or the ticket.")
 
-    async def doing(work: Work, ids: Sequence[MessageId]) -> None:
+    async def doing(job: Job, ids: Sequence[MessageId]) -> None:
         for some in _slices(ids, LIMIT_MAX):
-            work.add(await workflow.remediate(call.store, some, who, evidence=evidence, ticket=ticket))
+            job.add(await workflow.remediate(call.store, some, who, evidence=evidence, ticket=ticket))
 
     return await _on_those_at(call, "Remedy noted for", ("triaged",), doing)
 
@@ -188,9 +188,9 @@ async def validate(call: Call) -> Response:
     """Let relays look whether they could be sent now."""
     who = _who(call)
 
-    async def doing(work: Work, ids: Sequence[MessageId]) -> None:
+    async def doing(job: Job, ids: Sequence[MessageId]) -> None:
         for some in _slices(ids, VALIDATED_AT_ONCE):
-            work.add(await workflow.validate(call.store, some, who))
+            job.add(await workflow.validate(call.store, some, who))
 
     return await _on_those_at(call, "A relay checked", ("remediated",), doing)
 
@@ -199,9 +199,9 @@ async def back(call: Call) -> Response:
     """Take them back to the remedy: what was done was not enough. They are triaged anew, with the cause they had."""
     who, cause = _who(call), _cause(call.field("cause"))
 
-    async def doing(work: Work, ids: Sequence[MessageId]) -> None:
+    async def doing(job: Job, ids: Sequence[MessageId]) -> None:
         for some in _slices(ids, LIMIT_MAX):
-            work.add(await workflow.triage(call.store, some, cause, who))
+            job.add(await workflow.triage(call.store, some, cause, who))
 
     return await _on_those_at(call, "Taken back:", ("remediated", "validated"), doing)
 
@@ -210,9 +210,9 @@ async def ignore(call: Call) -> Response:
     """Nobody has to look into them; they stay parked."""
     who = _who(call)
 
-    async def doing(work: Work, ids: Sequence[MessageId]) -> None:
+    async def doing(job: Job, ids: Sequence[MessageId]) -> None:
         for some in _slices(ids, LIMIT_MAX):
-            work.add(await workflow.ignore(call.store, some, who))
+            job.add(await workflow.ignore(call.store, some, who))
 
     return await _on_those_at(call, "Ignored:", ("open", "triaged", "remediated", "validated"), doing)
 
@@ -232,9 +232,9 @@ async def replay(call: Call) -> Response:
         out_of_order=call.field("out_of_order") == "yes",
     )
 
-    async def doing(work: Work) -> None:
+    async def doing(job: Job) -> None:
         made = await replays.create(call.store, wanted)
-        work.goes_to = call.url(f"/replays/{made.id}")
+        job.goes_to = call.url(f"/replays/{made.id}")
 
     return await call.carry_out("Replay", doing, back=call.url(f"/groups/{group.id}"))
 
@@ -260,9 +260,9 @@ async def mark(call: Call) -> Response:
     )
     back_to = call.url(f"/groups/{call.path('group')}")
 
-    async def doing(work: Work) -> None:
+    async def doing(job: Job) -> None:
         group = await groups.mark(call.store, call.path("group"), marking)
-        work.said = f"The group is {group.status}." if act not in ("assign", "note") else "Noted."
+        job.said = f"The group is {group.status}." if act not in ("assign", "note") else "Noted."
 
     return await call.carry_out(act.capitalize(), doing, back=back_to)
 
@@ -275,8 +275,8 @@ async def _on_those_at(call: Call, title: str, steps: Sequence[str], doing: Any)
     if not ids:
         raise InvalidValue("No message of the group is at this step any more; load the page again.")
 
-    async def run(work: Work) -> None:
-        await doing(work, ids)
+    async def run(job: Job) -> None:
+        await doing(job, ids)
 
     return await call.carry_out(title, run, back=call.url(f"/groups/{group.id}"), total=len(ids))
 

@@ -9,10 +9,10 @@ from starlette.responses import Response
 from redrive.errors import InvalidValue
 from redrive.operate import operations
 from redrive.operate.console.calls import Call
+from redrive.operate.console.jobs import Job
 from redrive.operate.console.rendering import page
-from redrive.operate.console.works import Work
 from redrive.operate.web import Permission
-from redrive.store.read_models import WAITING_MAX, KeyFilter, KeyGroup, KeyPosition
+from redrive.store.reads.read_models import WAITING_MAX, KeyFilter, KeyGroup, KeyPosition
 
 PAGE: Final = 50
 
@@ -48,10 +48,10 @@ async def skip(call: Call) -> Response:
     if not (sequence.isascii() and sequence.isdigit()):
         raise InvalidValue("The form is not whole; load the page again.")
 
-    async def doing(work: Work) -> None:
+    async def doing(job: Job) -> None:
         head = await operations.find_head(call.store, tenant, order_by, sequence=int(sequence))
         await operations.skip(call.store, head, actor=call.principal.name, reason=reason)
-        work.said = f"Number {head.sequence} is skipped; {head.waiting:,} behind it go on."
+        job.said = f"Number {head.sequence} is skipped; {head.waiting:,} behind it go on."
 
     return await call.carry_out("Skip", doing, back=call.url("/keys"))
 

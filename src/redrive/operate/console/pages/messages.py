@@ -12,13 +12,13 @@ from redrive.message import MessageId, ParkReason, State, token
 from redrive.operate import operations
 from redrive.operate.console import display
 from redrive.operate.console.calls import Call, redirect
+from redrive.operate.console.jobs import Job
 from redrive.operate.console.rendering import page
-from redrive.operate.console.works import Work
 from redrive.operate.desk import workflow
 from redrive.operate.operations import FITS, Act, ActResult, Request
 from redrive.operate.web import Permission, note_payload_read
-from redrive.store.read_models import MessageDetails, MessageFilter
-from redrive.store.reads import STATES
+from redrive.store.reads.messages import STATES
+from redrive.store.reads.read_models import MessageDetails, MessageFilter
 
 PAGE: Final = 50
 FILTERS: Final = ("destination", "tenant", "kind", "key")
@@ -107,10 +107,10 @@ async def perform(call: Call) -> Response:
 
     lacking: list[ActResult] = []
 
-    async def doing(work: Work) -> None:
+    async def doing(job: Job) -> None:
         results = await operations.perform(call.store, request, [id_])
         lacking.extend(result for result in results if result.needs_approver)
-        work.add(results)
+        job.add(results)
 
     back = call.url(f"/messages/{id_}")
     response = await call.carry_out(f"{act.capitalize()}: done for", doing, back=back, total=1)

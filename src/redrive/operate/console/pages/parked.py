@@ -17,8 +17,8 @@ from redrive.operate.console import display
 from redrive.operate.console.calls import Call
 from redrive.operate.console.pages.messages import REASONS
 from redrive.operate.console.rendering import page
-from redrive.operate.moments import moment
-from redrive.store.read_models import LIMIT_MAX, ParkedFilter, ParkedPosition
+from redrive.operate.time_format import moment
+from redrive.store.reads.read_models import LIMIT_MAX, ParkedFilter, ParkedPosition
 
 PAGE: Final = 50
 FILTERS: Final = ("destination", "tenant", "kind", "error_class")

@@ -8,7 +8,7 @@ from redrive.operate import doctor, operations
 from redrive.operate.console.calls import Call
 from redrive.operate.console.rendering import page
 from redrive.operate.installed import installed_sets
-from redrive.operate.web import doorkeeper
+from redrive.operate.web import authenticator
 
 
 async def show(call: Call) -> Response:
@@ -16,5 +16,5 @@ async def show(call: Call) -> Response:
     status = await operations.status(call.store)
     points = None
     if call.given("doctor"):
-        points = await doctor.examine(doorkeeper(call.request).dsn, sets=installed_sets())
+        points = await doctor.examine(authenticator(call.request).dsn, sets=installed_sets())
     return page(call, "relays.html", title="Relays", status_=status, points=points)

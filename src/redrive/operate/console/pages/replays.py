@@ -12,14 +12,14 @@ from redrive.errors import InvalidValue
 from redrive.message import MessageId
 from redrive.operate.console.calls import Call
 from redrive.operate.console.charts import shares
+from redrive.operate.console.jobs import Job
 from redrive.operate.console.rendering import page
-from redrive.operate.console.works import Work
 from redrive.operate.desk import replays, workflow
 from redrive.operate.desk.replays import Steering
 from redrive.operate.desk.workflow import Who
 from redrive.operate.web import Permission
-from redrive.store.postgres import PostgresStore
-from redrive.store.read_models import LIMIT_MAX, ReplayView
+from redrive.store.reads.read_models import LIMIT_MAX, ReplayView
+from redrive.store.runtime.postgres import PostgresStore
 
 PAGE: Final = 20
 ITEMS: Final = 25
@@ -89,9 +89,9 @@ async def steer(call: Call) -> Response:
     call.require(Permission.APPROVE if act == "approve" else Permission.ACT)
     reason = call.reason()
 
-    async def doing(work: Work) -> None:
+    async def doing(job: Job) -> None:
         replay = await replays.steer(call.store, call.path("replay"), act, actor=call.principal.name, reason=reason)
-        work.said = f"The replay is {replay.status}."
+        job.said = f"The replay is {replay.status}."
 
     return await call.carry_out(act.capitalize(), doing, back=call.url(f"/replays/{call.path('replay')}"))
 
@@ -103,9 +103,9 @@ async def verify(call: Call) -> Response:
     who = Who(actor=call.principal.name, reason=call.reason())
     ids = await delivered(call.store, replay.id, until=None)
 
-    async def doing(work: Work) -> None:
+    async def doing(job: Job) -> None:
         for start in range(0, len(ids), LIMIT_MAX):
-            work.add(await workflow.verify(call.store, ids[start : start + LIMIT_MAX], who))
+            job.add(await workflow.verify(call.store, ids[start : start + LIMIT_MAX], who))
 
     if not ids:
         raise InvalidValue("Nothing of this replay is left to verify.")

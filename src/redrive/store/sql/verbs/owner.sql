@@ -10,7 +10,7 @@ BEGIN
 END
 $body$;
 
--- refuse_owned: raises for a destination that belongs to a system. redrive.produce.steps knows the sentence by its beginning.
+-- refuse_owned: raises for a destination that belongs to a system. redrive.produce.protocol knows the sentence by its beginning.
 CREATE OR REPLACE FUNCTION redrive.refuse_owned(p_destination text) RETURNS void LANGUAGE plpgsql STABLE
 AS $body$
 BEGIN

@@ -33,7 +33,7 @@ GRANT EXECUTE ON FUNCTION
     redrive.settle_1, redrive.settle_delivered_1, redrive.hand_back_1, redrive.renew_1, redrive.leases_1, redrive.reap_1, redrive.expire_1,
     redrive.register_1, redrive.register_2, redrive.heartbeat_1, redrive.deregister_1, redrive.forget_relays_1, redrive.begin_duty_1,
     redrive.end_duty_1, redrive.make_partitions_1, redrive.retire_1, redrive.pause_1, redrive.is_leased_1,
-    redrive.ranges_1, redrive.check_claims_1, redrive.mend_lanes_1, redrive.mend_lanes_2, redrive.doze_1, redrive.low_water_1,
+    redrive.ranges_1, redrive.check_claims_1, redrive.mend_lanes_1, redrive.mend_lanes_2, redrive.announce_idle_1, redrive.low_water_1,
     redrive.open_breaker_1, redrive.close_breaker_1,
     redrive.pause_until_1, redrive.fold_failures_1, redrive.hold_duty_1, redrive.gauges_1, redrive.run_replay_1,
     redrive.take_requests_1, redrive.answer_request_1, redrive.observe_clock_1, redrive.clock_jumped_1, redrive.redate_1, redrive.database_id_1, redrive.witness_1,

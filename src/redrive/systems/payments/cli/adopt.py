@@ -8,7 +8,7 @@ import click
 
 from redrive.operate.cli import output
 from redrive.operate.cli.context import Call, example
-from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
 from redrive.systems.payments import adopt
 from redrive.systems.payments.adopt import SHOWN_MAX, Plan

@@ -10,7 +10,7 @@ from rich.text import Text
 from redrive.operate.cli import output
 from redrive.operate.cli.context import Call, example
 from redrive.operate.cli.output import Column
-from redrive.operate.plain import one_line
+from redrive.operate.sanitize import one_line
 from redrive.systems.payments import audit
 from redrive.systems.payments.audit import Story
 from redrive.systems.payments.cli.shared import account, money, payments_command

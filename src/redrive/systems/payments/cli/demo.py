@@ -8,7 +8,7 @@ import click
 
 from redrive.operate.cli import output
 from redrive.operate.cli.context import example
-from redrive.operate.cli.local import demo_home
+from redrive.operate.cli.local_server import demo_home
 
 
 @click.command("demo", epilog=example("redrive payments demo", "redrive payments demo --once"))

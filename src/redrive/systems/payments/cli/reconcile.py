@@ -12,7 +12,7 @@ from redrive.errors import SettingsError
 from redrive.operate import operations
 from redrive.operate.cli import output
 from redrive.operate.cli.context import Call, example, plain_command
-from redrive.operate.cli.exits import Exit
+from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.cli.relay import load
 from redrive.systems.payments.rails import Rail, rails_of

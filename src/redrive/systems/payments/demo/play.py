@@ -23,11 +23,11 @@ from rich.text import Text
 
 from redrive.events import Events
 from redrive.operate import embedded
-from redrive.operate.cli.local import command_line
+from redrive.operate.cli.local_server import command_line
 from redrive.operate.cli.output import STATE_STYLES
 from redrive.operate.installed import upgrade_installed
 from redrive.relay.limits import RelayLimits
-from redrive.relay.run import RelayProcess, run_relay
+from redrive.relay.process import RelayProcess, run_relay
 from redrive.systems import payments
 from redrive.systems.payments.demo import app as demo_app
 from redrive.systems.payments.demo import story

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from redrive.app import App
 from redrive.policy import Backoff, Breaker, Policy
-from redrive.systems.payments.prove.terms import Terms
+from redrive.systems.payments.prove.config import Config
 from redrive.systems.payments.rails import DOWN_CODES, Rail, with_rails
 from redrive.transports.http import Egress
 
@@ -20,25 +20,25 @@ _QUICK: Final = Backoff(initial_seconds=0.05, multiplier=2, max_seconds=0.5, jit
 _BREAKER: Final = Breaker(codes=DOWN_CODES, cool_off_seconds=0.5, cool_off_max_seconds=2.0)
 
 
-def environment(terms: Terms, urls: Mapping[str, str]) -> dict[str, str]:
+def environment(config: Config, urls: Mapping[str, str]) -> dict[str, str]:
     """What a relay process needs to know. urls: of each rail type."""
-    return {VARIABLE: json.dumps({"terms": terms.printed(), "urls": dict(urls)})}
+    return {VARIABLE: json.dumps({"terms": config.printed(), "urls": dict(urls)})}
 
 
-def rails(terms: Terms, urls: Mapping[str, str]) -> list[Rail]:
+def rails(config: Config, urls: Mapping[str, str]) -> list[Rail]:
     policy = Policy(
-        attempts=terms.attempts, backoff=_QUICK, lookups=terms.lookups, lookup_backoff=_QUICK, crashes=terms.crashes
+        attempts=config.attempts, backoff=_QUICK, lookups=config.lookups, lookup_backoff=_QUICK, crashes=config.crashes
     )
     return [
         Rail(
             rail_type=rail_type,
             url=url,
-            token_ttl_seconds=terms.token_ttl_seconds,
+            token_ttl_seconds=config.token_ttl_seconds,
             can_look_up=True,
-            lookup_after_seconds=terms.lookup_after_seconds,
+            lookup_after_seconds=config.lookup_after_seconds,
             has_statement=True,
-            timeout_seconds=terms.timeout_seconds,
-            breaker=_BREAKER if terms.breaker else None,
+            timeout_seconds=config.timeout_seconds,
+            breaker=_BREAKER if config.breaker else None,
             policy=policy,
             egress=Egress(allow=["127.0.0.0/8"], schemes=frozenset({"http"})),
         )
@@ -47,13 +47,13 @@ def rails(terms: Terms, urls: Mapping[str, str]) -> list[Rail]:
 
 
 def _app(declared: Mapping[str, Any]) -> App:
-    terms = Terms(**{**declared["terms"], "late_seconds": tuple(declared["terms"]["late_seconds"])})
+    config = Config(**{**declared["terms"], "late_seconds": tuple(declared["terms"]["late_seconds"])})
     made = App()
     made.include(
         with_rails(
-            rails(terms, declared["urls"]),
-            reconcile_every_seconds=terms.reconcile_every_seconds,
-            lag_seconds=terms.lag_seconds,
+            rails(config, declared["urls"]),
+            reconcile_every_seconds=config.reconcile_every_seconds,
+            lag_seconds=config.lag_seconds,
         )
     )
     return made

@@ -16,15 +16,17 @@ import psycopg
 
 from redrive.prove import journal, report
 from redrive.prove.campaign import Progress
+from redrive.prove.directories import open_place
 from redrive.prove.engine import Database, open_database
-from redrive.prove.places import open_place
+from redrive.prove.environment import Environment
 from redrive.prove.processes import Ended
-from redrive.prove.stage import Stage
-from redrive.store import migrate
-from redrive.store.postgres import PostgresStore
+from redrive.store.migrations import migrate
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments.prove import app, rules
-from redrive.systems.payments.prove import terms as agreed
+from redrive.systems.payments.prove import config as agreed
+from redrive.systems.payments.prove.config import BEYOND_TERMS, WITHIN, Config, Plan
+from redrive.systems.payments.prove.environment import Scene, engine_terms_of
 from redrive.systems.payments.prove.histories import history as random_history
 from redrive.systems.payments.prove.history_campaign import (
     HISTORIES,
@@ -34,8 +36,6 @@ from redrive.systems.payments.prove.history_campaign import (
     run_histories,
 )
 from redrive.systems.payments.prove.history_script import read_script
-from redrive.systems.payments.prove.stage import Scene, engine_terms_of
-from redrive.systems.payments.prove.terms import BEYOND_TERMS, WITHIN, Plan, Terms
 from redrive.systems.payments.rail.script import Fault
 from redrive.systems.payments.reconcile import Compared, reconcile
 from redrive.systems.payments.validation import Instruction
@@ -158,7 +158,7 @@ def _campaigns(*, seed: int, scale: float, dsn: str | None, progress: Progress) 
     with open_place() as place, open_database(place, dsn) as database:
         migrate.upgrade(database.dsn, sets=[payments_set()])
         plan = Plan.of(seed=seed, scale=scale, own_server=database.restart is not None)
-        with Stage(place, database.dsn, agreed=engine_terms_of(WITHIN)) as stage:
+        with Environment(place, database.dsn, agreed=engine_terms_of(WITHIN)) as stage:
             within = Within(stage, plan, database, progress)
             within.run()
             beyond = Beyond(stage, plan, progress)
@@ -184,12 +184,12 @@ def _counted(told: Histories) -> dict[str, int]:
 class _Run:
     """What both runs share: rails, relays, a producer, and the rails' ledgers in the end."""
 
-    def __init__(self, stage: Stage, plan: Plan, progress: Progress, terms: Terms, *, name: str) -> None:
+    def __init__(self, stage: Environment, plan: Plan, progress: Progress, config: Config, *, name: str) -> None:
         self._stage = stage
         self._plan = plan
         self._progress = progress
-        self._terms = terms
-        self._scene = Scene(stage, terms, name=name)
+        self._terms = config
+        self._scene = Scene(stage, config, name=name)
         self.counts: Counter[str] = Counter()
         self.violations: list[str] = []
 
@@ -227,7 +227,7 @@ class _Run:
 class Within(_Run):
     """Ten thousand payments, relays killed, PostgreSQL stopped; each is paid once."""
 
-    def __init__(self, stage: Stage, plan: Plan, database: Database, progress: Progress) -> None:
+    def __init__(self, stage: Environment, plan: Plan, database: Database, progress: Progress) -> None:
         super().__init__(stage, plan, progress, WITHIN, name="within")
         self._database = database
         self._wanted = agreed.instructions(plan)
@@ -303,7 +303,7 @@ class Within(_Run):
 class Beyond(_Run):
     """A rail that forgets tokens pays after its "not found" is believed: held, and never paid twice."""
 
-    def __init__(self, stage: Stage, plan: Plan, progress: Progress) -> None:
+    def __init__(self, stage: Environment, plan: Plan, progress: Progress) -> None:
         super().__init__(stage, plan, progress, BEYOND_TERMS, name="beyond")
         self._wanted = agreed.beyond_instructions(plan)
 
@@ -358,7 +358,7 @@ def _seldom(condition: Callable[[], Any]) -> Callable[[], Any]:
     return asked
 
 
-def submit_all(stage: Stage, wanted: Sequence[Instruction]) -> None:
+def submit_all(stage: Environment, wanted: Sequence[Instruction]) -> None:
     """Each batch in a transaction of its own; where nobody knows whether it was committed, it is submitted again."""
     left = list(wanted)
     while left and not stage.ended.is_set():

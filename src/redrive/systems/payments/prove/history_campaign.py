@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from redrive.prove.directories import open_place
 from redrive.prove.histories.campaign import Campaign, Progress, Say, Violated, add_up, seeds_of
-from redrive.prove.histories.ground import Ground
-from redrive.prove.places import open_place
-from redrive.store.migration_files import MigrationSet
+from redrive.prove.histories.environment import HistoryEnvironment
+from redrive.store.migrations.files import MigrationSet
 from redrive.systems import payments
+from redrive.systems.payments.prove.child_processes import MODULE
 from redrive.systems.payments.prove.histories import History, history
 from redrive.systems.payments.prove.history_run import Told, tell
-from redrive.systems.payments.prove.nursery import MODULE
 from redrive.systems.payments.prove.steering import GUARDS
 
 HISTORIES: Final = 200  # at scale 1
@@ -51,7 +51,7 @@ def histories_of(seed: int, count: int) -> Sequence[History]:
 def run_histories(histories: Sequence[History], *, progress: Progress, say: Say | None = None) -> Histories:
     """All of them. say: hears each line of their scripts as it happens."""
     with open_place() as place:
-        return asyncio.run(_run(Ground(place, MODULE, sets=[payments_set()]), histories, progress, say))
+        return asyncio.run(_run(HistoryEnvironment(place, MODULE, sets=[payments_set()]), histories, progress, say))
 
 
 def payments_set() -> MigrationSet:
@@ -60,15 +60,17 @@ def payments_set() -> MigrationSet:
     return MigrationSet(payments.system.name, payments.system.migrations)
 
 
-async def _run(ground: Ground, histories: Sequence[History], progress: Progress, say: Say | None) -> Histories:
+async def _run(
+    environment: HistoryEnvironment, histories: Sequence[History], progress: Progress, say: Say | None
+) -> Histories:
     began = time.monotonic()
-    async with ground:
-        told, violated = await Campaign(ground, tell, proof="payments").run(histories, progress=progress, say=say)
+    async with environment:
+        told, violated = await Campaign(environment, tell, proof="payments").run(histories, progress=progress, say=say)
     return Histories(
         count=len(told),
         commands=sum(len(one.history.commands) for one in told),
         seconds=time.monotonic() - began,
-        server=f"PostgreSQL {ground.major}, embedded",
+        server=f"PostgreSQL {environment.major}, embedded",
         abilities=Counter(one.history.rail for one in told),
         answers=add_up(one.answers for one in told),
         guards={guard: sum(one.guards[guard] for one in told) for guard in GUARDS},

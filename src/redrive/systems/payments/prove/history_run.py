@@ -26,11 +26,12 @@ from redrive.produce.payload import canonical_json
 from redrive.prove import journal
 from redrive.prove.histories.campaign import Say
 from redrive.prove.histories.commands import Command
-from redrive.prove.histories.ground import APPROVER_ROLE, OPERATOR_ROLE, READY_SECONDS, Ground, Place
-from redrive.store.postgres import PostgresStore
+from redrive.prove.histories.environment import APPROVER_ROLE, OPERATOR_ROLE, READY_SECONDS, HistoryEnvironment, Place
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments.names import destination_of, key_of, order_of
 from redrive.systems.payments.prove import judge, steering
+from redrive.systems.payments.prove.child_processes import rail_of
 from redrive.systems.payments.prove.histories import (
     APPROVER,
     CURRENCY,
@@ -41,7 +42,6 @@ from redrive.systems.payments.prove.histories import (
     History,
 )
 from redrive.systems.payments.prove.judge import Reported
-from redrive.systems.payments.prove.nursery import rail_of
 from redrive.systems.payments.rail.ledger import read_effects
 from redrive.systems.payments.rail.script import LookupFault, Profile
 from redrive.systems.payments.reconcile import reconcile
@@ -118,10 +118,10 @@ class Told:
     seconds: float
 
 
-async def tell(ground: Ground, history: History, name: str, say: Say) -> Told:
+async def tell(environment: HistoryEnvironment, history: History, name: str, say: Say) -> Told:
     """From its first command to the verdict. name: of its database."""
-    async with Place(ground, name, own_server=history.own_server) as place:
-        teller = _Teller(ground, place, history, say)
+    async with Place(environment, name, own_server=history.own_server) as place:
+        teller = _Teller(environment, place, history, say)
         try:
             return await teller.told()
         finally:
@@ -137,7 +137,7 @@ class _Relay:
 
 @dataclass
 class _Teller:
-    ground: Ground
+    environment: HistoryEnvironment
     place: Place
     history: History
     say: Say
@@ -183,9 +183,9 @@ class _Teller:
 
     async def close(self) -> None:
         for relay in self._relays:
-            await self.ground.processes.end(relay.pid)
+            await self.environment.processes.end(relay.pid)
         if self._rail_pid is not None:
-            await self.ground.processes.end(self._rail_pid)
+            await self.environment.processes.end(self._rail_pid)
 
     def _note(self, line: str) -> None:
         self.said.append(line)
@@ -196,7 +196,7 @@ class _Teller:
     async def _open_rail(self) -> None:
         self._ledger = self.place.directory / "ledger"
         address = self.place.directory / "address"
-        self._rail_pid = await self.ground.processes.start(
+        self._rail_pid = await self.environment.processes.start(
             "rail",
             ledger=str(self._ledger),
             address=str(address),
@@ -257,7 +257,7 @@ class _Teller:
     async def _start_relay(self) -> None:
         self._started += 1
         dsn = self.place.wire.dsn
-        pid = await self.ground.processes.start(
+        pid = await self.environment.processes.start(
             "relay",
             dsn=dsn,
             name=f"relay-{self._started}",
@@ -272,13 +272,13 @@ class _Teller:
     async def _end_relays(self, relays: list[_Relay] | None = None) -> int:
         ended = list(self._relays if relays is None else relays)
         for relay in ended:
-            await self.ground.processes.end(relay.pid)
+            await self.environment.processes.end(relay.pid)
             self._relays.remove(relay)
         return len(ended)
 
     async def _replace_ended(self) -> None:
         """What a supervisor does."""
-        ended = [relay for relay in self._relays if not await self.ground.processes.lives(relay.pid)]
+        ended = [relay for relay in self._relays if not await self.environment.processes.lives(relay.pid)]
         for _ in range(await self._end_relays(ended)):
             self.faults["relay ended by itself"] += 1
             await self._start_relay()
@@ -525,7 +525,7 @@ class _Teller:
 
     async def _freeze(self, command: Command) -> None:
         relay = self._relays[command.values["relay"]]
-        await self.ground.processes.signal(relay.pid, Signals.SIGSTOP)
+        await self.environment.processes.signal(relay.pid, Signals.SIGSTOP)
         relay.frozen = True
         self.faults["relay frozen"] += 1
 
@@ -534,7 +534,7 @@ class _Teller:
         if frozen:  # beyond the lease, and so that another relay had the time to go on
             await asyncio.sleep(LIMITS["lease_seconds"] + 0.5)
         for relay in frozen:
-            await self.ground.processes.signal(relay.pid, Signals.SIGCONT)
+            await self.environment.processes.signal(relay.pid, Signals.SIGCONT)
             relay.frozen = False
 
     async def _cut(self, command: Command) -> None:

@@ -1,0 +1,33 @@
+"""What every change over the API needs: somebody who may, and a key under which it is made once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Header
+
+from redrive.operate.web import Permission, require
+
+_Key = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="New for each change. Asked for again with the same one, the answer is the same.",
+    ),
+]
+
+
+def _key(key: _Key) -> None:
+    """`redrive.operate.web.idempotency` has looked at it already."""
+    del key
+
+
+KEY: Final = Depends(_key)
+
+
+def changes(permission: Permission, *, all_tenants: bool = False) -> list[Any]:
+    """The `dependencies` of a route that changes something."""
+    return [require(permission, all_tenants=all_tenants), KEY]

@@ -1,0 +1,106 @@
+"""What a route asks for: who it is, that they may, and the store as they may see it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection, Request
+
+from redrive.errors import NotFound
+from redrive.message import MessageId
+from redrive.operate.web.authentication import People, Visitor
+from redrive.operate.web.principal import LEAST_ROLE, Permission, Principal
+from redrive.operate.web.problems import Refusal
+from redrive.store.reads.messages import find_messages
+from redrive.store.reads.read_models import LIMIT_MAX
+from redrive.store.runtime import access
+from redrive.store.runtime.postgres import PostgresStore
+from redrive.store.runtime.tenant_store import TenantStore
+
+
+def authenticator(request: HTTPConnection) -> People:
+    """Who lets in; for what the console does in its own name."""
+    found: People = request.scope["redrive.people"]
+    return found
+
+
+def current_principal(request: Request) -> Principal:
+    """Who asks. Nobody unknown gets as far as a route that is not open."""
+    visitor: Visitor = request.scope["redrive.visitor"]
+    if visitor.principal is None:
+        raise Refusal(401, "NOT_LOGGED_IN", "Nobody is logged in.", headers={"WWW-Authenticate": "Bearer"})
+    return visitor.principal
+
+
+class Requirement:
+    """A dependency that lets only those pass who may. all_tenants: it shows or changes what belongs to no tenant."""
+
+    def __init__(self, permission: Permission, *, all_tenants: bool = False) -> None:
+        self.permission = permission
+        self.all_tenants = all_tenants
+
+    def __call__(self, request: Request) -> None:
+        principal = current_principal(request)
+        if not principal.may(self.permission):
+            least = LEAST_ROLE[self.permission]
+            detail = f"It needs the role {least} or above ({self.permission}); {principal.name} is {principal.role}."
+            raise Refusal(403, "ROLE_TOO_LOW", detail, denied=True)
+        if self.all_tenants and not principal.all_tenants:
+            raise Refusal(
+                403, "ONE_TENANT_ONLY", "It belongs to no tenant, and who asks may see one only.", denied=True
+            )
+        request.scope["redrive.checked"].append(self.permission)
+
+
+def require(permission: Permission, *, all_tenants: bool = False) -> Any:
+    """For `dependencies=[…]` of a route or a router; every route needs one."""
+    return Depends(Requirement(permission, all_tenants=all_tenants))
+
+
+def scoped_store(request: Request) -> TenantStore:
+    """The store as who asks may see it: their tenant, in the database's role of theirs."""
+    principal = current_principal(request)
+    return TenantStore(authenticator(request).store, role=principal.database_role, tenant=principal.tenant)
+
+
+CurrentPrincipal = Annotated[Principal, Depends(current_principal)]
+ScopedStore = Annotated[TenantStore, Depends(scoped_store)]
+
+
+async def own_ids(store: PostgresStore, ids: Sequence[MessageId]) -> None:
+    """NotFound unless all of these are messages that who asks may see: a verb acts by the id alone."""
+    wanted = list(dict.fromkeys(ids))
+    for start in range(0, len(wanted), LIMIT_MAX):
+        some = wanted[start : start + LIMIT_MAX]
+        found = await find_messages(store, some)
+        for id_ in some:
+            if id_ not in found:
+                raise NotFound(f"There is no message {id_}.", next="redrive messages list")
+
+
+async def note_payload_read(request: Request, id_: MessageId, why: str) -> None:
+    """Who looks at a payload is kept in the audit."""
+    await access.note_access(
+        authenticator(request).desk,
+        actor=current_principal(request).name,
+        act="read_payload",
+        subject=str(id_),
+        reason=why,
+        detail={},
+    )
+
+
+def url(request: HTTPConnection, path: str) -> str:
+    """A path of ours, below the prefix."""
+    return f"{request.scope.get('root_path', '')}{path}"
+
+
+KEY_BYTES: Final = 16
+
+
+def page_key(request: HTTPConnection) -> str:  # noqa: ARG001 - one signature for all that templates call
+    """An idempotency key for one form."""
+    return secrets.token_urlsafe(KEY_BYTES)

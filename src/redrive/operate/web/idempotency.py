@@ -1,0 +1,133 @@
+"""A change that is asked for twice is made once: `Idempotency-Key` on every unsafe request of the API.
+
+The first answer is kept for a day and given again, word for word; the same key for something else is refused, and so is
+one whose first request is still under way. What refused the asker, or broke, is not kept: the key is free again.
+SQL: begin_request, end_request in verbs/access.sql.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import MutableMapping
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from redrive.operate.web.principal import Principal
+from redrive.operate.web.problems import CONTENT_TYPE, Refusal
+from redrive.store.runtime import access
+from redrive.store.runtime.access import Begun
+from redrive.store.runtime.postgres import PostgresStore
+
+HEADER: Final = "idempotency-key"
+INSTEAD: Final = "redrive.kept_instead"  # in the scope: what is kept of an answer that holds a secret
+KEPT_SECONDS: Final = 24 * 3600.0
+STALE_SECONDS: Final = 60.0
+ANSWER_BYTES_MAX: Final = 1024 * 1024
+KEPT_STATUSES: Final = frozenset({200, 201, 404, 409, 422})
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+
+
+def key_of(request: Request) -> str:
+    """Refusal where it is missing or unfit."""
+    given = request.headers.getlist(HEADER)
+    if not given:
+        raise Refusal(400, "IDEMPOTENCY_KEY_MISSING", "A change needs the header Idempotency-Key, new for each one.")
+    if len(given) > 1 or not _KEY.fullmatch(given[0]):
+        raise Refusal(400, "IDEMPOTENCY_KEY_BAD", "Idempotency-Key has 1 to 255 visible ASCII characters.")
+    return given[0]
+
+
+def key_hash(principal: Principal, key: str) -> bytes:
+    """Of one person's key: two tenants, or two people, never meet."""
+    return _digest(principal.tenant, principal.role, key)
+
+
+def keep_instead(request: Request, answer: bytes) -> None:
+    """What is given to who asks again, because the answer itself must not be kept."""
+    request.scope[INSTEAD]["answer"] = answer
+
+
+class Once:
+    """Around the routes, for one request of somebody known."""
+
+    def __init__(self, app: ASGIApp, store: PostgresStore, principal: Principal, body: bytes) -> None:
+        self._app, self._store, self._principal, self._body = app, store, principal, body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        digest = key_hash(self._principal, key_of(request))
+        said = await access.begin_request(
+            self._store,
+            self._principal.name,
+            digest,
+            self._fingerprint(request),
+            stale_seconds=STALE_SECONDS,
+            keep_seconds=KEPT_SECONDS,
+        )
+        if said.result == "new":
+            await self._first(scope, receive, send, digest)
+        else:
+            scope["redrive.checked"].append("answered before")
+            await _again(said, send)
+
+    async def _first(self, scope: Scope, receive: Receive, send: Send, digest: bytes) -> None:
+        heard = _Heard(send)
+        instead = scope[INSTEAD] = {}
+        try:
+            await self._app(scope, receive, heard)
+        finally:
+            keep = heard.whole and heard.status in KEPT_STATUSES
+            await access.end_request(
+                self._store,
+                self._principal.name,
+                digest,
+                status=heard.status if keep else None,
+                answer=instead.get("answer", bytes(heard.body)) if keep else None,
+            )
+
+    def _fingerprint(self, request: Request) -> bytes:
+        query = request.scope.get("query_string", b"").decode("latin-1")
+        body = hashlib.sha256(self._body).hexdigest()
+        return _digest(request.method, request.scope["path"], query, body)
+
+
+class _Heard:
+    """What is sent, and a copy of it."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+        self.body = bytearray()
+        self.whole = False
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        await self._send(message)
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        elif message["type"] == "http.response.body":
+            self.body += message.get("body", b"")
+            self.whole = not message.get("more_body", False) and len(self.body) <= ANSWER_BYTES_MAX
+
+
+async def _again(said: Begun, send: Send) -> None:
+    if said.result == "other":
+        raise Refusal(422, "IDEMPOTENCY_KEY_REUSED", "This Idempotency-Key was used for something else.")
+    if said.result == "in_flight" or said.status is None:
+        detail = "The first request with this Idempotency-Key is still under way."
+        raise Refusal(409, "IN_FLIGHT", detail, headers={"Retry-After": "1"})
+    answer = said.answer or b""
+    kind = "application/json" if said.status < 400 else CONTENT_TYPE
+    headers = [
+        (b"content-type", kind.encode()),
+        (b"content-length", str(len(answer)).encode()),
+        (b"idempotent-replayed", b"true"),
+    ]
+    await send({"type": "http.response.start", "status": said.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer})
+
+
+def _digest(*parts: str) -> bytes:
+    return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).digest()

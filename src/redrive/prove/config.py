@@ -1,0 +1,97 @@
+"""The terms of a proof: the destinations it sends to, their budgets, and how short its leases are.
+
+Printed with every report, because a guarantee means little without the settings under which it was tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+LOOKUP: Final = "prove-lookup"
+RESEND: Final = "prove-resend"
+HOLD: Final = "prove-hold"
+RECORD: Final = "prove-record"
+COMPLETE: Final = "prove-complete"
+LIMITED: Final = "prove-limited"
+DESTINATIONS: Final = (LOOKUP, RESEND, HOLD, RECORD, COMPLETE)
+# What is held keeps its key waiting for a person, and there is none: nothing for that destination has an ordering key.
+ORDERING_KEYS: Final = tuple(f"customer-{number}" for number in range(1, 41))
+# Handled only by one relay with a failpoint at a time, so that it is met soon, and by those that clear up at the end.
+STRIKES_AT_ONCE: Final = 6
+STRUCK: Final = tuple(f"struck-{number}" for number in range(1, STRIKES_AT_ONCE + 1))
+
+
+def struck(kind: str) -> tuple[str, ...]:
+    """The destinations for strikes that behave as `prove-<kind>`, or as `bug`."""
+    return tuple(f"{lane}-{kind}" for lane in STRUCK)
+
+
+# The application's own tables: the business row that commits with its message, and what `record` and `complete` write.
+TABLES: Final = """
+CREATE SCHEMA redrive_prove;
+CREATE TABLE redrive_prove.business (
+    tenant text, key text, destination text NOT NULL, sha256 text NOT NULL, PRIMARY KEY (tenant, key)
+);
+CREATE TABLE redrive_prove.recorded (message_id uuid, attempt integer, kind text, PRIMARY KEY (message_id, attempt));
+CREATE TABLE redrive_prove.completed (message_id uuid, attempt integer, PRIMARY KEY (message_id, attempt));
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a destination allows, over all relays; so many failures of one relay in a row open its breaker."""
+
+    rate: float = 15.0
+    global_concurrency: int = 4
+    failures: int = 3
+    cool_off_seconds: float = 0.5
+    cool_off_max_seconds: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """lookups: destinations that are asked when in doubt. holds: those that wait for a person.
+
+    records: destinations with a `record`. completes: those that settle in a transaction of their own.
+    attempts_max, lookups_max, crashes_max: budgets. limits: of the relays, where they differ. limited: destinations
+    that have limits. The rest is in seconds.
+    """
+
+    lookups: tuple[str, ...] = (
+        *(LOOKUP, RECORD, COMPLETE),
+        *(name for kind in ("lookup", "money", "record", "complete") for name in struck(kind)),
+    )
+    holds: tuple[str, ...] = (HOLD,)
+    records: tuple[str, ...] = (RECORD, *struck("record"))
+    completes: tuple[str, ...] = (COMPLETE, *struck("complete"))
+    attempts_max: int = 8
+    lookups_max: int = 20
+    crashes_max: int = 3
+    timeout_seconds: float = 1.0
+    lookup_after_seconds: float = 0.5
+    lease_seconds: float = 2.0
+    reap_every_seconds: float = 0.5
+    limits: dict[str, Any] = field(default_factory=dict)
+    limited: dict[str, Limits] = field(default_factory=lambda: {LIMITED: Limits()})
+
+    def relay_limits(self, **changes: Any) -> dict[str, Any]:
+        """For `redrive.relay.limits.RelayLimits`."""
+        return {
+            "lease_seconds": self.lease_seconds,
+            "reap_every_seconds": self.reap_every_seconds,
+            "heartbeat_seconds": 0.3,
+            "poll_seconds": 0.1,
+            "record_timeout_seconds": 1.0,
+            "stop_seconds": 3.0,
+            "concurrency": 20,
+            "claim_max": 40,
+            **self.limits,
+            **changes,
+        }
+
+    def printed(self) -> dict[str, Any]:
+        return {**asdict(self), "limits": self.relay_limits()}
+
+
+DEFAULT: Final = Config()

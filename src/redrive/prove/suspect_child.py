@@ -1,0 +1,12 @@
+"""The child of a proof's relay that runs suspects: the engine's own, with the failpoint of the environment."""
+
+from __future__ import annotations
+
+from redrive.events import Events
+from redrive.prove import faults
+from redrive.relay.crash import suspect_child
+
+if __name__ == "__main__":
+    events = Events()
+    faults.install(events)
+    suspect_child.main(events)

@@ -1,0 +1,1 @@
+"""Backpressure: pauses, circuit breakers, rests and limit keys that stop claims of a destination."""

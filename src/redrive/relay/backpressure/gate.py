@@ -1,0 +1,223 @@
+"""Whatever holds a destination back in one relay: a person's pause, bugs, a Retry-After, its breaker (G-10, G-25).
+
+This relay stops at once, tells the database, and with it everybody else; what others told is heard with the heartbeat.
+What waits in hand is handed back unspent. Claims are let out by the database alone: a relay that has not heard yet gets
+none. SQL: `destination.sql`, `breaker.sql`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+from redrive.answers import Advance, Delivered
+from redrive.events import Events
+from redrive.policy import Breaker
+from redrive.ports import Clock, DestinationState, Opened, Outcome, Store
+from redrive.relay.backpressure import breaker, bug_breaker
+from redrive.relay.backpressure.limit_keys import LimitKeys
+from redrive.relay.claiming.leases import Leases
+from redrive.relay.dispatching.destination_queue import DestinationQueue
+from redrive.relay.limits import RelayLimits
+from redrive.relay.tasks import Tasks
+from redrive.relay.until_reachable import UntilReachable
+
+RETRY_AFTER: Final = "retry_after"
+
+
+class DestinationGate:
+    """actor: under which name this relay pauses. on_change: a destination may be worked for again."""
+
+    def __init__(
+        self,
+        store: Store,
+        queues: Mapping[str, DestinationQueue],
+        leases: Leases,
+        *,
+        actor: str,
+        clock: Clock,
+        events: Events,
+        tasks: Tasks,
+        on_change: Callable[[DestinationQueue], None],
+        limits: RelayLimits,
+    ) -> None:
+        self._store = store
+        self._queues = queues
+        self._leases = leases
+        self._actor = actor
+        self._clock = clock
+        self._events = events
+        self._tasks = tasks
+        self._on_change = on_change
+        self._until_reachable = UntilReachable(clock, events)
+        self.keys = LimitKeys(
+            store,
+            queues,
+            leases,
+            actor=actor,
+            limits=limits,
+            clock=clock,
+            events=events,
+            tasks=tasks,
+            on_change=on_change,
+            on_bugs=self._stop_for_bugs,
+        )
+
+    def saw(self, queue: DestinationQueue, outcome: Outcome) -> None:
+        """What an outcome means for the other messages of its limit key, or of its destination."""
+        key = self.keys.key_of(queue, outcome.attempt)
+        if key is not None:
+            self.keys.saw(queue, key, outcome)
+            return
+        answer = outcome.settlement.answer
+        if isinstance(answer, Delivered | Advance):
+            queue.bugs.saw_success()
+        elif getattr(answer, "bug", False) and queue.bugs.saw_bug(outcome.attempt.id, getattr(answer, "code", "")):
+            self._stop_for_bugs(queue)
+        elif outcome.settlement.pause_seconds > 0 and self._must_rest(queue, outcome.settlement.pause_seconds):
+            _ = self._tasks.start(self._rest(queue, outcome.settlement.pause_seconds))
+        if queue.count is not None and not outcome.attempt.probe and not queue.is_stale(outcome.attempt):
+            self._count(queue, queue.count, outcome)
+
+    # bugs and Retry-After: pauses
+
+    def _stop_for_bugs(self, queue: DestinationQueue) -> None:
+        self._stop(queue, until=None)
+        _ = self._tasks.start(self._pause_for_bugs(queue))
+
+    async def _pause_for_bugs(self, queue: DestinationQueue) -> None:
+        name = queue.destination.name
+        with self._events.step("pause", destination=name):
+            await self._until_reachable.until_reached(
+                lambda: self._store.pause(name, actor=self._actor, reason=bug_breaker.REASON)
+            )
+        self._events.emit("destination.paused", destination=name, reason=bug_breaker.REASON)
+        queue.bugs.paused()
+        await self._stopped(queue)
+
+    def _must_rest(self, queue: DestinationQueue, seconds: float) -> bool:
+        """Unless it rests for as long already; then it stops at once."""
+        until = self._clock.monotonic() + seconds
+        if queue.paused and (queue.paused_until is None or queue.paused_until >= until):
+            return False
+        self._stop(queue, until=until)
+        return True
+
+    async def _rest(self, queue: DestinationQueue, seconds: float) -> None:
+        name = queue.destination.name
+        with self._events.step("pause_until", destination=name):
+            left = await self._until_reachable.until_reached(
+                lambda: self._store.pause_until(name, actor=self._actor, seconds=seconds)
+            )
+        queue.paused_until = None if left is None else self._clock.monotonic() + left
+        reason = None if left is None else RETRY_AFTER  # a person was quicker
+        self._events.emit("destination.paused", destination=name, reason=reason, seconds=left)
+        await self._stopped(queue)
+
+    def _stop(self, queue: DestinationQueue, *, until: float | None) -> None:
+        """At once: no slot takes another one. pausing: the database does not know yet."""
+        queue.paused = True
+        queue.paused_until = until
+        queue.pausing += 1
+
+    async def _stopped(self, queue: DestinationQueue) -> None:
+        queue.pausing -= 1
+        await self._leases.hand_back(queue.take_waiting())
+
+    def lift_rests(self) -> None:
+        """A rest that is over need not wait for the next heartbeat."""
+        self.keys.tick()
+        now = self._clock.monotonic()
+        for queue in self._queues.values():
+            if queue.paused_until is not None and queue.paused_until <= now and not queue.pausing:
+                self._resume(queue)
+
+    def _resume(self, queue: DestinationQueue) -> None:
+        queue.paused, queue.paused_until = False, None
+        self._events.emit("destination.resumed", destination=queue.destination.name)
+        self._on_change(queue)
+
+    # the breaker
+
+    def _count(self, queue: DestinationQueue, count: breaker.Count, outcome: Outcome) -> None:
+        answered = breaker.answered(outcome.settlement.answer, _breaker_of(queue))
+        if answered is not None and count.saw(answered=answered) and not queue.opening:
+            queue.opening = True
+            _ = self._tasks.start(self._open(queue, outcome))
+
+    async def report(self, queue: DestinationQueue, outcome: Outcome) -> None:
+        """How the probe ended; before it is settled, because until then no other one is let out."""
+        seconds = outcome.settlement.pause_seconds
+        if seconds > 0 and self._must_rest(queue, seconds):
+            await self._rest(queue, seconds)  # it was answered: a ramp follows this too
+            return
+        answered = breaker.answered(outcome.settlement.answer, _breaker_of(queue))
+        if answered:
+            await self._close(queue, outcome)
+        elif answered is not None:
+            await self._open(queue, outcome)
+
+    async def _open(self, queue: DestinationQueue, outcome: Outcome) -> None:
+        name, limits, code = queue.destination.name, _breaker_of(queue), outcome.settlement.error_class or ""
+        with self._events.step("open_breaker", destination=name):
+            opened: Opened = await self._until_reachable.until_reached(
+                lambda: self._store.open_breaker(
+                    name,
+                    claimed_at=outcome.attempt.claimed_at,
+                    code=code,
+                    cool_off_seconds=limits.cool_off_seconds,
+                    cool_off_max_seconds=limits.cool_off_max_seconds,
+                )
+            )
+        if opened.opened:
+            self._events.emit("breaker.opened", destination=name, code=code, seconds=opened.open_seconds)
+        queue.opening = False
+        if queue.count is not None:
+            queue.count.start_again()
+        await self._opened(queue, opened.opened_at)
+
+    async def _close(self, queue: DestinationQueue, outcome: Outcome) -> None:
+        name = queue.destination.name
+        with self._events.step("close_breaker", destination=name):
+            closed = await self._until_reachable.until_reached(
+                lambda: self._store.close_breaker(name, claimed_at=outcome.attempt.claimed_at)
+            )
+        if closed:
+            self._events.emit("breaker.recovered", destination=name)
+
+    async def _opened(self, queue: DestinationQueue, at: datetime | None) -> None:
+        """What was claimed before is not sent any more; what is claimed later was let out on purpose."""
+        if at is not None and (queue.opened_at is None or queue.opened_at < at):
+            queue.opened_at = at
+        await self._leases.hand_back(queue.take_stale())
+        self._on_change(queue)
+
+    # what others say
+
+    async def heard(self, states: Iterable[DestinationState]) -> None:
+        for state in states:
+            queue = self._queues.get(state.name)
+            if queue is None:
+                continue
+            if not queue.pausing:
+                await self._heard_of_pause(queue, state)
+            if state.breaker_opened_at is not None and state.breaker_opened_at != queue.opened_at:
+                await self._opened(queue, state.breaker_opened_at)
+
+    async def _heard_of_pause(self, queue: DestinationQueue, state: DestinationState) -> None:
+        left = state.pause_seconds
+        if not state.paused:
+            if queue.paused:
+                self._resume(queue)
+            return
+        is_news = not queue.paused
+        queue.paused, queue.paused_until = True, None if left is None else self._clock.monotonic() + left
+        if is_news:
+            self._events.emit("destination.paused", destination=state.name, reason=state.pause_reason, seconds=left)
+            await self._leases.hand_back(queue.take_waiting())
+
+
+def _breaker_of(queue: DestinationQueue) -> Breaker:
+    """Also where it declares none: an operator may have let out a probe after a Retry-After."""
+    return queue.destination.breaker or Breaker()

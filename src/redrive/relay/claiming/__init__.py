@@ -1,0 +1,1 @@
+"""Claiming: how much to ask for, what was claimed, how long it is leased."""

@@ -1,0 +1,139 @@
+"""How many messages of which destination and level to ask for (ruling 19). Pure.
+
+A destination gets its free slots plus what it will work off within the horizon at the latency seen so far, so that
+nothing waits long in one process while another is idle. One with limits over all relays gets its free slots only: what
+waits in one hand would be missing in another, and would go out in a rush later. So does one that moves money and cannot
+be asked: whatever a relay has claimed when it dies is in doubt there, begun or not. The room is split 6:3:1 over the
+three priority levels, so that none starves; a level that had too little last time is asked for little, and what it
+leaves goes to the others. Room for fewer messages than there are levels goes round instead: the levels take turns, by
+the same weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from redrive.message import LEVELS
+from redrive.ports import ClaimRequest
+
+SHARES: Final = {0: 6, 1: 3, 2: 1}
+QUIET_SHARE: Final = 0.02  # of its usual share, for a level that had too little the last time
+QUIET_TURN: Final = 0.1  # the same where levels take turns: each turn is a look of its own
+
+
+@dataclass
+class Capacity:
+    """One destination in one relay: what it can do, what it has in hand, what it has seen.
+
+    latency_seconds: moving average of one dispatch; None before the first. quiet: levels that had too little last time.
+    credit: how much of a turn each level has saved up. ahead: whether it claims more than it can begin at once.
+    only_begun: it claims nothing that it cannot begin at once in this process: a crash would leave that in doubt.
+    put_aside: so many more are in hand and cannot begin soon, because their limit keys are full. skims: some of the
+    last claim were put off. In both cases as much as possible is asked for, until those behind them are reached.
+    lacks_threads: what it claims now goes to a child process, a few at a time.
+    """
+
+    destination: str
+    concurrency: int
+    waiting: int = 0
+    running: int = 0
+    latency_seconds: float | None = None
+    quiet: set[int] = field(default_factory=set)
+    credit: dict[int, float] = field(default_factory=lambda: dict.fromkeys(LEVELS, 0.0))
+    ahead: bool = True
+    only_begun: bool = False
+    put_aside: int = 0
+    skims: bool = False
+    lacks_threads: bool = False
+
+    def target(self, *, claim_max: int, horizon_seconds: float) -> int:
+        """How many to have in hand: all slots busy, and enough behind them for the horizon."""
+        if (self.skims or self.put_aside) and not self.lacks_threads:
+            return max(claim_max - self.put_aside, 0)
+        if self.latency_seconds is None or not self.ahead or self.lacks_threads:
+            return min(self.concurrency, claim_max)
+        ahead = self.concurrency * horizon_seconds / max(self.latency_seconds, 1e-6)
+        return min(self.concurrency + int(min(ahead, claim_max)), claim_max)
+
+    def room(self, *, claim_max: int, horizon_seconds: float) -> int:
+        """0 unless slots would stand idle or half of the target is free: small claims cost as much as large ones."""
+        target = self.target(claim_max=claim_max, horizon_seconds=horizon_seconds)
+        free = target - self.waiting - self.running
+        if self.only_begun and self.waiting:
+            return 0
+        idle_slots = self.waiting == 0 and self.running < self.concurrency
+        return max(free, 0) if idle_slots or 2 * free >= target else 0
+
+    def saw_latency(self, seconds: float) -> None:
+        previous = self.latency_seconds
+        self.latency_seconds = seconds if previous is None else 0.9 * previous + 0.1 * seconds
+
+
+def claim_requests(
+    capacities: Sequence[Capacity], *, claim_max: int, horizon_seconds: float, free_slots: int | None = None
+) -> list[ClaimRequest]:
+    """What to ask for in one claim: every destination that has room, split over the levels.
+
+    Together no more than `claim_max` (but one for each), so that no claim is so large that all wait for it.
+    free_slots: how many more the process can begin over all destinations; None = no limit. Destinations that claim only
+    what they can begin share them.
+    """
+    wanted: list[tuple[Capacity, int]] = []
+    for capacity in capacities:
+        room = capacity.room(claim_max=claim_max, horizon_seconds=horizon_seconds)
+        if capacity.only_begun and free_slots is not None:
+            room = min(room, free_slots)
+            free_slots -= room
+        wanted.append((capacity, room))
+    share = min(claim_max / max(sum(room for _, room in wanted), 1), 1.0)
+    return [part for capacity, room in wanted if room for part in _split(capacity, max(int(room * share), 1))]
+
+
+def _split(capacity: Capacity, room: int) -> list[ClaimRequest]:
+    if len(capacity.quiet) == len(LEVELS):
+        capacity.quiet.clear()  # nothing anywhere: this look starts afresh
+    shares = _shares(capacity, room) if room >= len(LEVELS) else _turns(capacity, room)
+    return [ClaimRequest(capacity.destination, level, share) for level, share in shares.items()]
+
+
+def _shares(capacity: Capacity, room: int) -> dict[int, int]:
+    """At least one for every level; the busiest gets what is left."""
+    weights = _weights(capacity, QUIET_SHARE)
+    shares = {level: max(int(room * weights[level]), 1) for level in LEVELS}
+    busiest = max(LEVELS, key=lambda level: weights[level])
+    shares[busiest] = room - sum(share for level, share in shares.items() if level != busiest)
+    return shares
+
+
+def _turns(capacity: Capacity, room: int) -> dict[int, int]:
+    """Never more than the room: the levels whose turn it is, by a weighted round robin."""
+    weights = _weights(capacity, QUIET_TURN)
+    turns: dict[int, int] = {}
+    for _ in range(room):
+        for level in LEVELS:
+            capacity.credit[level] += weights[level]
+        level = max(LEVELS, key=lambda level: capacity.credit[level])
+        capacity.credit[level] -= 1
+        turns[level] = turns.get(level, 0) + 1
+    return turns
+
+
+def _weights(capacity: Capacity, quiet_share: float) -> dict[int, float]:
+    """Of each level, together 1."""
+    weights = {level: SHARES[level] * (quiet_share if level in capacity.quiet else 1) for level in LEVELS}
+    total = sum(weights.values())
+    return {level: weight / total for level, weight in weights.items()}
+
+
+def note_quiet(capacity: Capacity, asked: Sequence[ClaimRequest], taken: Mapping[int, int]) -> None:
+    """Remember which of the levels that were asked had less than that."""
+    looked_at = {room.level for room in asked}
+    short = {room.level for room in asked if taken.get(room.level, 0) < room.room}
+    capacity.quiet = capacity.quiet - looked_at | short
+
+
+def looked_everywhere(capacity: Capacity) -> bool:
+    """Whether the looks so far have covered every level, and none had enough."""
+    return len(capacity.quiet) == len(LEVELS)

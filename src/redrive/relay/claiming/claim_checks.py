@@ -1,0 +1,121 @@
+"""Before a message that has waited in hand is sent, the database is asked whether it still may be (G-24).
+
+A cancel, an expiry or evidence that comes after the claim is in the database only. What began within `FRESH_SECONDS` of
+its claim, or of the last check, is not asked about; what has waited for longer is, together with all else that waits,
+in one statement: at most eight a second, however many messages there are. A relay that keeps up never asks. So the
+first byte of a message leaves at most `FRESH_SECONDS` and one round trip after the commit of its cancel. While the
+database is away nothing is begun that would have to be asked about. Called by the loop; SQL: `check_claims.sql`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from redrive.events import Events
+from redrive.message import WorkerId
+from redrive.ports import ClaimState, Clock, Store, TransientFailure
+from redrive.relay.claiming.claim import Claim
+from redrive.relay.claiming.leases import Leases
+from redrive.relay.dispatching.destination_queue import DestinationQueue
+from redrive.relay.tasks import Tasks
+from redrive.relay.until_reachable import UNREACHABLE_SECONDS
+
+FRESH_SECONDS: Final = 0.25
+
+
+class ClaimChecks:
+    """`queues`: whose waiting claims are checked together."""
+
+    def __init__(
+        self,
+        store: Store,
+        worker: WorkerId,
+        queues: Iterable[DestinationQueue],
+        leases: Leases,
+        *,
+        clock: Clock,
+        events: Events,
+        tasks: Tasks,
+    ) -> None:
+        self._store = store
+        self._worker = worker
+        self._queues = queues
+        self._leases = leases
+        self._clock = clock
+        self._events = events
+        self._tasks = tasks
+        self._under_way: asyncio.Task[None] | None = None
+        self._reached = True
+
+    def is_due(self, claim: Claim) -> bool:
+        """Whether what this process knows of the message is too old to send it."""
+        return self._clock.monotonic() - claim.known_at > FRESH_SECONDS
+
+    def begin_in_time(self, claim: Claim) -> None:
+        """Begin the next check when half of that time has passed: its answer is there before a slot needs it."""
+        if self._clock.monotonic() - claim.known_at > FRESH_SECONDS / 2:
+            _ = self._begin()
+
+    async def check_waiting(self) -> bool:
+        """Everything that waits; slots that ask at the same time share one statement. What must not be sent is handed
+        back, which closes it where a cancel was asked for. False: the database could not be reached."""
+        await asyncio.shield(self._begin())
+        return self._reached
+
+    def _begin(self) -> asyncio.Task[None]:
+        if self._under_way is None or self._under_way.done():
+            self._under_way = self._tasks.start(self._check_waiting())
+        return self._under_way
+
+    async def _check_waiting(self) -> None:
+        waiting = [claim for queue in self._queues for claim in queue.waiting]
+        try:
+            await self._check(waiting)
+            self._reached = True
+        except TransientFailure:
+            self._reached = False
+            self._events.emit("relay.unreachable", during="verb", tries=0)
+            await self._clock.sleep(UNREACHABLE_SECONDS)
+            return
+        back = []
+        for queue in self._queues:
+            outdated = [claim for claim in queue.waiting if claim.outdated]
+            for claim in outdated:
+                queue.waiting.remove(claim)
+            back += outdated
+        await self._leases.hand_back(back)
+
+    async def may_still_be_sent(self, claim: Claim) -> bool:
+        """This one, right before its first byte: its lookup or validation took long."""
+        try:
+            await self._check([claim])
+        except TransientFailure:
+            self._events.emit("relay.unreachable", during="verb", tries=0)
+            return False
+        return not (claim.outdated or claim.lost)
+
+    async def _check(self, claims: Sequence[Claim]) -> None:
+        with self._events.step("check_claims", count=len(claims)) as added:
+            found = await self._store.check_claims(self._worker, [claim.fence for claim in claims])
+            added["lost"] = len(claims) - len(found)
+        states = {state.fence: state for state in found}
+        now = self._clock.monotonic()
+        for claim in claims:
+            state = states.get(claim.fence)
+            if state is not None:
+                claim.known_at = now
+                claim.outdated = _is_outdated(claim, state)
+            else:
+                self._leases.lose(claim)
+
+
+def _is_outdated(claim: Claim, state: ClaimState) -> bool:
+    """What was known at the claim is heeded already: such a message is looked up, recorded or held, and never sent."""
+    attempt = claim.attempt
+    return (
+        (state.cancel_requested and not attempt.cancel_requested)
+        or (state.expired and not attempt.expired)
+        or (state.has_evidence and not attempt.has_evidence)
+    )

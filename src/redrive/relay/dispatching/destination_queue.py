@@ -1,0 +1,171 @@
+"""What one relay has in hand: claims that wait for a slot, and slots that run.
+
+A slot is a task that works off its destination's queue until nothing is left, so that a message costs no task of its
+own. Deadlines are kept by one timekeeper for all slots (`DestinationQueue.overdue`), so that a message costs no timer
+either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from redrive.app import Destination
+from redrive.message import Attempt
+from redrive.policy import Breaker
+from redrive.ports import Outcome
+from redrive.relay.backpressure import breaker
+from redrive.relay.backpressure.breaker import Count
+from redrive.relay.backpressure.bug_breaker import BugBreaker, BugsOfKeys
+from redrive.relay.backpressure.limit_key_queue import KeyedWaiting
+from redrive.relay.claiming.capacity import Capacity
+from redrive.relay.claiming.claim import Claim
+from redrive.relay.dispatching.dispatch import Dispatcher
+from redrive.relay.wakeup.idle import Idleness
+from redrive.relay.wakeup.poll_schedule import PollSchedule
+
+QUICK_SECONDS = 0.001
+DISPATCH_STEPS = 3  # of one attempt at most, each with a timeout: lookup, validation, send
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """One running task. began, deadline: when its present dispatch began and must be over; None between two.
+
+    cut: why it was cancelled. abandoned: its handler ignored the cancellation; whatever it still says is refused.
+    asking: the database is being asked whether it may be sent, so that nothing of it was begun.
+    """
+
+    task: asyncio.Task[None] | None = None
+    claim: Claim | None = None
+    began: float = 0.0
+    deadline: float | None = None
+    cut: str | None = None
+    abandoned: bool = False
+    asking: bool = False
+
+
+@dataclass(eq=False)
+class DestinationQueue:
+    """One destination in one relay. settling: how many of its outcomes are written one by one just now.
+
+    paused: nothing is sent there, until paused_until (our monotonic clock) or until somebody resumes it.
+    sifting: what waits is being looked through for what its limit keys hold back.
+    pausing: by us, so often; opening: its breaker, by us: the database does not know yet.
+    opened_at: when its breaker last opened, by the database's clock. count: None without a breaker.
+    unwitnessed: it moves money, and the database has not yet been asked whether it knows what was sent (`witness.py`).
+    """
+
+    destination: Destination
+    dispatcher: Dispatcher
+    capacity: Capacity
+    wake: PollSchedule
+    settling: int = 0
+    waiting: deque[Claim] | KeyedWaiting = field(default_factory=deque)
+    slots: dict[Slot, None] = field(default_factory=dict)  # in the order in which they began
+    bugs: BugBreaker = field(default_factory=BugBreaker)
+    bugs_of_keys: BugsOfKeys = field(default_factory=BugsOfKeys)
+    idleness: Idleness = field(default_factory=Idleness)
+    paused: bool = False
+    paused_until: float | None = None
+    pausing: int = 0
+    sifting: bool = False
+    opening: bool = False
+    unwitnessed: bool = False
+    opened_at: datetime | None = None
+    count: Count | None = field(init=False)
+    validates: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.count = Count(self.destination.breaker) if self.destination.breaker else None
+        self.validates = getattr(self.destination.transport, "validate", None) is not None
+        if self.destination.limit_key is not None:
+            self.waiting = KeyedWaiting(self.destination)
+
+    @property
+    def keyed(self) -> KeyedWaiting | None:
+        """What waits, by limit key; None where the destination has none."""
+        return self.waiting if isinstance(self.waiting, KeyedWaiting) else None
+
+    @property
+    def held(self) -> bool:
+        """Nothing is begun."""
+        return self.paused or self.opening or self.unwitnessed
+
+    @property
+    def running(self) -> int:
+        return sum(slot.claim is not None for slot in self.slots)
+
+    def has_free_slot(self, now: float) -> bool:
+        return self.may_begin(now) > 0 and len(self.slots) < self.destination.concurrency
+
+    def may_begin(self, now: float) -> int:
+        """How many of those that wait could begin now, had they a slot."""
+        return self.waiting.may_begin(now) if isinstance(self.waiting, KeyedWaiting) else len(self.waiting)
+
+    def peek(self, now: float) -> Claim | None:
+        """The next one that may begin."""
+        if isinstance(self.waiting, KeyedWaiting):
+            return self.waiting.peek(now)
+        return self.waiting[0] if self.waiting else None
+
+    def take(self, claim: Claim, now: float) -> Claim:
+        """What `peek` has just shown begins."""
+        if isinstance(self.waiting, KeyedWaiting):
+            self.waiting.begin(claim, now)
+        else:
+            self.waiting.popleft()
+        return claim
+
+    def end(self, claim: Claim, now: float, *, outcome: Outcome | None = None, began: float | None = None) -> None:
+        """It is not under way any more: its limit key has a slot again."""
+        if self.keyed is not None:
+            answer = None if outcome is None else outcome.settlement.answer
+            answered = breaker.answered(answer, self.destination.breaker or Breaker())
+            self.keyed.end(claim, now, latency_seconds=None if began is None else now - began, answered=answered)
+
+    def is_quick(self) -> bool:
+        """So quick that looking after every single message whether others are owed the slot would cost more than it."""
+        return self.capacity.latency_seconds is not None and self.capacity.latency_seconds < QUICK_SECONDS
+
+    def measure(self, now: float, *, horizon_seconds: float) -> Capacity:
+        """The demand as it is now; nothing is asked for while it is held."""
+        keyed = self.keyed
+        self.capacity.waiting = len(self.waiting) if keyed is None else keyed.soon(now, horizon_seconds=horizon_seconds)
+        self.capacity.put_aside = len(self.waiting) - self.capacity.waiting
+        self.capacity.lacks_threads = not self.dispatcher.has_threads()
+        self.capacity.running = self.destination.concurrency if self.held else self.running + self.settling
+        return self.capacity
+
+    def overdue(self, now: float) -> list[Slot]:
+        return [slot for slot in self.slots if slot.deadline is not None and slot.deadline < now]
+
+    def claims(self) -> list[Claim]:
+        return [*self.waiting, *(slot.claim for slot in self.slots if slot.claim is not None)]
+
+    def deadline_seconds(self, claim: Claim) -> float:
+        """For the whole dispatch: a timeout for the send, and one each for a lookup and a validation before it."""
+        return self.destination.timeout_seconds * (1 + self.steps_before(claim))
+
+    def steps_before(self, claim: Claim) -> int:
+        """How many things with a timeout of their own may come before the send."""
+        return claim.attempt.in_doubt + self.validates
+
+    def take_waiting(self) -> list[Claim]:
+        """All that has not begun, to be handed back."""
+        taken = list(self.waiting)
+        self.waiting.clear()
+        return taken
+
+    def take_stale(self) -> list[Claim]:
+        """What has not begun and is not to be sent any more: claimed before the breaker opened."""
+        if self.opened_at is None:
+            return []
+        claims = self.take_waiting()
+        self.waiting.extend(claim for claim in claims if not self.is_stale(claim.attempt))
+        return [claim for claim in claims if self.is_stale(claim.attempt)]
+
+    def is_stale(self, attempt: Attempt) -> bool:
+        return self.opened_at is not None and attempt.claimed_at <= self.opened_at

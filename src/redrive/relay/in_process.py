@@ -1,0 +1,68 @@
+"""A relay inside somebody else's program, for as long as a block runs: behind `App.running`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from redrive.events import Events
+from redrive.relay.process import RelayProcess, run_relay
+
+
+@asynccontextmanager
+async def running(process: RelayProcess, *, events: Events | None = None) -> AsyncIterator[None]:
+    """The block begins when the relay does, and at its end the relay stops gracefully.
+
+    A relay that fails ends the block with its error: nobody shall believe that messages are sent when they are not.
+    """
+    events = events or Events()
+    has_started = asyncio.Event()
+    end_listening = events.subscribe(lambda *_: has_started.set(), "relay.started")
+    relay = asyncio.create_task(run_relay(process, events=events, signals=False))
+    try:
+        await _first(has_started, relay)
+        block = asyncio.current_task()
+        assert block is not None
+        relay.add_done_callback(_cancelling(block))
+        try:
+            yield
+        except asyncio.CancelledError:
+            if _has_failed(relay):
+                block.uncancel()
+                relay.result()
+            raise
+    finally:
+        end_listening()
+        await _stopped(relay)
+
+
+async def _first(has_started: asyncio.Event, relay: asyncio.Task[None]) -> None:
+    waiting = asyncio.create_task(has_started.wait())
+    try:
+        await asyncio.wait([waiting, relay], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    if relay.done():
+        relay.result()
+
+
+async def _stopped(relay: asyncio.Task[None]) -> None:
+    """Whatever it failed with has been raised, or is about to be."""
+    relay.cancel()
+    await asyncio.wait([relay])
+    if not relay.cancelled():
+        relay.exception()
+
+
+def _cancelling(block: asyncio.Task[Any]) -> Callable[[asyncio.Task[None]], None]:
+    def cancel(relay: asyncio.Task[None]) -> None:
+        if _has_failed(relay):
+            block.cancel()
+
+    return cancel
+
+
+def _has_failed(relay: asyncio.Task[None]) -> bool:
+    return relay.done() and not relay.cancelled() and relay.exception() is not None

@@ -1,0 +1,120 @@
+"""The doorbell as the loop sees it (G-08): asks to be rung for what has run dry, and wakes the loop when it rings.
+
+The order matters. A look found nothing; producers are asked to ring; *then* comes one more look, because whoever
+enqueued in between did not know. A producer that looked before and commits later still is found by the poll.
+
+Debounced at the leading edge (ruling 9): a ring wakes at once. A look that a ring led to and that found nothing (some
+other relay was quicker, or the work is not for this one) opens a window of 25 ms, and the rings in it are one wake at
+its end. Where rings lead to work there is no window: one message every 10 ms must not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from redrive.events import Events
+from redrive.message import WorkerId
+from redrive.ports import Clock, Store, TransientFailure
+from redrive.relay.wakeup.idle import Asked
+from redrive.relay.wakeup.listening import Listening, OpenListenConnection
+
+WINDOW_SECONDS: Final = 0.025
+
+
+class Doorbell:
+    """open_listen_connection: None = it is not listened for; the relay polls."""
+
+    def __init__(
+        self,
+        store: Store,
+        worker: WorkerId,
+        open_listen_connection: OpenListenConnection | None,
+        *,
+        poll_seconds: float,
+        clock: Clock,
+        events: Events,
+        wake: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._worker = worker
+        self._clock = clock
+        self._events = events
+        self._asked = Asked(poll_seconds)
+        self._debounce = Debounce(wake, clock)
+        self._listening = open_listen_connection and Listening(
+            store, worker, open_listen_connection, clock=clock, events=events, on_ring=self._debounce.ring
+        )
+
+    @property
+    def state(self) -> str:
+        return self._listening.state if self._listening else "off"
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            await (self._listening.run() if self._listening else asyncio.Event().wait())
+        finally:
+            self._debounce.cancel()
+
+    def rings_for(self, destination: str) -> bool:
+        """Whether producers of this destination have been asked to ring, and would be heard."""
+        return self.state == "listening" and self._asked.is_for(destination)
+
+    def looked(self, *, found: bool) -> None:
+        """After every look, whatever led to it."""
+        self._debounce.looked(found=found)
+
+    async def announce_idle(self, dry: Iterable[str]) -> frozenset[str]:
+        """Ask to be rung for these destinations and no others; returns those that must be looked at once more."""
+        wanted = frozenset(dry) if self.state == "listening" else frozenset()
+        now = self._clock.monotonic()
+        if not self._asked.is_outdated(wanted, now):
+            return frozenset()
+        try:
+            with self._events.step("announce_idle", worker=self._worker, count=len(wanted)):
+                await self._store.announce_idle(self._worker, sorted(wanted), seconds=self._asked.seconds)
+        except TransientFailure:
+            self._asked.forget()
+            return frozenset()
+        return self._asked.asked(wanted, now)
+
+
+class Debounce:
+    """Rings that lead nowhere wake at most once in a window."""
+
+    def __init__(self, wake: Callable[[], None], clock: Clock) -> None:
+        self._wake = wake
+        self._clock = clock
+        self._calm_until = 0.0
+        self._found_at = 0.0
+        self._has_woken = False
+        self._later: asyncio.Task[None] | None = None
+
+    def ring(self) -> None:
+        seconds = self._calm_until - self._clock.monotonic()
+        if seconds <= 0:
+            self._wake_now()
+        elif self._later is None or self._later.done():
+            self._later = asyncio.create_task(self._wake_later(seconds))
+
+    def looked(self, *, found: bool) -> None:
+        now = self._clock.monotonic()
+        if found:
+            self._found_at = now
+        elif self._has_woken and now - self._found_at > WINDOW_SECONDS:
+            self._calm_until = now + WINDOW_SECONDS
+        self._has_woken = False
+
+    def cancel(self) -> None:
+        if self._later is not None:
+            self._later.cancel()
+
+    def _wake_now(self) -> None:
+        self._has_woken = True
+        self._wake()
+
+    async def _wake_later(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        self._wake_now()

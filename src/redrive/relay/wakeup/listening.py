@@ -1,0 +1,104 @@
+"""Hearing the doorbell (G-08): a connection of its own, tried again when it is lost, and never just believed.
+
+A line that is connected may still be deaf: a pooler that shares connections between transactions takes LISTEN and
+gives what is said to somebody else. So the relay speaks to itself, over another connection, when the line is new and
+now and then afterwards; a line on which it does not hear that is given up. Whether it hears or not, the relay polls:
+deaf, it is only slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+from redrive.events import Events
+from redrive.message import WorkerId
+from redrive.ports import Clock, ListenConnection, Store, TransientFailure
+
+PROBE_EVERY_SECONDS: Final = 30.0
+PROBE_ANSWER_SECONDS: Final = 2.0
+RECONNECT_SECONDS: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+DEAF_SECONDS: Final = 60.0  # before another try: a pooler does not change its mind, and every LISTEN stays behind in it
+
+
+OpenListenConnection = Callable[[], AbstractAsyncContextManager[ListenConnection]]
+
+
+class Listening:
+    """`state` is what `redrive status` shows; `on_ring` is called for each time the bell was heard."""
+
+    def __init__(
+        self,
+        store: Store,
+        worker: WorkerId,
+        open_listen_connection: OpenListenConnection,
+        *,
+        clock: Clock,
+        events: Events,
+        on_ring: Callable[[], None],
+    ) -> None:
+        self.state = "reconnecting"
+        self._store = store
+        self._worker = worker
+        self._open_listen_connection = open_listen_connection
+        self._clock = clock
+        self._events = events
+        self._on_ring = on_ring
+        self._lost = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                async with self._open_listen_connection() as line:
+                    await self._listen(line)
+            except TransientFailure as failure:
+                self._has_lost(failure)
+                pause_seconds = RECONNECT_SECONDS[min(self._lost, len(RECONNECT_SECONDS) - 1)]
+                self._lost += 1
+            else:
+                self._is_deaf()
+                pause_seconds = DEAF_SECONDS
+            await self._clock.sleep(pause_seconds)
+
+    async def _listen(self, line: ListenConnection) -> None:
+        """Returns when the line turns out to be deaf."""
+        while await self._hears_itself(line):
+            self._lost = 0
+            self._is_listening()
+            await self._hear(line, PROBE_EVERY_SECONDS, until_probed=False)
+
+    async def _hears_itself(self, line: ListenConnection) -> bool:
+        with self._events.step("probe", worker=self._worker):
+            await self._store.probe(self._worker)
+        return await self._hear(line, PROBE_ANSWER_SECONDS, until_probed=True)
+
+    async def _hear(self, line: ListenConnection, seconds: float, *, until_probed: bool) -> bool:
+        """Pass on every ring; True when the probe was heard."""
+        ends_at = self._clock.monotonic() + seconds
+        while True:
+            left = ends_at - self._clock.monotonic()
+            heard = await line.wait(max(left, 0.0))  # one look at least: the process may have been held up
+            if heard.rung:
+                self._on_ring()
+            if heard.probed and until_probed:
+                return True
+            if left <= 0:
+                return False
+
+    def _is_listening(self) -> None:
+        if self.state != "listening":
+            self.state = "listening"
+            self._events.emit("listener.listening", worker=self._worker)
+            self._on_ring()  # for all that was missed
+
+    def _has_lost(self, failure: TransientFailure) -> None:
+        if self._lost == 0:  # said once, however long it lasts
+            self._events.emit("listener.reconnecting", worker=self._worker, error=str(failure))
+        self.state = "reconnecting"
+
+    def _is_deaf(self) -> None:
+        if self.state != "deaf":
+            self.state = "deaf"
+            self._events.emit("listener.deaf", worker=self._worker)

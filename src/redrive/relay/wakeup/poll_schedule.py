@@ -1,0 +1,64 @@
+"""When to look again at a destination that had nothing (G-08). Pure.
+
+Short steps right after it ran dry, because the next message is likeliest then (and a producer that began before may
+commit now); then the poll interval. The poll alone always suffices. Room that becomes free is no reason to look sooner:
+it makes no message. The doorbell is one, and so is a message of an ordering key that is over: the next one may go.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+STEPS_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.2)
+HELD_BACK_SECONDS: Final = 0.05  # a rate gives a few at a time then, rather than one
+# Soon where another claim held the row; then for longer than the second in which a rate may let nothing out.
+HELD_BACK_STEPS_SECONDS: Final = (0.01, 0.025, *[HELD_BACK_SECONDS] * 22, 0.1, 0.2)
+
+
+class PollSchedule:
+    """Counts the empty looks at one destination. Times are the relay's monotonic clock."""
+
+    def __init__(self, poll_seconds: float) -> None:
+        self._poll_seconds = poll_seconds
+        self._empty = 0
+        self._held_back = 0
+        self._called_at = 0.0
+        self.look_at = 0.0  # not before
+
+    def is_due(self, now: float) -> bool:
+        return now >= self.look_at
+
+    def found_something(self) -> None:
+        self._empty = 0
+        self.look_at = 0.0
+
+    def found_all(self, now: float, *, asked_at: float) -> None:
+        """There was something, and no more; what comes now will call."""
+        self._empty = 0
+        self.found_nothing(now, asked_at=asked_at)
+
+    def call(self, now: float) -> None:
+        """Look at once, and again if a look is under way: it may have begun too early."""
+        self._called_at = now
+        self.look_at = 0.0
+
+    def held_back(self, now: float, *, found: bool, asked_at: float) -> None:
+        """More waits than its limits let out; something went, or nothing."""
+        self._empty = 0
+        if found:
+            self._held_back = 0
+            step = HELD_BACK_SECONDS
+        else:
+            steps = HELD_BACK_STEPS_SECONDS
+            step = steps[self._held_back] if self._held_back < len(steps) else self._poll_seconds
+            self._held_back += 1
+        if self._called_at < asked_at:
+            self.look_at = now + min(step, self._poll_seconds)
+
+    def found_nothing(self, now: float, *, asked_at: float | None = None) -> None:
+        """asked_at: when the look began, if it took time."""
+        step = STEPS_SECONDS[self._empty] if self._empty < len(STEPS_SECONDS) else self._poll_seconds
+        self._empty += 1
+        self._held_back = 0
+        if asked_at is None or self._called_at < asked_at:
+            self.look_at = now + min(step, self._poll_seconds)

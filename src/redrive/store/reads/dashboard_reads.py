@@ -1,0 +1,175 @@
+"""What a screen reads beside the lists: whether anything changed, the traffic of the last hour, and how a group stands.
+
+Every call is one snapshot (`snapshots`), and none needs work that grows with the history: the archive is read from its
+end, and never more than `TRAFFIC_WINDOW` rows of it. The SQL: sql/reads/<name>.sql. Called by `redrive.operate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import psycopg
+
+from redrive.errors import InvalidValue, NotAllowed, SchemaError
+from redrive.message import MessageId
+from redrive.store.reads import read_models as models
+from redrive.store.reads.read_models import Page
+from redrive.store.reads.read_transaction import Row, check_limit, message_snapshot, moment_of, snapshot
+from redrive.store.runtime.postgres import PostgresStore
+
+TRAFFIC_WINDOW: Final = 20_000  # attempts that are looked at, the newest
+SAMPLE_BYTES_MAX: Final = 16_384  # a larger payload is no sample
+DELIVERED_WINDOW: Final = 2000  # messages among which delivered ones are looked for
+REPLAYS_WINDOW: Final = 1000
+
+
+class Slot(NamedTuple):
+    """What ended in one slot of time. median_ms, slow_ms: how long a send took, half and 95 % of them no longer."""
+
+    slot: int
+    delivered: int
+    retried: int
+    parked: int
+    median_ms: float | None
+    slow_ms: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Attempts by slot, the slots that had none left out. began: from when on all count, where not from `since`."""
+
+    since: datetime
+    until: datetime
+    slot_seconds: float
+    slots: Sequence[Slot]
+    began: datetime | None = None
+
+
+class RetryDelay(NamedTuple):
+    """How long messages waited after so many failures."""
+
+    spent: int
+    attempts: int
+    median_seconds: float
+    longest_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStep:
+    """The dead letters of a group that are at one step of the workflow."""
+
+    workflow: str
+    messages: int
+    in_doubt: int
+    edited: int
+    escalated: int
+    tenants: int
+    cause: str | None
+    since: datetime
+
+
+class Sample(NamedTuple):
+    """A payload, as bytes of JSON."""
+
+    id: MessageId
+    body: bytes
+
+
+async def pulse(store: PostgresStore) -> int:
+    """A number that is another one when anything has changed that a screen shows."""
+    async with snapshot(store) as ask:
+        return int((await ask("pulse"))[0]["changes"])
+
+
+async def traffic(
+    store: PostgresStore, *, span: timedelta = timedelta(hours=1), slots: int = 60, destination: str | None = None
+) -> Traffic:
+    """What ended lately, of messages that were created within the span."""
+    async with message_snapshot(store) as ask:
+        until = await moment_of(ask)
+        since, slot_seconds = until - span, span.total_seconds() / slots
+        await ask.by_index()
+        rows = await ask(
+            "traffic",
+            floor_id=_floor(since),
+            window=TRAFFIC_WINDOW,
+            since=since,
+            slot_seconds=slot_seconds,
+            destination=destination,
+        )
+    began = rows[0].pop("began") if rows else None
+    found = [Slot(**{name: row[name] for name in Slot._fields}) for row in rows]
+    return Traffic(since=since, until=until, slot_seconds=slot_seconds, slots=found, began=began)
+
+
+async def retry_delays(
+    store: PostgresStore, destination: str, *, span: timedelta = timedelta(days=1)
+) -> list[RetryDelay]:
+    """The retry curve of a destination as it was seen lately, the first failure first."""
+    async with snapshot(store) as ask:
+        floor = _floor(await moment_of(ask) - span)
+        await ask.by_index()
+        rows = await ask("retry_delays", floor_id=floor, window=TRAFFIC_WINDOW, destination=destination)
+    return [RetryDelay(**row) for row in rows]
+
+
+async def group_steps(store: PostgresStore, fingerprint: bytes) -> dict[str, GroupStep]:
+    """How far people have got with a group, by the step."""
+    async with snapshot(store) as ask:
+        rows = await ask("group_steps", fingerprint=fingerprint, most=models.GROUP_WAITING_MAX)
+    return {row["workflow"]: GroupStep(**row) for row in rows}
+
+
+async def group_samples(store: PostgresStore, fingerprint: bytes, *, limit: int) -> list[Sample]:
+    """Payloads of its dead letters. NotAllowed for a login that may not read payloads."""
+    async with message_snapshot(store) as ask:
+        if not (await ask("may_read"))[0]["payload"]:
+            raise NotAllowed(
+                "This login may not read payloads.", next="a login with SELECT on redrive.message and body"
+            )
+        rows = await ask("group_samples", fingerprint=fingerprint, limit=limit, bytes_max=SAMPLE_BYTES_MAX)
+    return [Sample(**row) for row in rows]
+
+
+async def delivered_samples(store: PostgresStore, destination: str, kind: str, *, limit: int) -> list[Sample]:
+    """Payloads that the destination took; the same privilege."""
+    values = {"destination": destination, "kind": kind, "limit": limit}
+    async with message_snapshot(store) as ask:
+        await ask.by_index()
+        rows = await ask("delivered_samples", **values, window=DELIVERED_WINDOW, bytes_max=SAMPLE_BYTES_MAX)
+    return [Sample(**row) for row in rows]
+
+
+async def group_replays(store: PostgresStore, group: str, *, limit: int = 3) -> list[UUID]:
+    """The ids of its latest replays, latest first."""
+    async with snapshot(store) as ask:
+        rows = await ask("group_replays", group=group, window=REPLAYS_WINDOW, limit=limit)
+    return [row["id"] for row in rows]
+
+
+async def list_of_a_system(
+    store: PostgresStore, statement: bytes, *, position: str, before: str | None, search: str | None, limit: int
+) -> Page[Row, str]:
+    """A page of what a system shows by its own SQL. position: the column to go on behind.
+
+    SchemaError where its tables are not there.
+    """
+    check_limit(limit)
+    try:
+        async with snapshot(store) as ask:
+            at = await moment_of(ask)
+            rows = await ask.run(statement, {"before": before, "search": search, "limit": limit})
+    except psycopg.errors.DataError:
+        raise InvalidValue(f"{before!r} is no position; use the one that a page ends with.") from None
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+        raise SchemaError("The tables of this system are not in the database.", next="redrive db upgrade") from None
+    return Page(rows, at, next=str(rows[-1][position]) if len(rows) == limit else None)
+
+
+def _floor(moment: datetime) -> UUID:
+    """The smallest id of a moment: ranges of ids are ranges of time."""
+    return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)

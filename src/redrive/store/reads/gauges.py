@@ -1,0 +1,38 @@
+"""Values for a monitoring system, read by whoever holds the duty of reading them (G-17, G-20).
+
+SQL: `verbs/gauges.sql`, and `hold_duty` in `verbs/duty.sql`. Both are for a relay's login. Called by
+`redrive.operate.observe.reader` and `redrive metrics`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from redrive.message import WorkerId
+from redrive.ports import duty_hold_seconds
+from redrive.store.reads.read_models import COUNTED_MAX, LIVE_SECONDS
+from redrive.store.runtime.postgres import PostgresStore
+
+DUTY: Final = "gauges"
+
+
+class Gauge(NamedTuple):
+    """One value. subject: a destination, duty or table, or empty. reason: of what is parked, or empty."""
+
+    name: str
+    subject: str
+    reason: str
+    value: float
+
+
+async def read_gauges(store: PostgresStore, *, most: int = COUNTED_MAX) -> list[Gauge]:
+    """All of them, in one snapshot."""
+    rows = await store.rows("SELECT name, subject, reason, value FROM redrive.gauges_1(%s, %s)", [LIVE_SECONDS, most])
+    return [Gauge(*row) for row in rows]
+
+
+async def hold_duty(store: PostgresStore, name: str, worker: WorkerId, *, every_seconds: float) -> bool:
+    """Whether it is this worker's; then nobody else's for some periods."""
+    values = [name, worker, every_seconds, duty_hold_seconds(every_seconds)]
+    rows = await store.rows("SELECT redrive.hold_duty_1(%s, %s, %s, %s)", values)
+    return bool(rows[0][0])

@@ -1,0 +1,288 @@
+"""What people read: status, lists, one message. The SQL of a read is `sql/reads/<name>.sql`.
+
+Every call is one snapshot (`snapshots`). Lists are pages by key, newest first; none needs work that grows with the
+messages that are closed. The payload is read only by `show_message(payload=True)`. Ordering keys are in `key_reads`.
+Called by `redrive.operate.operations`; writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from redrive.errors import InvalidValue, NotAllowed, NotFound
+from redrive.message import Closed, HistoryEntry, MessageId, ParkReason, Priority, State
+from redrive.store.reads import key_reads
+from redrive.store.reads import read_models as models
+from redrive.store.reads.read_models import MessageFilter, MessageView, Page, ParkedFilter, ParkedPosition, ParkedRecord
+from redrive.store.reads.read_transaction import (
+    ReadTransaction,
+    Row,
+    check_limit,
+    message_snapshot,
+    moment_of,
+    snapshot,
+)
+from redrive.store.reads.status_models import Backlog, DutyState, Holder, NoticedJump, RelayState, Status, WaitingReplay
+from redrive.store.runtime.postgres import PostgresStore
+
+END_OF_IDS: Final = MessageId(UUID(int=2**128 - 1))
+END_OF_AUDIT: Final = 2**62
+END_OF_TIME: Final = datetime(9999, 12, 31, tzinfo=UTC)
+PRIORITIES: Final = {priority.level: priority.value for priority in Priority}
+STATES: Final = (*(s.value for s in State), *(r.value for r in ParkReason), *(c.value for c in Closed))
+
+
+class Source(NamedTuple):
+    """Where the messages of a state are: the statement for candidates, its table, what it takes besides."""
+
+    candidates: str
+    table: str
+    values: Mapping[str, str | None]
+
+
+async def status(store: PostgresStore, *, now: datetime | None = None) -> Status:
+    """What flows, what waits and who works."""
+    async with snapshot(store) as ask:
+        clock = (await ask("clock", now=now))[0]
+        moment = {"now": clock["at"], "live_seconds": models.LIVE_SECONDS}
+        blocked, looked_at = await key_reads.count_blocked(ask, now=clock["at"])
+        most = models.COUNTED_MAX
+        rows = await ask("backlog", **moment, most=most, limit=models.DESTINATIONS_MAX)
+        return Status(
+            at=clock["at"],
+            counted_max=most if rows and rows[0]["capped"] else None,
+            backlog=[_backlog(row) for row in rows],
+            relays=[RelayState(**row) for row in await ask("relays", **moment, limit=models.RELAYS_MAX)],
+            duties=[DutyState(**row) for row in await ask("duties", **moment, limit=models.DUTIES_MAX)],
+            late_answers=clock["late_answers"],
+            blocked_keys=blocked,
+            keys_looked_at=looked_at,
+            lanes_mended=clock["lanes_mended"],
+            oldest_holder=next((Holder(**row) for row in await ask("oldest_holder")), None),
+            waiting_replays=[
+                WaitingReplay(**row) for row in await ask("waiting_replays", limit=models.REPLAYS_SHOWN_MAX)
+            ],
+            clock_jumps=[
+                NoticedJump(**row) for row in await ask("clock_jumps", now=clock["at"], limit=models.CLOCK_JUMPS_MAX)
+            ],
+            sees_nothing=not (await ask("may_see"))[0]["sees"],
+        )
+
+
+async def list_messages(store: PostgresStore, wanted: MessageFilter) -> Page[MessageView, MessageId]:
+    """Messages, newest first. `next` goes on where a page, or the window of a search, ended."""
+    check_limit(wanted.limit)
+    source = _source(wanted.state)
+    async with message_snapshot(store) as ask:
+        at = await moment_of(ask)
+        if wanted.key is not None:
+            return Page(await _with_key(ask, wanted), at)
+        values = _search(wanted)
+        await ask.by_index()
+        ids = [row["id"] for row in await ask(source.candidates, **values, **source.values)]
+        rows = await _views(ask, ids)
+        if len(ids) == wanted.limit:
+            return Page(rows, at, next=ids[-1])
+        ends = await ask(f"window_end_{source.table}", before=values["before"], window=values["window"])
+        if not ends:
+            return Page(rows, at)
+        return Page(rows, at, next=ends[0]["id"], looked_at=models.SEARCH_WINDOW)
+
+
+async def find_messages(store: PostgresStore, ids: Sequence[MessageId]) -> dict[MessageId, MessageView]:
+    """Those of the ids that exist, by id."""
+    check_limit(len(ids) or 1)
+    async with message_snapshot(store) as ask:
+        return {view.id: view for view in await _views(ask, ids)}
+
+
+async def show_message(store: PostgresStore, message_id: MessageId, *, payload: bool = False) -> models.MessageDetails:
+    """One message with its whole life. NotFound; NotAllowed for a payload that the login may not read."""
+    async with message_snapshot(store) as ask:
+        views = await _views(ask, [message_id])
+        if not views:
+            raise NotFound(f"There is no message {message_id}.", next="redrive messages list")
+        may = (await ask("may_read"))[0]
+        if payload and not may["payload"]:
+            raise NotAllowed("This login may not read payloads.", next=_PAYLOAD_ADVICE)
+        return await _details(ask, views[0], may, payload=payload)
+
+
+_PAYLOAD_ADVICE: Final = "leave --payload out, or use a login with SELECT on redrive.message and redrive.body"
+
+
+async def _details(ask: ReadTransaction, view: MessageView, may: Row, *, payload: bool) -> models.MessageDetails:
+    one, limit = {"id": view.id}, {"limit": models.TIMELINE_MAX}
+    version = {"version": view.version}
+    if may["payload"]:
+        for row in await ask("payload_size", **one, **version):  # none where its row is gone
+            view = replace(view, **row)
+    acts = await ask("audit", subject=str(view.id), before=END_OF_AUDIT, **limit) if may["audit"] else None
+    parked = await ask("parked_one", **one)
+    details = (await ask("details", **one))[0]
+    return models.MessageDetails(
+        view=view,
+        timeline=[HistoryEntry(**row) for row in await ask("timeline", **one, **limit)],
+        late_answers=[models.LateAnswer(**row) for row in await ask("late_answers", **one, **limit)],
+        evidence=[proof for proof in (await proofs_of(ask, [view.id])).get(view.id, ()) if proof.counts],
+        proposals=[models.ProposalView(**row) for row in await ask("proposals", subject=str(view.id))],
+        acts=None if acts is None else [models.AuditEntry(**row) for row in reversed(acts)],
+        parked=_parked(parked[0]) if parked else None,
+        behind=await key_reads.head_before(ask, view, details["order_by"]),
+        payload=next(map(_payload, await ask("payload", **one, **version)), None) if payload else None,
+        **details,
+    )
+
+
+async def proofs(store: PostgresStore, ids: Sequence[MessageId]) -> dict[MessageId, list[models.Proof]]:
+    """What says that these were delivered although their claims say otherwise, by message; evidence first."""
+    async with snapshot(store) as ask:
+        return await proofs_of(ask, ids)
+
+
+async def proofs_of(ask: ReadTransaction, ids: Sequence[MessageId]) -> dict[MessageId, list[models.Proof]]:
+    found: dict[MessageId, list[models.Proof]] = {}
+    for row in await ask("proofs", ids=list(ids), limit=PROOFS_MAX):
+        found.setdefault(row.pop("message_id"), []).append(models.Proof(**row))
+    return found
+
+
+PROOFS_MAX: Final = 20  # of one message
+
+
+async def list_parked(store: PostgresStore, wanted: ParkedFilter) -> Page[ParkedRecord, ParkedPosition]:
+    """The worklist of one reason, latest parked first."""
+    check_limit(wanted.limit)
+    before = wanted.before or ParkedPosition(END_OF_TIME, END_OF_IDS)
+    async with message_snapshot(store) as ask:
+        at = await moment_of(ask)
+        rows = await ask(
+            "parked",
+            reason=wanted.reason.value,
+            destination=wanted.destination,
+            tenant=wanted.tenant,
+            kind=wanted.kind,
+            error_class=wanted.error_class,
+            failure_group=wanted.failure_group,
+            before_at=before.parked_at,
+            before_id=before.id,
+            limit=wanted.limit,
+        )
+    records = [_parked(row) for row in rows]
+    full = len(records) == wanted.limit
+    return Page(records, at, next=ParkedPosition(records[-1].parked_at, records[-1].id) if full else None)
+
+
+async def show_parked(store: PostgresStore, message_id: MessageId) -> ParkedRecord | None:
+    """The parked record of a message, None where it is not parked."""
+    async with message_snapshot(store) as ask:
+        rows = await ask("parked_one", id=message_id)
+    return _parked(rows[0]) if rows else None
+
+
+async def list_destinations(
+    store: PostgresStore, *, after: str = "", limit: int = models.DESTINATIONS_MAX
+) -> Sequence[models.DestinationView]:
+    """Every destination that was ever registered or paused, by name; `after` = the last name already seen."""
+    check_limit(limit)
+    async with snapshot(store) as ask:
+        rows = await ask("destinations", after=after, limit=limit)
+    return [models.DestinationView(**row) for row in rows]
+
+
+async def show_destination(store: PostgresStore, name: str) -> models.DestinationView | None:
+    """One of them, None where nobody has registered or paused it."""
+    found = [one for one in await list_destinations(store) if one.name == name]
+    return found[0] if found else None
+
+
+async def knows_destination(store: PostgresStore, name: str) -> bool:
+    """Whether the destination is registered, paused, or has anything open."""
+    async with snapshot(store) as ask:
+        return bool((await ask("knows_destination", name=name))[0]["known"])
+
+
+async def list_audit(
+    store: PostgresStore, *, subject: str | None = None, before: int | None = None, limit: int = 50
+) -> Page[models.AuditEntry, int]:
+    """What operators did, newest first."""
+    check_limit(limit)
+    async with snapshot(store) as ask:
+        at = await moment_of(ask)
+        rows = await ask("audit", subject=subject, before=END_OF_AUDIT if before is None else before, limit=limit)
+    entries = [models.AuditEntry(**row) for row in rows]
+    return Page(entries, at, next=entries[-1].id if len(entries) == limit else None)
+
+
+def _source(state: str | None) -> Source:
+    match state:
+        case None:
+            return Source("candidates_newest", "message", {})
+        case "pending":
+            return Source("candidates_pending", "pending", {})
+        case "leased":
+            return Source("candidates_lease", "lease", {})
+        case "parked":
+            return Source("candidates_parked", "parked", {"reason": None})
+        case "dead" | "held" | "unrecorded":
+            return Source("candidates_parked", "parked", {"reason": state})
+        case "closed":
+            return Source("candidates_closed", "message", {"ended": None})
+        case _ if state in STATES:
+            return Source("candidates_closed", "message", {"ended": state})
+    raise InvalidValue(f"state is {state!r}; it must be one of {', '.join(STATES)}.")
+
+
+def _search(wanted: MessageFilter) -> dict[str, Any]:
+    return {
+        "before": wanted.before or END_OF_IDS,
+        "window": models.SEARCH_WINDOW,
+        "destination": wanted.destination,
+        "tenant": wanted.tenant,
+        "kind": wanted.kind,
+        "limit": wanted.limit,
+    }
+
+
+async def _with_key(ask: ReadTransaction, wanted: MessageFilter) -> list[MessageView]:
+    """The one message of a key, if it passes the rest of the filter. A key belongs to a tenant."""
+    rows = await ask("candidates_key", tenant=wanted.tenant or "default", key=wanted.key)
+    return [view for view in await _views(ask, [row["id"] for row in rows]) if _passes(view, wanted)]
+
+
+def _passes(view: MessageView, wanted: MessageFilter) -> bool:
+    states = {view.state, view.detail} if view.state == "parked" else {view.state}
+    if view.state in set(Closed):
+        states.add("closed")
+    return (
+        (wanted.state is None or wanted.state in states)
+        and wanted.destination in (None, view.destination)
+        and wanted.kind in (None, view.kind)
+    )
+
+
+async def _views(ask: ReadTransaction, ids: Sequence[MessageId]) -> list[MessageView]:
+    return [_view(row) for row in await ask("messages", ids=list(ids))] if ids else []
+
+
+def _view(row: Row) -> MessageView:
+    level = row.pop("level")
+    return MessageView(**row, priority=PRIORITIES[level])
+
+
+def _backlog(row: Row) -> Backlog:
+    parked = {reason.value: row.pop(reason.value) for reason in ParkReason}
+    own = {name: value for name, value in row.items() if name != "capped"}  # that is of all together
+    return Backlog(**own, parked=parked)
+
+
+def _parked(row: Row) -> ParkedRecord:
+    return ParkedRecord(**{**row, "reason": ParkReason(row["reason"])})
+
+
+def _payload(row: Row) -> models.Payload:
+    return models.Payload(content_type=row["content_type"], headers=row["headers"] or {}, body=row["body"])

@@ -1,0 +1,154 @@
+"""Who comes in over HTTP, in PostgreSQL: tokens, sessions, and requests that were answered. SQL: verbs/access.sql.
+
+A verb is one function call, as in `postgres`. A secret never gets here, only its hash. Called by `redrive.operate.web`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from redrive.errors import NotFound
+from redrive.store.runtime.postgres import PostgresStore, require_actor_and_reason
+
+
+class Bearer(NamedTuple):
+    """Who a token or a session belongs to. role: viewer, operator, approver or admin. tenant: '*' = all."""
+
+    name: str
+    role: str
+    tenant: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenView:
+    """A token as an administrator sees it. used_at: about when it was last used; None = never."""
+
+    id: UUID
+    name: str
+    role: str
+    tenant: str
+    created_at: datetime
+    created_by: str
+    expires_at: datetime
+    used_at: datetime | None
+    revoked_at: datetime | None
+
+
+class Begun(NamedTuple):
+    """result: new, answered (with status and answer), in_flight or other."""
+
+    result: str
+    status: int | None
+    answer: bytes | None
+
+
+async def create_token(
+    store: PostgresStore,
+    bearer: Bearer,
+    secret_hash: bytes,
+    *,
+    kind: str,
+    valid_seconds: float,
+    actor: str,
+    reason: str,
+    now: datetime | None = None,
+) -> UUID:
+    require_actor_and_reason(actor, reason)
+    values = [kind, *bearer, secret_hash, valid_seconds, actor, reason, now]
+    rows = await store.rows("SELECT redrive.create_token_1(%s, %s, %s, %s, %s, %s, %s, %s, %s)", values)
+    id_: UUID = rows[0][0]
+    return id_
+
+
+async def revoke_token(store: PostgresStore, id: UUID, *, actor: str, reason: str, now: datetime | None = None) -> bool:
+    """Whether it was good until now."""
+    require_actor_and_reason(actor, reason)
+    rows = await store.rows("SELECT redrive.revoke_token_1(%s, %s, %s, %s)", [id, actor, reason, now])
+    if rows[0][0] == "not_found":
+        raise NotFound(f"There is no token {id}.", next="redrive tokens list")
+    return bool(rows[0][0] == "done")
+
+
+async def list_tokens(store: PostgresStore, *, before: UUID | None = None, limit: int = 50) -> list[TokenView]:
+    """Latest first."""
+    rows = await store.rows("SELECT * FROM redrive.list_tokens_1(%s, %s)", [before, limit])
+    names = TokenView.__slots__
+    return [TokenView(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+async def has_token(store: PostgresStore, *, now: datetime | None = None) -> bool:
+    return bool((await store.rows("SELECT redrive.has_token_1(%s)", [now]))[0][0])
+
+
+async def find_token(store: PostgresStore, secret_hash: bytes, *, now: datetime | None = None) -> Bearer | None:
+    return _bearer(await store.rows("SELECT * FROM redrive.find_token_1(%s, %s)", [secret_hash, now]))
+
+
+async def log_in(
+    store: PostgresStore,
+    secret_hash: bytes,
+    session_hash: bytes,
+    *,
+    valid_seconds: float,
+    peer: str,
+    now: datetime | None = None,
+) -> Bearer | None:
+    values = [secret_hash, session_hash, valid_seconds, peer, now]
+    return _bearer(await store.rows("SELECT * FROM redrive.log_in_1(%s, %s, %s, %s, %s)", values))
+
+
+async def find_session(
+    store: PostgresStore, session_hash: bytes, *, idle_seconds: float, now: datetime | None = None
+) -> Bearer | None:
+    values = [session_hash, idle_seconds, now]
+    return _bearer(await store.rows("SELECT * FROM redrive.find_session_1(%s, %s, %s)", values))
+
+
+async def log_out(store: PostgresStore, session_hash: bytes) -> bool:
+    return bool((await store.rows("SELECT redrive.log_out_1(%s)", [session_hash]))[0][0])
+
+
+async def note_access(
+    store: PostgresStore,
+    *,
+    actor: str,
+    act: str,
+    subject: str,
+    reason: str,
+    detail: Mapping[str, Any],
+    now: datetime | None = None,
+) -> None:
+    """Into the audit. act: access_denied or read_payload."""
+    values = [actor, act, subject, reason, json.dumps(dict(detail)), now]
+    await store.rows("SELECT redrive.note_access_1(%s, %s, %s, %s, %s::json, %s)", values)
+
+
+async def begin_request(
+    store: PostgresStore,
+    actor: str,
+    key_hash: bytes,
+    fingerprint: bytes,
+    *,
+    stale_seconds: float,
+    keep_seconds: float,
+    now: datetime | None = None,
+) -> Begun:
+    values = [actor, key_hash, fingerprint, stale_seconds, keep_seconds, now]
+    rows = await store.rows("SELECT * FROM redrive.begin_request_1(%s, %s, %s, %s, %s, %s)", values)
+    return Begun(*rows[0])
+
+
+async def end_request(
+    store: PostgresStore, actor: str, key_hash: bytes, *, status: int | None, answer: bytes | None
+) -> None:
+    """status None: nothing was done, and the key is free again."""
+    await store.rows("SELECT redrive.end_request_1(%s, %s, %s, %s)", [actor, key_hash, status, answer])
+
+
+def _bearer(rows: Sequence[Any]) -> Bearer | None:
+    return Bearer(*rows[0]) if rows else None

@@ -1,0 +1,57 @@
+"""The connection that listens for the doorbell: one of its own, because a pooler would give it to others in between.
+
+Used by `relay/wakeup/listening.py`. What is said on it comes from `ring` in verbs/doorbell.sql (`outbox_pending`) and
+from `PostgresStore.probe` (`outbox_probe`, with the worker's id: so it knows that it hears).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import psycopg
+from psycopg import AsyncConnection
+
+from redrive import redact
+from redrive.message import WorkerId
+from redrive.ports import Heard, TransientFailure
+from redrive.store.runtime.sessions import KEEPALIVE
+
+CHANNEL: Final = "outbox_pending"
+PROBE_CHANNEL: Final = "outbox_probe"
+_OPTIONS: Final[Mapping[str, Any]] = {**KEEPALIVE, "application_name": "redrive listener"}
+
+
+class PostgresListenConnection:
+    """Connected and listening. Whatever ends it is a `TransientFailure`."""
+
+    def __init__(self, conn: AsyncConnection[Any], worker: WorkerId) -> None:
+        self._conn = conn
+        self._worker = str(worker)
+
+    async def wait(self, seconds: float) -> Heard:
+        """Until something is said, at most so long."""
+        rung = probed = False
+        try:
+            async for said in self._conn.notifies(timeout=seconds, stop_after=1):
+                rung = rung or said.channel == CHANNEL
+                probed = probed or (said.channel == PROBE_CHANNEL and said.payload == self._worker)
+        except psycopg.Error as error:
+            raise TransientFailure(redact.error_type(error)) from error
+        return Heard(rung, probed)
+
+
+@asynccontextmanager
+async def opened(dsn: str, worker: WorkerId) -> AsyncIterator[PostgresListenConnection]:
+    try:
+        conn = await AsyncConnection.connect(dsn, autocommit=True, **_OPTIONS)
+    except (psycopg.Error, OSError) as error:
+        raise TransientFailure(redact.error_type(error)) from error
+    async with conn:
+        try:
+            await conn.execute("LISTEN outbox_pending")
+            await conn.execute("LISTEN outbox_probe")
+        except psycopg.Error as error:
+            raise TransientFailure(redact.error_type(error)) from error
+        yield PostgresListenConnection(conn, worker)

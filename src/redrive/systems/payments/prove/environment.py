@@ -1,0 +1,101 @@
+"""The processes of the proof: simulated rails with a ledger each, and relays, on the engine's own stage."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from redrive.prove import config as engine_terms
+from redrive.prove.environment import READY_SECONDS, Environment
+from redrive.prove.processes import Ended, Process
+from redrive.systems.payments.prove import app
+from redrive.systems.payments.prove.config import RELAYS, Config, RailTerms
+
+SERVER = "redrive.systems.payments.rail.server"
+STOP_SECONDS = 20.0
+_BUSIEST = """
+SELECT r.name FROM redrive.relay r JOIN redrive.lease l USING (worker)
+ WHERE r.seen_at > clock_timestamp() - interval '1 second' GROUP BY r.name, r.worker ORDER BY count(*) DESC LIMIT 1
+"""
+
+
+class Scene:
+    """Rails and relays of one run. ledgers: rail type to the file of its rail, the judge."""
+
+    def __init__(self, stage: Environment, config: Config, *, name: str) -> None:
+        self._stage = stage
+        self._terms = config
+        self._name = name
+        self._relays: list[Process] = []
+        self.urls: dict[str, str] = {}
+        self.ledgers: dict[str, Path] = {}
+
+    def open_rails(self, rails: Sequence[RailTerms], *, seed: int, faults: Mapping[str, float]) -> None:
+        """Start them all, then wait until each has said where it listens."""
+        started = {rail.rail_type: self._start_rail(rail.rail_type, seed, faults) for rail in rails}
+        for rail_type, process in started.items():
+            if not self._stage.wait(lambda said=process.said: _address(said), seconds=READY_SECONDS):  # type: ignore[misc]
+                raise RuntimeError(f"Rail {rail_type} did not start; see {process.said}.")
+            self.urls[rail_type] = _address(process.said)
+
+    def _start_rail(self, rail_type: str, seed: int, faults: Mapping[str, float]) -> Process:
+        self.ledgers[rail_type] = self._stage.place / f"{self._name}-{rail_type}.ledger"
+        script = {
+            "seed": seed,
+            "faults": dict(faults),
+            "late_seconds": self._terms.late_seconds,
+            "retry_after_seconds": self._terms.retry_after_seconds,
+            "hang_seconds": self._terms.hang_seconds,
+        }
+        settings = {"ledger": str(self.ledgers[rail_type]), "profile": self._terms.profile, "script": script}
+        return self._stage.processes.start(f"rail-{rail_type}", SERVER, settings=settings)
+
+    def open_relays(self, count: int = RELAYS) -> list[Process]:
+        self._relays += [self._start_relay(len(self._relays) + number) for number in range(count)]
+        return self._relays
+
+    def kill_busiest_relay(self) -> None:
+        """Whichever has most in hand, without a word; another one takes its place."""
+        name = self._stage.value(_BUSIEST)
+        number = next((number for number, relay in enumerate(self._relays) if relay.name == name), 0)
+        self._relays[number].end()
+        with suppress(Ended):
+            self._relays[number] = self._start_relay(number)
+
+    def close_relays(self) -> list[str]:
+        """Stop them gracefully; what did not end as it must, in words."""
+        for relay in self._relays:
+            # One that has just been started does not know yet how to stop.
+            self._stage.wait(lambda relay=relay: self._has_begun(relay), seconds=STOP_SECONDS)  # type: ignore[misc]
+            relay.signal(signal.SIGTERM)
+        complaints = []
+        for relay in self._relays:
+            self._stage.wait(lambda relay=relay: relay.code is not None, seconds=STOP_SECONDS)  # type: ignore[misc]
+            if relay.code != 0:
+                said = relay.said.read_text("utf-8", "replace").strip().splitlines()
+                complaints.append(f"Relay {relay.name} ended with {relay.code}: {said[-1] if said else 'no word'}")
+            relay.end()
+        self._relays = []
+        return complaints
+
+    def _has_begun(self, relay: Process) -> bool:
+        known = "SELECT count(*) FROM redrive.relay WHERE pid = %s"
+        return relay.code is not None or self._stage.value(known, relay.pid) > 0
+
+    def _start_relay(self, number: int) -> Process:
+        return self._stage.relay(
+            f"{self._name}-relay-{number}", app=app.SPEC, environment=app.environment(self._terms, self.urls)
+        )
+
+
+def engine_terms_of(config: Config) -> engine_terms.Config:
+    """For the relays."""
+    return engine_terms.Config(lease_seconds=config.lease_seconds, reap_every_seconds=config.reap_every_seconds)
+
+
+def _address(said: Path) -> str:
+    """The first line that a rail prints, once it is whole; else empty."""
+    first, newline, _ = said.read_text("utf-8", "replace").partition("\n")
+    return first.strip() if newline else ""
