@@ -2,20 +2,22 @@
 
     python -m tests.support.traceability --write
 
-A requirement without a test is shown as a gap; a test in tests/tidy fails when the page is not what the marks say, and
-when a requirement that has been delivered has no test.
+A test in tests/tidy fails when the page is not what the marks say, and when a delivered requirement has no test.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NotRequired, TypedDict
 
 TESTS = Path(__file__).parents[1]
-PAGE = TESTS.parent / "docs" / "traceability.md"
+ROOT = TESTS.parent
+PAGE = ROOT / "docs" / "traceability.md"
 REQUIREMENTS = TESTS / "requirements.toml"
 NAMED = TESTS / "seed_tests.toml"
 
@@ -76,9 +78,26 @@ def _requirements(node: ast.AST, mark: str) -> list[str]:
     return [str(text) for texts in calls for text in texts]
 
 
-def requirements() -> Mapping[str, Mapping[str, str]]:
-    """Id to its text and the part that delivers it."""
-    found: Mapping[str, Mapping[str, str]] = tomllib.loads(REQUIREMENTS.read_text(encoding="utf-8"))
+class Requirement(TypedDict):
+    """planned: not delivered yet, so no test is asked for."""
+
+    text: str
+    planned: NotRequired[bool]
+
+
+def requirements() -> Mapping[str, Requirement]:
+    """Id to the requirement."""
+    found: Mapping[str, Requirement] = tomllib.loads(REQUIREMENTS.read_text(encoding="utf-8"))
+    return found
+
+
+def quoted() -> dict[str, list[str]]:
+    """Requirement id to the sources and pages that quote it."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(path for folder in ("src", "docs", "deploy", "examples") for path in (ROOT / folder).rglob("*")):
+        if path.suffix in {".py", ".sql", ".md", ".html", ".yml"} and path != PAGE:
+            for requirement in set(re.findall(r"\b[A-Z]-\d\d\b", path.read_text(encoding="utf-8"))):
+                found.setdefault(requirement, []).append(path.relative_to(ROOT).as_posix())
     return found
 
 
@@ -88,10 +107,10 @@ def page() -> str:
         "# Traceability",
         "",
         "Made from the `req` marks of the tests by `python -m tests.support.traceability --write`; do not edit.",
-        "A requirement that a later part delivers is marked so; one without a test is a gap.",
+        "Comments in the source name requirements by these ids.",
         "",
-        "| id | requirement | part | tests |",
-        "|---|---|---|---|",
+        "| id | requirement | tests |",
+        "|---|---|---|",
     ]
     lines += [_row(name, facts, tests.get(name, [])) for name, facts in requirements().items()]
     lines += ["", "Tests that the source documents name:", "", "| document | name | tests |", "|---|---|---|"]
@@ -100,19 +119,19 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _row(name: str, facts: Mapping[str, str], tests: list[str]) -> str:
-    return f"| {name} | {facts['text']} | {facts['part']} | {_shown(tests)} |"
+def _row(name: str, requirement: Requirement, tests: list[str]) -> str:
+    return f"| {name} | {requirement['text']} | {_shown(tests) or 'not delivered yet'} |"
 
 
 def _named_row(name: str, tests: list[str]) -> str:
     document, _, text = name.partition(": ")
-    return f"| {document} | {text} | {_shown(tests)} |"
+    return f"| {document} | {text} | {_shown(tests) or '**gap**'} |"
 
 
 def _shown(tests: list[str]) -> str:
     shown = "<br>".join(f"`{test.removeprefix('tests/')}`" for test in tests[:6])
     more = f"<br>and {len(tests) - 6} more" if len(tests) > 6 else ""
-    return shown + more or "**gap**"
+    return shown + more
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="37809c2c94f918bb"),
+        Upgrade(version="0.1.0", fingerprint="f42615c14db8b53f"),
         migrations.CreateModel(
             name="Destination",
             fields=[

@@ -261,7 +261,7 @@ CREATE TABLE redrive.failure_group (
     CONSTRAINT status_is_what_a_person_says CHECK (status IN ('open', 'resolved', 'snoozed', 'ignored'))
 );
 CREATE INDEX failure_group_listed ON redrive.failure_group (last_seen_at, fingerprint);
--- Failures that no group has counted yet. Whoever parks a message appends here and waits for nobody (docs/adr/010).
+-- Failures that no group has counted yet. Parking a message appends a row here and takes no lock (docs/adr/009).
 CREATE TABLE redrive.failure_tally (
     fingerprint bytea       NOT NULL,
     at          timestamptz NOT NULL,
