@@ -20,7 +20,7 @@ from redrive.operate.doctor import Verdict
 from redrive.operate.installed import installed_sets
 from redrive.ports import RelayInfo
 from redrive.store.migrations import migrate
-from redrive.store.reads import doctor_reads
+from redrive.store.reads import doctor as doctor_reads
 from redrive.store.runtime.postgres import PostgresStore
 from tests.cli.conftest import NOWHERE, Redrive, Shop
 from tests.conftest import CrashServer

@@ -15,7 +15,7 @@ from redrive.answers import Terminal
 from redrive.errors import ActRefused
 from redrive.message import MessageId, ParkReason
 from redrive.operate import operations
-from redrive.store.reads import read_models
+from redrive.store.reads import models
 from redrive.store.runtime.postgres import PostgresStore
 from tests.cli.conftest import NOBODY, Redrive, Shop
 from tests.cli.test_cli_basics import process
@@ -129,7 +129,7 @@ def test_pages_of_keys_follow_each_other_without_gap_or_repetition(look: Redrive
 def test_a_walk_that_ends_at_its_window_says_so_and_where_to_go_on(
     look: Redrive, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_models, "KEYS_WINDOW", window)
+    monkeypatch.setattr(models, "KEYS_WINDOW", window)
     page = look.json("keys", "list")
     assert page["looked_at"] == window
     assert _all_pages(look) == [*HALTED, *WAITING, *FLOWING]
@@ -343,7 +343,7 @@ def test_status_counts_blocked_keys_by_what_blocks_them(look: Redrive) -> None:
 
 
 def test_status_says_when_it_did_not_look_at_all_keys(look: Redrive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_models, "KEYS_WINDOW", 4)
+    monkeypatch.setattr(models, "KEYS_WINDOW", 4)
     assert look.json("status")["keys_looked_at"] == 4
     assert ", of the 4 looked at" in look("status").stdout
 
@@ -351,7 +351,7 @@ def test_status_says_when_it_did_not_look_at_all_keys(look: Redrive, monkeypatch
 @pytest.mark.req("G-20")
 def test_status_says_when_it_did_not_count_all_rows(look: Redrive, monkeypatch: pytest.MonkeyPatch) -> None:
     assert look.json("status")["counted_max"] is None
-    monkeypatch.setattr(read_models, "COUNTED_MAX", 3)
+    monkeypatch.setattr(models, "COUNTED_MAX", 3)
     document = look.json("status")
     assert document["counted_max"] == 3
     assert sum(one["pending"] for one in document["destinations"]) == 3

@@ -18,8 +18,8 @@ from redrive.operate.desk.causes import Cause
 from redrive.operate.desk.groups import Marking, mark
 from redrive.operate.desk.workflow import Who
 from redrive.ports import ClaimRequest
-from redrive.store.reads.desk_reads import list_groups
-from redrive.store.reads.read_models import GroupFilter
+from redrive.store.reads.desk import list_groups
+from redrive.store.reads.models import GroupFilter
 from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 

@@ -13,7 +13,7 @@ from redrive.operate.console import display, files
 from redrive.operate.console.charts import nice_top, short
 from redrive.operate.console.rendering import percent
 from redrive.operate.desk.commonalities import MISSING
-from redrive.store.reads.dashboard_reads import Sample
+from redrive.store.reads.dashboard import Sample
 from tests.support import messages as m
 
 pytestmark = pytest.mark.req("G-21")

@@ -12,8 +12,8 @@ from redrive.operate.desk import workflow
 from redrive.operate.desk.causes import Cause
 from redrive.operate.desk.workflow import Who
 from redrive.operate.web.principal import Role
-from redrive.store.reads.desk_reads import list_groups
-from redrive.store.reads.read_models import GroupFilter
+from redrive.store.reads.desk import list_groups
+from redrive.store.reads.models import GroupFilter
 from redrive.store.runtime.postgres import PostgresStore
 from tests.api.conftest import House, asking, bearer
 from tests.desk.failing import dead

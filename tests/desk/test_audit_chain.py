@@ -6,7 +6,7 @@ import pytest
 
 from redrive.errors import InvalidValue
 from redrive.operate.desk.audit import Head, verify
-from redrive.store.reads import desk_reads
+from redrive.store.reads import desk
 from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 
@@ -59,7 +59,7 @@ async def test_tampering_is_found(store: PostgresStore, change: str) -> None:
 
 
 async def test_a_chain_is_walked_over_windows(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(desk_reads, "CHAIN_WINDOW", 2)
+    monkeypatch.setattr(desk, "CHAIN_WINDOW", 2)
     await acts(store)
     assert (await verify(store)).intact
     await tamper(store, TAMPERINGS["one deleted"])

@@ -13,7 +13,7 @@ from redrive.message import ParkReason
 from redrive.operate.desk import groups
 from redrive.operate.desk.groups import Mark, Marking
 from redrive.recover.fold_failures import fold_failures
-from redrive.store.reads.read_models import GroupFilter, GroupStatus, GroupView
+from redrive.store.reads.models import GroupFilter, GroupStatus, GroupView
 from redrive.store.runtime.postgres import PostgresStore
 from tests.desk.failing import ACT, dead, fail_again
 from tests.support import messages as m

@@ -18,9 +18,9 @@ from redrive.operate.findings import findings
 from redrive.ports import ClaimRequest
 from redrive.recover.replay import replay as replay_duty
 from redrive.store.reads.messages import show_parked
-from redrive.store.reads.messages import status as read_status
-from redrive.store.reads.read_models import ReplayItem, ReplayView
-from redrive.store.reads.status_models import Status
+from redrive.store.reads.models import ReplayItem, ReplayView
+from redrive.store.reads.status import Status
+from redrive.store.reads.status import status as read_status
 from redrive.store.runtime.postgres import PostgresStore
 from tests.desk.failing import ACT, dead, fail_again
 from tests.desk.test_workflow import money

@@ -21,9 +21,9 @@ from redrive.operate.desk.causes import Cause
 from redrive.operate.desk.workflow import EVIDENCE, Who
 from redrive.operate.operations import ActResult, Outcome
 from redrive.relay.dispatching.requests import Requests
-from redrive.store.reads.desk_reads import latest_requests
+from redrive.store.reads.desk import latest_requests
 from redrive.store.reads.messages import show_parked
-from redrive.store.reads.read_models import ParkedFilter, ParkedRecord
+from redrive.store.reads.models import ParkedFilter, ParkedRecord
 from redrive.store.runtime import desk
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ManualClock

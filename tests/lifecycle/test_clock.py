@@ -9,7 +9,7 @@ import pytest
 
 from redrive.operate.findings import findings
 from redrive.operate.observe.health import Health, Verdict
-from redrive.store.reads import messages
+from redrive.store.reads.status import status as read_status
 from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 
@@ -23,9 +23,9 @@ async def test_a_jump_is_shown_for_a_day(store: PostgresStore) -> None:
     noticed = await store.now()
     await store.clock_jumped(ALICE, era=0, offset_seconds=BACK, window_seconds=5, now=noticed)
     for later, shown in ((timedelta(hours=23), True), (timedelta(hours=25), False)):
-        status = await messages.status(store, now=noticed + later)
+        status = await read_status(store, now=noticed + later)
         assert [found.code for found in findings(status) if found.code == "clock_jumped"] == ["clock_jumped"] * shown
-    (found,) = [one for one in findings(await messages.status(store, now=noticed)) if one.code == "clock_jumped"]
+    (found,) = [one for one in findings(await read_status(store, now=noticed)) if one.code == "clock_jumped"]
     assert found.detail.startswith("was set back by 3 h 2 min at ")
     assert found.detail.endswith(", more to come")
 

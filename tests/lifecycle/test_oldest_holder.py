@@ -11,8 +11,8 @@ from rich.console import Console
 
 from redrive.operate.cli.status import page
 from redrive.operate.findings import described, findings
-from redrive.store.reads import messages
-from redrive.store.reads.status_models import Holder, Status
+from redrive.store.reads.status import Holder, Status
+from redrive.store.reads.status import status as read_status
 from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
 
@@ -28,14 +28,14 @@ def shown(status: Status) -> str:
 
 
 async def later(store: PostgresStore, seconds: float) -> Status:
-    return await messages.status(store, now=await store.now() + timedelta(seconds=seconds))
+    return await read_status(store, now=await store.now() + timedelta(seconds=seconds))
 
 
 async def test_a_session_that_forgot_its_transaction_is_named(database: str, store: PostgresStore) -> None:
     with psycopg.connect(make_conninfo(database, application_name="reports")) as forgetful:
         forgetful.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         forgetful.execute("SELECT count(*) FROM redrive.pending")
-        status = await messages.status(store)
+        status = await read_status(store)
         holder = status.oldest_holder
         assert holder is not None
         assert (holder.kind, holder.pid, holder.application, holder.state) == (
@@ -60,7 +60,7 @@ async def test_a_reader_who_may_not_see_other_logins_sees_at_least_which_session
         forgetful.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         forgetful.execute("SELECT count(*) FROM redrive.pending")
         async with PostgresStore(viewer, connections=1) as store:
-            holder = (await messages.status(store)).oldest_holder
+            holder = (await read_status(store)).oldest_holder
         assert holder is not None
         assert (holder.pid, holder.application) == (forgetful.info.backend_pid, "reports")
         assert (holder.state, holder.since) == (None, None)
@@ -70,7 +70,7 @@ async def test_sessions_of_other_databases_do_not_count(server_dsn: str, store: 
     with psycopg.connect(server_dsn) as elsewhere:
         elsewhere.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         elsewhere.execute("SELECT count(*) FROM pg_class")
-        holder = (await messages.status(store)).oldest_holder
+        holder = (await read_status(store)).oldest_holder
         assert holder is None or holder.pid != elsewhere.info.backend_pid
 
 

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from redrive.store.reads.read_transaction import statement as sql_of
+from redrive.store.reads.transaction import statement as sql_of
 from tests.support import bulk
 from tests.support.databases import fresh_database
 from tests.support.touched import touched

@@ -12,8 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.store.reads.read_models import KEY_STATES, KEYS_WINDOW, WAITING_MAX, KeyGroup
-from redrive.store.reads.read_transaction import statement as sql_of
+from redrive.store.reads.models import KEY_STATES, KEYS_WINDOW, WAITING_MAX, KeyGroup
+from redrive.store.reads.transaction import statement as sql_of
 from tests.support import bulk
 from tests.support.databases import fresh_database
 from tests.support.touched import Touched, touched

@@ -14,8 +14,8 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from redrive.store.reads import messages, read_models
-from redrive.store.reads.read_transaction import statement as sql_of
+from redrive.store.reads import messages, models
+from redrive.store.reads.transaction import statement as sql_of
 from tests.support import bulk
 from tests.support.databases import fresh_database
 from tests.support.touched import Touched, touched
@@ -27,7 +27,7 @@ ROWS = 50_000
 PLACES = 20
 LIMIT = 50
 ANY = {"destination": None, "tenant": None, "kind": None}
-SEARCH = {**ANY, "before": messages.END_OF_IDS, "window": read_models.SEARCH_WINDOW, "limit": LIMIT}
+SEARCH = {**ANY, "before": messages.END_OF_IDS, "window": models.SEARCH_WINDOW, "limit": LIMIT}
 WORKLIST = {
     **ANY,
     "error_class": None,

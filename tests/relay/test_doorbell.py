@@ -17,7 +17,7 @@ from redrive.policy import Settlement
 from redrive.relay.limits import RelayLimits
 from redrive.relay.wakeup import listening, poll_schedule
 from redrive.relay.wakeup.idle import BUSY_AFTER_FULL, BUSY_AFTER_MESSAGES
-from redrive.store.reads import messages
+from redrive.store.reads.status import status as read_status
 from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import Gate, Running, Seen, enqueue, relaying, states
 from tests.support.bells import Ear
@@ -207,7 +207,7 @@ async def test_a_line_that_does_not_hear_is_found_out_and_the_relay_polls(
         await enqueue(store, 3)
         await relay.seen.until("message.delivered", count=3)
         await relay.seen.next("heartbeat.stop", count=2)
-        status = await messages.status(store)
+        status = await read_status(store)
         assert [one.listener for one in status.relays] == ["deaf"]
         assert [found.code for found in findings(status)] == ["relay_deaf"]
         assert relay.seen.of("announce_idle.stop") == []  # producers need not ring for one who does not hear
@@ -219,7 +219,7 @@ async def test_a_relay_that_shall_not_listen_only_polls(store: PostgresStore, ap
         await enqueue(store)
         await relay.seen.until("message.delivered")
         await relay.seen.next("heartbeat.stop", count=2)
-        assert [one.listener for one in (await messages.status(store)).relays] == ["off"]
+        assert [one.listener for one in (await read_status(store)).relays] == ["off"]
         assert relay.seen.of("announce_idle.stop") == []
 
 

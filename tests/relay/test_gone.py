@@ -13,9 +13,10 @@ from redrive.answers import MESSAGE_GONE
 from redrive.app import App
 from redrive.message import Attempt, MessageId, ParkReason
 from redrive.operate import doctor
-from redrive.store.reads import doctor_reads
-from redrive.store.reads.messages import list_messages, list_parked, show_message, show_parked, status
-from redrive.store.reads.read_models import MessageFilter, ParkedFilter
+from redrive.store.reads import doctor as doctor_reads
+from redrive.store.reads.messages import list_messages, list_parked, show_message, show_parked
+from redrive.store.reads.models import MessageFilter, ParkedFilter
+from redrive.store.reads.status import status
 from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import enqueue, processing, relaying
 from tests.support import messages as m

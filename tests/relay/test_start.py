@@ -14,7 +14,7 @@ from redrive.message import Attempt, ParkReason
 from redrive.ports import ClaimRequest
 from redrive.relay.limits import RelayLimits
 from redrive.relay.process import RelayProcess, _store, run_relay
-from redrive.store.reads import messages
+from redrive.store.reads.status import status as read_status
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.system import System
 from redrive.transports.http import Egress, HttpTransport
@@ -102,14 +102,14 @@ async def test_a_login_with_the_role_of_a_relay_and_no_other_is_enough(
 @pytest.mark.req("G-29")
 async def test_what_no_live_relay_handles_is_shown(database: str, store: PostgresStore, app: App) -> None:
     await enqueue(store, 2, destination="nobody")
-    assert (await messages.status(store)).unhandled == ["nobody"]
+    assert (await read_status(store)).unhandled == ["nobody"]
     async with processing(database, declare(app, "shop")) as seen:
         await seen.until("relay.started")
-        status = await messages.status(store)
+        status = await read_status(store)
         assert status.unhandled == ["nobody"]
         (relay,) = [relay for relay in status.relays if relay.live]
         assert (relay.name, list(relay.destinations)) == ("test", ["shop"])
-    assert (await messages.status(store)).relays == []
+    assert (await read_status(store)).relays == []
 
 
 @pytest.mark.req("G-29")
@@ -118,7 +118,7 @@ async def test_a_relay_whose_row_is_gone_registers_again(database: str, store: P
         await seen.until("relay.started")
         await store.rows("DELETE FROM redrive.relay RETURNING 1", [])
         await seen.until("register.stop", count=2)
-        assert len((await messages.status(store)).relays) == 1
+        assert len((await read_status(store)).relays) == 1
 
 
 async def test_a_database_that_is_away_at_the_start_is_waited_for(app: App) -> None:

@@ -9,8 +9,9 @@ import pytest
 
 from redrive.app import App
 from redrive.message import Attempt, MessageId, ParkReason
-from redrive.store.reads.messages import list_messages, list_parked, show_message, status
-from redrive.store.reads.read_models import MessageFilter, ParkedFilter
+from redrive.store.reads.messages import list_messages, list_parked, show_message
+from redrive.store.reads.models import MessageFilter, ParkedFilter
+from redrive.store.reads.status import status
 from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import enqueue, relaying, states
 

@@ -15,7 +15,7 @@ from typing import Final
 from redrive.errors import ActRefused, NotFound
 from redrive.message import MessageId
 from redrive.store.reads.messages import show_destination
-from redrive.store.reads.read_models import DestinationView
+from redrive.store.reads.models import DestinationView
 from redrive.store.runtime.postgres import PostgresStore
 
 LOOK_EVERY_SECONDS: Final = 0.1

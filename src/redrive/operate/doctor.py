@@ -21,9 +21,9 @@ from redrive.message import WorkerId
 from redrive.operate import operations
 from redrive.operate.findings import Finding, findings
 from redrive.store.migrations import migrate
-from redrive.store.reads import doctor_reads as looks
-from redrive.store.reads.doctor_reads import BY_DEFAULT_MAX, Server, Upkeep
-from redrive.store.reads.status_models import Status
+from redrive.store.reads import doctor as looks
+from redrive.store.reads.doctor import BY_DEFAULT_MAX, Server, Upkeep
+from redrive.store.reads.status import Status
 from redrive.store.runtime.postgres import PostgresStore
 
 VERSION_MIN, VERSION_TESTED = 15, 18

@@ -12,7 +12,7 @@ from shlex import quote
 from typing import Final
 
 from redrive.message import ParkReason
-from redrive.store.reads.status_models import Backlog, Holder, Status
+from redrive.store.reads.status import Backlog, Holder, Status
 
 # A snapshot of this age is shown, and one of that age needs a person. In transactions where its time is not known.
 HOLDER_SHOWN_SECONDS: Final = 60.0

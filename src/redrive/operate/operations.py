@@ -15,7 +15,7 @@ from typing import Final, assert_never
 
 from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
 from redrive.message import CancelAnswer, MessageId, ParkReason
-from redrive.store.reads.key_reads import gone_out, list_keys, show_key
+from redrive.store.reads.keys import gone_out, list_keys, show_key
 from redrive.store.reads.messages import (
     find_messages,
     knows_destination,
@@ -26,9 +26,9 @@ from redrive.store.reads.messages import (
     proofs,
     show_message,
     show_parked,
-    status,
 )
-from redrive.store.reads.read_models import LIMIT_MAX, KeyView, MessageView, ParkedFilter, Proof
+from redrive.store.reads.models import LIMIT_MAX, KeyView, MessageView, ParkedFilter, Proof
+from redrive.store.reads.status import status
 from redrive.store.runtime.open_store import explained, opened
 from redrive.store.runtime.postgres import PostgresStore
 

@@ -32,7 +32,7 @@ from redrive.prove.engine import open_database
 from redrive.prove.environment import Environment
 from redrive.prove.journal import Line, read
 from redrive.prove.processes import Ended, Process
-from redrive.store.reads.read_models import GroupFilter, GroupView, ParkedFilter
+from redrive.store.reads.models import GroupFilter, GroupView, ParkedFilter
 from redrive.store.runtime.postgres import PostgresStore
 
 FAILURES: Final = 5000  # at scale 1

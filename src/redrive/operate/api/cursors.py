@@ -10,7 +10,7 @@ from uuid import UUID
 
 from redrive.errors import InvalidValue
 from redrive.message import MessageId
-from redrive.store.reads.read_models import GroupPosition, KeyGroup, KeyPosition, ParkedPosition
+from redrive.store.reads.models import GroupPosition, KeyGroup, KeyPosition, ParkedPosition
 
 LENGTH_MAX = 500
 

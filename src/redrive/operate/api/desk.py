@@ -33,7 +33,7 @@ from redrive.operate.web import (
     require,
 )
 from redrive.operate.web.idempotency import key_hash, key_of
-from redrive.store.reads.read_models import GroupFilter, GroupStatus, Page, ParkedFilter, ReplayItem, ReplayView
+from redrive.store.reads.models import GroupFilter, GroupStatus, Page, ParkedFilter, ReplayItem, ReplayView
 
 router = APIRouter()
 SAMPLES = 5

@@ -27,7 +27,7 @@ from redrive.operate.web import (
     require,
 )
 from redrive.store.reads.messages import STATES
-from redrive.store.reads.read_models import MessageFilter, MessageView, ParkedFilter, ParkedRecord
+from redrive.store.reads.models import MessageFilter, MessageView, ParkedFilter, ParkedRecord
 
 router = APIRouter(tags=["messages"])
 After = Annotated[str | None, Query(max_length=cursors.LENGTH_MAX, description="The `next` of the page before.")]

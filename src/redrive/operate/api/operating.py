@@ -26,8 +26,8 @@ from redrive.operate.web.idempotency import keep_instead
 from redrive.operate.web.tenants import status_for
 from redrive.operate.web.tokens import DAYS_DEFAULT, DAYS_MAX, NewToken
 from redrive.ports import LimitKeyState
-from redrive.store.reads.read_models import AuditEntry, DestinationView, KeyFilter, KeyView
-from redrive.store.reads.status_models import Backlog, RelayState, Status
+from redrive.store.reads.models import AuditEntry, DestinationView, KeyFilter, KeyView
+from redrive.store.reads.status import Backlog, RelayState, Status
 from redrive.store.runtime.access import TokenView
 from redrive.store.runtime.tenant_store import ALL_TENANTS
 

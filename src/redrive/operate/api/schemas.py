@@ -13,7 +13,7 @@ from redrive.message import HistoryEntry
 from redrive.operate.desk.workflow import Who
 from redrive.operate.operations import ActResult, Outcome, count
 from redrive.operate.web import Principal
-from redrive.store.reads.read_models import (
+from redrive.store.reads.models import (
     LIMIT_MAX,
     AuditEntry,
     GroupStatus,

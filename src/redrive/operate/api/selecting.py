@@ -17,7 +17,7 @@ from redrive.operate.desk.groups import find_group
 from redrive.operate.operations import ActResult, Outcome
 from redrive.operate.web import Principal
 from redrive.store.reads.messages import find_messages
-from redrive.store.reads.read_models import ParkedFilter
+from redrive.store.reads.models import ParkedFilter
 from redrive.store.runtime.tenant_store import TenantStore
 
 GROUP_DIGITS = 32

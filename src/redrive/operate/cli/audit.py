@@ -14,7 +14,7 @@ from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.desk import audit
 from redrive.operate.desk.audit import Head, Verified
-from redrive.store.reads.read_models import LIMIT_MAX, AuditEntry
+from redrive.store.reads.models import LIMIT_MAX, AuditEntry
 from redrive.store.runtime.postgres import PostgresStore
 
 _COLUMNS: Final = (

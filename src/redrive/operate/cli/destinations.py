@@ -18,8 +18,8 @@ from redrive.operate.cli.output import Column
 from redrive.operate.destination_test import Probed
 from redrive.operate.sanitize import one_line
 from redrive.ports import LimitKeyState
-from redrive.store.reads.read_models import DestinationView
-from redrive.store.reads.status_models import Backlog
+from redrive.store.reads.models import DestinationView
+from redrive.store.reads.status import Backlog
 from redrive.store.runtime.postgres import PostgresStore
 
 _COLUMNS: Final = (

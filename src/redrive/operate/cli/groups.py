@@ -18,7 +18,7 @@ from redrive.operate.cli.output import Column
 from redrive.operate.desk import groups
 from redrive.operate.desk.causes import Advice
 from redrive.operate.desk.groups import Mark, Marking
-from redrive.store.reads.read_models import LIMIT_MAX, GroupFilter, GroupPosition, GroupStatus, GroupView, ParkedFilter
+from redrive.store.reads.models import LIMIT_MAX, GroupFilter, GroupPosition, GroupStatus, GroupView, ParkedFilter
 from redrive.store.runtime.postgres import PostgresStore
 
 SHORT: Final = 12  # digits of an id that are shown in a list

@@ -14,7 +14,7 @@ from redrive.operate.cli.context import Call, example, narrowed, store_command
 from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.sanitize import one_line
-from redrive.store.reads.read_models import LIMIT_MAX, WAITING_MAX, KeyFilter, KeyGroup, KeyPosition, KeyView
+from redrive.store.reads.models import LIMIT_MAX, WAITING_MAX, KeyFilter, KeyGroup, KeyPosition, KeyView
 from redrive.store.runtime.postgres import PostgresStore
 
 _COLUMNS: Final = (

@@ -13,7 +13,7 @@ from redrive.message import HistoryEntry
 from redrive.operate.cli import output
 from redrive.operate.cli.output import Column
 from redrive.operate.sanitize import one_line, several_lines
-from redrive.store.reads.read_models import (
+from redrive.store.reads.models import (
     TIMELINE_MAX,
     LateAnswer,
     MessageDetails,

@@ -19,7 +19,7 @@ from redrive.operate.desk import workflow
 from redrive.operate.desk.workflow import Who
 from redrive.operate.operations import Act, Request
 from redrive.store.reads.messages import STATES
-from redrive.store.reads.read_models import LIMIT_MAX, MessageFilter, MessageView, ParkedFilter
+from redrive.store.reads.models import LIMIT_MAX, MessageFilter, MessageView, ParkedFilter
 from redrive.store.runtime.postgres import PostgresStore
 
 _COLUMNS: Final = (

@@ -19,7 +19,7 @@ from redrive.operate.cli.message_page import message_page
 from redrive.operate.cli.output import Column
 from redrive.operate.desk.groups import find_group
 from redrive.operate.operations import Act, Request
-from redrive.store.reads.read_models import LIMIT_MAX, ParkedFilter, ParkedPosition, ParkedRecord
+from redrive.store.reads.models import LIMIT_MAX, ParkedFilter, ParkedPosition, ParkedRecord
 from redrive.store.runtime.postgres import PostgresStore
 
 EXAMPLE_ID: Final = "0199b2c4-7d1e-7a30-9c57-3f0a1b2c3d4e"

@@ -13,7 +13,7 @@ from redrive.operate.cli.output import Column
 from redrive.operate.cli.selecting import selection
 from redrive.operate.desk import replays
 from redrive.operate.desk.replays import NewReplay, Plan, Steering
-from redrive.store.reads.read_models import LIMIT_MAX, ReplayItem, ReplayView
+from redrive.store.reads.models import LIMIT_MAX, ReplayItem, ReplayView
 from redrive.store.runtime.postgres import PostgresStore
 
 _EXAMPLE: Final = "erp-2.4"

@@ -13,7 +13,7 @@ from redrive.operate.cli import acts
 from redrive.operate.cli.acts import Body
 from redrive.operate.desk import workflow
 from redrive.operate.desk.groups import find_group
-from redrive.store.reads.read_models import ParkedFilter
+from redrive.store.reads.models import ParkedFilter
 from redrive.store.runtime.postgres import PostgresStore
 
 FILTERS: Final = ("group", "destination", "error_class", "kind", "tenant")

@@ -20,7 +20,7 @@ from redrive.operate.cli.output import Column
 from redrive.operate.findings import Finding, described, findings, is_young
 from redrive.operate.sanitize import one_line
 from redrive.ports import TransientFailure
-from redrive.store.reads.status_models import Backlog, DutyState, RelayState, Status
+from redrive.store.reads.status import Backlog, DutyState, RelayState, Status
 from redrive.store.runtime.postgres import PostgresStore
 
 _DESTINATIONS: Final = (

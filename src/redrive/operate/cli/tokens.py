@@ -14,7 +14,7 @@ from redrive.operate.cli.output import Column
 from redrive.operate.web import tokens
 from redrive.operate.web.principal import Role
 from redrive.operate.web.tokens import DAYS_DEFAULT, DAYS_MAX, NewToken
-from redrive.store.reads.read_models import LIMIT_MAX
+from redrive.store.reads.models import LIMIT_MAX
 from redrive.store.runtime.access import TokenView
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.store.runtime.tenant_store import ALL_TENANTS

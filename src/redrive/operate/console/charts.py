@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from redrive.operate.time_format import span
-from redrive.store.reads.dashboard_reads import RetryDelay, Slot, Traffic
+from redrive.store.reads.dashboard import RetryDelay, Slot, Traffic
 
 WIDE, NARROW = 1060, 620  # as wide as the page, or beside something
 HEIGHT: Final = 150

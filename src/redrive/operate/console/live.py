@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from redrive.errors import RedriveError
 from redrive.operate.console.calls import Call
 from redrive.ports import TransientFailure
-from redrive.store.reads.dashboard_reads import pulse
+from redrive.store.reads.dashboard import pulse
 from redrive.store.runtime.postgres import PostgresStore
 
 LOOK_SECONDS: Final = 1.0

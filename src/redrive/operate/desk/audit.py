@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from redrive.errors import InvalidValue
-from redrive.store.reads.desk_reads import audit_chain
+from redrive.store.reads.desk import audit_chain
 from redrive.store.reads.messages import list_audit
-from redrive.store.reads.read_models import ChainLink
+from redrive.store.reads.models import ChainLink
 from redrive.store.runtime.postgres import PostgresStore
 
 __all__ = ["Head", "Verified", "list_audit", "verify"]

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from redrive.redact import HIDDEN, text
-from redrive.store.reads.dashboard_reads import Sample, delivered_samples, group_samples
-from redrive.store.reads.read_models import GroupView
+from redrive.store.reads.dashboard import Sample, delivered_samples, group_samples
+from redrive.store.reads.models import GroupView
 from redrive.store.runtime.postgres import PostgresStore
 
 FAILED_MAX: Final = 200  # payloads that are compared

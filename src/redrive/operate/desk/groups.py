@@ -12,8 +12,8 @@ from typing import Final, Literal, get_args
 
 from redrive.errors import InvalidValue, NotFound
 from redrive.operate.desk.causes import Advice, likely_cause
-from redrive.store.reads.desk_reads import list_groups
-from redrive.store.reads.read_models import GroupFilter, GroupStatus, GroupView
+from redrive.store.reads.desk import list_groups
+from redrive.store.reads.models import GroupFilter, GroupStatus, GroupView
 from redrive.store.runtime.desk import mark_group
 from redrive.store.runtime.postgres import PostgresStore
 

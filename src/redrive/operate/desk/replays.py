@@ -12,8 +12,8 @@ from typing import Final, Literal
 from uuid import UUID
 
 from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
-from redrive.store.reads.desk_reads import list_items, list_replays
-from redrive.store.reads.read_models import ReplayView
+from redrive.store.reads.desk import list_items, list_replays
+from redrive.store.reads.models import ReplayView
 from redrive.store.runtime.desk import REPLAY_ITEMS_MAX, NewReplay, Plan, create_replay, plan_replay, steer_replay
 from redrive.store.runtime.postgres import PostgresStore
 

@@ -20,9 +20,9 @@ from redrive.operate.desk import json_patch
 from redrive.operate.desk.causes import Cause
 from redrive.operate.operations import ActResult, Outcome
 from redrive.produce import bounds, payload
-from redrive.store.reads.desk_reads import latest_requests, proposed_edit
+from redrive.store.reads.desk import latest_requests, proposed_edit
 from redrive.store.reads.messages import list_parked, show_message, show_parked
-from redrive.store.reads.read_models import LIMIT_MAX, ParkedFilter, ProposedEdit, RequestView
+from redrive.store.reads.models import LIMIT_MAX, ParkedFilter, ProposedEdit, RequestView
 from redrive.store.runtime import desk
 from redrive.store.runtime.desk import StepResult
 from redrive.store.runtime.postgres import NOT_ALONE, PostgresStore, not_alone

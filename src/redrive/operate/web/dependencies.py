@@ -15,7 +15,7 @@ from redrive.operate.web.authentication import People, Visitor
 from redrive.operate.web.principal import LEAST_ROLE, Permission, Principal
 from redrive.operate.web.problems import Refusal
 from redrive.store.reads.messages import find_messages
-from redrive.store.reads.read_models import LIMIT_MAX
+from redrive.store.reads.models import LIMIT_MAX
 from redrive.store.runtime import access
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.store.runtime.tenant_store import TenantStore

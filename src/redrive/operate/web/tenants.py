@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redrive.operate.web.principal import Principal
-from redrive.store.reads.status_models import Backlog, Status
+from redrive.store.reads.status import Backlog, Status
 
 
 def status_for(principal: Principal, status: Status) -> Status:

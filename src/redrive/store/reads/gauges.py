@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from redrive.message import WorkerId
 from redrive.ports import duty_hold_seconds
-from redrive.store.reads.read_models import COUNTED_MAX, LIVE_SECONDS
+from redrive.store.reads.models import COUNTED_MAX, LIVE_SECONDS
 from redrive.store.runtime.postgres import PostgresStore
 
 DUTY: Final = "gauges"

@@ -1,8 +1,7 @@
-"""What people read: status, lists, one message. The SQL of a read is `sql/reads/<name>.sql`.
+"""Reads messages, parked records, destinations and the audit. The SQL of a read is `sql/reads/<name>.sql`.
 
-Every call is one snapshot (`snapshots`). Lists are pages by key, newest first; none needs work that grows with the
-messages that are closed. The payload is read only by `show_message(payload=True)`. Ordering keys are in `key_reads`.
-Called by `redrive.operate.operations`; writes nothing.
+Every call is one snapshot. Lists are keyset pages, newest first; no read costs more when more messages are closed.
+Only `show_message(payload=True)` reads a payload.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ from uuid import UUID
 
 from redrive.errors import InvalidValue, NotAllowed, NotFound
 from redrive.message import Closed, HistoryEntry, MessageId, ParkReason, Priority, State
-from redrive.store.reads import key_reads
-from redrive.store.reads import read_models as models
-from redrive.store.reads.read_models import MessageFilter, MessageView, Page, ParkedFilter, ParkedPosition, ParkedRecord
-from redrive.store.reads.read_transaction import (
+from redrive.store.reads import keys, models
+from redrive.store.reads.models import MessageFilter, MessageView, Page, ParkedFilter, ParkedPosition, ParkedRecord
+from redrive.store.reads.transaction import (
     ReadTransaction,
     Row,
     check_limit,
@@ -26,7 +24,6 @@ from redrive.store.reads.read_transaction import (
     moment_of,
     snapshot,
 )
-from redrive.store.reads.status_models import Backlog, DutyState, Holder, NoticedJump, RelayState, Status, WaitingReplay
 from redrive.store.runtime.postgres import PostgresStore
 
 END_OF_IDS: Final = MessageId(UUID(int=2**128 - 1))
@@ -42,35 +39,6 @@ class Source(NamedTuple):
     candidates: str
     table: str
     values: Mapping[str, str | None]
-
-
-async def status(store: PostgresStore, *, now: datetime | None = None) -> Status:
-    """What flows, what waits and who works."""
-    async with snapshot(store) as ask:
-        clock = (await ask("clock", now=now))[0]
-        moment = {"now": clock["at"], "live_seconds": models.LIVE_SECONDS}
-        blocked, looked_at = await key_reads.count_blocked(ask, now=clock["at"])
-        most = models.COUNTED_MAX
-        rows = await ask("backlog", **moment, most=most, limit=models.DESTINATIONS_MAX)
-        return Status(
-            at=clock["at"],
-            counted_max=most if rows and rows[0]["capped"] else None,
-            backlog=[_backlog(row) for row in rows],
-            relays=[RelayState(**row) for row in await ask("relays", **moment, limit=models.RELAYS_MAX)],
-            duties=[DutyState(**row) for row in await ask("duties", **moment, limit=models.DUTIES_MAX)],
-            late_answers=clock["late_answers"],
-            blocked_keys=blocked,
-            keys_looked_at=looked_at,
-            lanes_mended=clock["lanes_mended"],
-            oldest_holder=next((Holder(**row) for row in await ask("oldest_holder")), None),
-            waiting_replays=[
-                WaitingReplay(**row) for row in await ask("waiting_replays", limit=models.REPLAYS_SHOWN_MAX)
-            ],
-            clock_jumps=[
-                NoticedJump(**row) for row in await ask("clock_jumps", now=clock["at"], limit=models.CLOCK_JUMPS_MAX)
-            ],
-            sees_nothing=not (await ask("may_see"))[0]["sees"],
-        )
 
 
 async def list_messages(store: PostgresStore, wanted: MessageFilter) -> Page[MessageView, MessageId]:
@@ -132,7 +100,7 @@ async def _details(ask: ReadTransaction, view: MessageView, may: Row, *, payload
         proposals=[models.ProposalView(**row) for row in await ask("proposals", subject=str(view.id))],
         acts=None if acts is None else [models.AuditEntry(**row) for row in reversed(acts)],
         parked=_parked(parked[0]) if parked else None,
-        behind=await key_reads.head_before(ask, view, details["order_by"]),
+        behind=await keys.head_before(ask, view, details["order_by"]),
         payload=next(map(_payload, await ask("payload", **one, **version)), None) if payload else None,
         **details,
     )
@@ -272,12 +240,6 @@ async def _views(ask: ReadTransaction, ids: Sequence[MessageId]) -> list[Message
 def _view(row: Row) -> MessageView:
     level = row.pop("level")
     return MessageView(**row, priority=PRIORITIES[level])
-
-
-def _backlog(row: Row) -> Backlog:
-    parked = {reason.value: row.pop(reason.value) for reason in ParkReason}
-    own = {name: value for name, value in row.items() if name != "capped"}  # that is of all together
-    return Backlog(**own, parked=parked)
 
 
 def _parked(row: Row) -> ParkedRecord:

@@ -18,7 +18,7 @@ from redrive.errors import InvalidValue, NotAllowed, SchemaError, Unreachable
 from redrive.ports import TransientFailure
 from redrive.redact import HIDDEN
 from redrive.store.migrations import migrate
-from redrive.store.reads.read_models import READ_SECONDS_MAX
+from redrive.store.reads.models import READ_SECONDS_MAX
 from redrive.store.runtime.postgres import PostgresStore
 
 CONNECTIONS = 4

@@ -52,7 +52,7 @@ from redrive.ports import (
     address_refused,
     duty_hold_seconds,
 )
-from redrive.store.reads.read_models import Proof
+from redrive.store.reads.models import Proof
 from redrive.store.runtime import vacuum, wire
 from redrive.store.runtime.limit_keys import LimitKeyVerbs
 from redrive.store.runtime.listen_connection import PROBE_CHANNEL

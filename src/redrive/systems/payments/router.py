@@ -18,7 +18,7 @@ from pydantic import BaseModel, StringConstraints
 
 from redrive.errors import NotFound
 from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
-from redrive.store.reads.read_transaction import snapshot
+from redrive.store.reads.transaction import snapshot
 
 READS = files("redrive.systems.payments") / "sql" / "reads"
 LIMIT_MAX = 500

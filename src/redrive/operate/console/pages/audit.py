@@ -19,7 +19,7 @@ from redrive.operate.console.rendering import page
 from redrive.operate.desk import audit
 from redrive.operate.time_format import moment
 from redrive.operate.web import Permission
-from redrive.store.reads.read_models import LIMIT_MAX, AuditEntry
+from redrive.store.reads.models import LIMIT_MAX, AuditEntry
 
 PAGE: Final = 500  # acts; those of one form are one row
 COLUMNS: Final = ("id", "at", "actor", "act", "subject", "reason", "before", "after")

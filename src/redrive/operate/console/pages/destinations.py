@@ -14,7 +14,7 @@ from redrive.operate.console.jobs import Job
 from redrive.operate.console.pages.overview import flow
 from redrive.operate.console.rendering import page
 from redrive.operate.web import Permission
-from redrive.store.reads.dashboard_reads import retry_delays, traffic
+from redrive.store.reads.dashboard import retry_delays, traffic
 
 PROBE_SECONDS: Final = 30.0
 KEYS_MAX: Final = 20

@@ -28,8 +28,8 @@ from redrive.operate.desk import groups, json_diff, json_patch, workflow
 from redrive.operate.desk.workflow import Who
 from redrive.operate.operations import ActResult
 from redrive.operate.web import Permission, note_payload_read
-from redrive.store.reads.dashboard_reads import Sample, group_samples
-from redrive.store.reads.read_models import GroupView, MessageDetails, ParkedFilter
+from redrive.store.reads.dashboard import Sample, group_samples
+from redrive.store.reads.models import GroupView, MessageDetails, ParkedFilter
 
 EDITABLE: Final = ("triaged", "remediated", "validated")
 TEXT_MAX: Final = 400_000  # characters of a payload that is edited

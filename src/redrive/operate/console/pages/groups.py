@@ -25,8 +25,8 @@ from redrive.operate.desk.groups import Marking
 from redrive.operate.desk.workflow import Who
 from redrive.operate.operations import Outcome
 from redrive.operate.web import Permission
-from redrive.store.reads.dashboard_reads import GroupStep, group_replays, group_steps
-from redrive.store.reads.read_models import (
+from redrive.store.reads.dashboard import GroupStep, group_replays, group_steps
+from redrive.store.reads.models import (
     LIMIT_MAX,
     GroupFilter,
     GroupPosition,

@@ -12,7 +12,7 @@ from redrive.operate.console.calls import Call
 from redrive.operate.console.jobs import Job
 from redrive.operate.console.rendering import page
 from redrive.operate.web import Permission
-from redrive.store.reads.read_models import WAITING_MAX, KeyFilter, KeyGroup, KeyPosition
+from redrive.store.reads.models import WAITING_MAX, KeyFilter, KeyGroup, KeyPosition
 
 PAGE: Final = 50
 

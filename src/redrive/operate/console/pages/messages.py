@@ -18,7 +18,7 @@ from redrive.operate.desk import workflow
 from redrive.operate.operations import FITS, Act, ActResult, Request
 from redrive.operate.web import Permission, note_payload_read
 from redrive.store.reads.messages import STATES
-from redrive.store.reads.read_models import MessageDetails, MessageFilter
+from redrive.store.reads.models import MessageDetails, MessageFilter
 
 PAGE: Final = 50
 FILTERS: Final = ("destination", "tenant", "kind", "key")

@@ -13,9 +13,9 @@ from redrive.operate.console.charts import traffic_chart
 from redrive.operate.console.rendering import page
 from redrive.operate.desk import groups
 from redrive.operate.findings import Finding, findings
-from redrive.store.reads.dashboard_reads import traffic
-from redrive.store.reads.read_models import GroupFilter
-from redrive.store.reads.status_models import Backlog, Status
+from redrive.store.reads.dashboard import traffic
+from redrive.store.reads.models import GroupFilter
+from redrive.store.reads.status import Backlog, Status
 
 GROUPS_SHOWN: Final = 6
 STOPPED: Final = frozenset({"unhandled", "paused", "down", "no_tenant", "duty_overdue"})  # work that nobody does

@@ -18,7 +18,7 @@ from redrive.operate.console.calls import Call
 from redrive.operate.console.pages.messages import REASONS
 from redrive.operate.console.rendering import page
 from redrive.operate.time_format import moment
-from redrive.store.reads.read_models import LIMIT_MAX, ParkedFilter, ParkedPosition
+from redrive.store.reads.models import LIMIT_MAX, ParkedFilter, ParkedPosition
 
 PAGE: Final = 50
 FILTERS: Final = ("destination", "tenant", "kind", "error_class")

@@ -18,7 +18,7 @@ from redrive.operate.desk import replays, workflow
 from redrive.operate.desk.replays import Steering
 from redrive.operate.desk.workflow import Who
 from redrive.operate.web import Permission
-from redrive.store.reads.read_models import LIMIT_MAX, ReplayView
+from redrive.store.reads.models import LIMIT_MAX, ReplayView
 from redrive.store.runtime.postgres import PostgresStore
 
 PAGE: Final = 20

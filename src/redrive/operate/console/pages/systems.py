@@ -9,7 +9,7 @@ from starlette.responses import Response
 from redrive.errors import NotFound
 from redrive.operate.console.calls import Call
 from redrive.operate.console.rendering import page
-from redrive.store.reads.dashboard_reads import list_of_a_system
+from redrive.store.reads.dashboard import list_of_a_system
 
 PAGE: Final = 50
 

@@ -1,7 +1,6 @@
-"""What the reads of `redrive.store.reads.messages` take and return; what `status` does is in `status_models`.
+"""The read models: what the reads take and return, and their limits. Those of the status are in `status`.
 
-Plain values, no I/O. A list is a `Page`: its rows and the position to go on from. Every limit has its name
-here.
+A list is a `Page`: its rows, and the position where the next page begins.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from typing import Final
 from uuid import UUID
 
 from redrive.message import MessageId
-from redrive.store.reads import read_models as models
+from redrive.store.reads import models
 from redrive.store.reads.messages import END_OF_IDS, END_OF_TIME
-from redrive.store.reads.read_models import (
+from redrive.store.reads.models import (
     ChainLink,
     GroupFilter,
     GroupPosition,
@@ -26,7 +26,7 @@ from redrive.store.reads.read_models import (
     ReplayView,
     RequestView,
 )
-from redrive.store.reads.read_transaction import check_limit, message_snapshot, moment_of, snapshot
+from redrive.store.reads.transaction import check_limit, message_snapshot, moment_of, snapshot
 from redrive.store.runtime.postgres import PostgresStore
 
 CHAIN_WINDOW: Final = 5000  # links that are read at once

@@ -16,9 +16,9 @@ import psycopg
 
 from redrive.errors import InvalidValue, NotAllowed, SchemaError
 from redrive.message import MessageId
-from redrive.store.reads import read_models as models
-from redrive.store.reads.read_models import Page
-from redrive.store.reads.read_transaction import Row, check_limit, message_snapshot, moment_of, snapshot
+from redrive.store.reads import models
+from redrive.store.reads.models import Page
+from redrive.store.reads.transaction import Row, check_limit, message_snapshot, moment_of, snapshot
 from redrive.store.runtime.postgres import PostgresStore
 
 TRAFFIC_WINDOW: Final = 20_000  # attempts that are looked at, the newest

@@ -13,8 +13,8 @@ from typing import Final
 
 from redrive.message import WorkerId
 from redrive.ports import TransientFailure
-from redrive.store.reads import read_models as models
-from redrive.store.reads.read_transaction import snapshot
+from redrive.store.reads import models
+from redrive.store.reads.transaction import snapshot
 from redrive.store.runtime import listen_connection
 from redrive.store.runtime.postgres import PostgresStore
 

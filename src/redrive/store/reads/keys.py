@@ -13,9 +13,9 @@ from typing import Final
 
 from redrive.errors import NotFound
 from redrive.message import MessageId, State
-from redrive.store.reads import read_models as models
-from redrive.store.reads.read_models import KEY_STATES, KeyFilter, KeyGroup, KeyPosition, KeyView, MessageView, Page
-from redrive.store.reads.read_transaction import ReadTransaction, check_limit, message_snapshot, moment_of
+from redrive.store.reads import models
+from redrive.store.reads.models import KEY_STATES, KeyFilter, KeyGroup, KeyPosition, KeyView, MessageView, Page
+from redrive.store.reads.transaction import ReadTransaction, check_limit, message_snapshot, moment_of
 from redrive.store.runtime.postgres import PostgresStore
 
 _ALL: Final = 2**31 - 1

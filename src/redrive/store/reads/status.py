@@ -1,4 +1,4 @@
-"""What `status` and `doctor` look at: what flows, what waits and who works. Plain values, read by `reads.status`."""
+"""The status: backlog by destination, relays, duties and what needs a person, read in one snapshot."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
+
+from redrive.message import ParkReason
+from redrive.store.reads import keys, models
+from redrive.store.reads.transaction import Row, snapshot
+from redrive.store.runtime.postgres import PostgresStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,3 +136,38 @@ class Status:
     def unhandled(self) -> Sequence[str]:
         """Destinations with open messages that no live relay handles (G-29)."""
         return [b.destination for b in self.backlog if not b.handled and (b.pending or b.leased)]
+
+
+async def status(store: PostgresStore, *, now: datetime | None = None) -> Status:
+    """Reads the status in one snapshot."""
+    async with snapshot(store) as ask:
+        clock = (await ask("clock", now=now))[0]
+        moment = {"now": clock["at"], "live_seconds": models.LIVE_SECONDS}
+        blocked, looked_at = await keys.count_blocked(ask, now=clock["at"])
+        most = models.COUNTED_MAX
+        rows = await ask("backlog", **moment, most=most, limit=models.DESTINATIONS_MAX)
+        return Status(
+            at=clock["at"],
+            counted_max=most if rows and rows[0]["capped"] else None,
+            backlog=[_backlog(row) for row in rows],
+            relays=[RelayState(**row) for row in await ask("relays", **moment, limit=models.RELAYS_MAX)],
+            duties=[DutyState(**row) for row in await ask("duties", **moment, limit=models.DUTIES_MAX)],
+            late_answers=clock["late_answers"],
+            blocked_keys=blocked,
+            keys_looked_at=looked_at,
+            lanes_mended=clock["lanes_mended"],
+            oldest_holder=next((Holder(**row) for row in await ask("oldest_holder")), None),
+            waiting_replays=[
+                WaitingReplay(**row) for row in await ask("waiting_replays", limit=models.REPLAYS_SHOWN_MAX)
+            ],
+            clock_jumps=[
+                NoticedJump(**row) for row in await ask("clock_jumps", now=clock["at"], limit=models.CLOCK_JUMPS_MAX)
+            ],
+            sees_nothing=not (await ask("may_see"))[0]["sees"],
+        )
+
+
+def _backlog(row: Row) -> Backlog:
+    parked = {reason.value: row.pop(reason.value) for reason in ParkReason}
+    own = {name: value for name, value in row.items() if name != "capped"}  # that is of all together
+    return Backlog(**own, parked=parked)

@@ -1,6 +1,6 @@
-"""Where reads are run: one read-only snapshot for all statements of a read, each bounded in time.
+"""The read transaction: one read-only snapshot for all statements of a read, each bounded in time.
 
-The SQL of a read is `sql/reads/<name>.sql`, asked for by its name. Called by `reads` and `key_reads`.
+A statement is called by the name of its file, `sql/reads/<name>.sql`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from psycopg import AsyncConnection, IsolationLevel
 from psycopg.rows import dict_row
 
 from redrive.errors import InvalidValue, NotAllowed
-from redrive.store.reads import read_models as models
+from redrive.store.reads import models
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.store.runtime.tenant_store import set_locally
 

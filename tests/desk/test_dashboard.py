@@ -11,8 +11,8 @@ import pytest
 from redrive.operate.desk import commonalities, groups, replays, workflow
 from redrive.operate.desk.causes import Cause
 from redrive.operate.desk.workflow import Who
-from redrive.store.reads import dashboard_reads
-from redrive.store.reads.read_models import GroupFilter, GroupView
+from redrive.store.reads import dashboard
+from redrive.store.reads.models import GroupFilter, GroupView
 from redrive.store.runtime.postgres import PostgresStore
 from tests.desk.failing import ACT, dead
 from tests.support import messages as m
@@ -29,7 +29,7 @@ async def the_group(store: PostgresStore) -> GroupView:
 async def test_the_steps_of_a_group_are_counted_by_step(store: PostgresStore) -> None:
     ids = await dead(store, count=5)
     await workflow.triage(store, ids[:2], Cause.DATA, WHO)
-    steps = await dashboard_reads.group_steps(store, (await the_group(store)).fingerprint)
+    steps = await dashboard.group_steps(store, (await the_group(store)).fingerprint)
     assert {name: step.messages for name, step in steps.items()} == {"open": 3, "triaged": 2}
     assert (steps["triaged"].cause, steps["open"].cause) == ("data", None)
 
@@ -38,14 +38,14 @@ async def test_samples_are_of_the_present_version(store: PostgresStore) -> None:
     ids = await dead(store, count=2, body=b'{"currency":null}')
     await workflow.triage(store, ids, Cause.DATA, WHO)
     await workflow.edit(store, ids[:1], [{"op": "add", "path": "/currency", "value": "EUR"}], WHO)
-    found = await dashboard_reads.group_samples(store, (await the_group(store)).fingerprint, limit=10)
+    found = await dashboard.group_samples(store, (await the_group(store)).fingerprint, limit=10)
     assert {sample.id: sample.body for sample in found} == {ids[0]: b'{"currency":"EUR"}', ids[1]: b'{"currency":null}'}
 
 
 async def test_large_payloads_and_those_that_are_no_json_are_no_samples(store: PostgresStore) -> None:
-    large = b'{"a":"' + b"x" * dashboard_reads.SAMPLE_BYTES_MAX + b'"}'
+    large = b'{"a":"' + b"x" * dashboard.SAMPLE_BYTES_MAX + b'"}'
     await dead(store, body=large)
-    assert await dashboard_reads.group_samples(store, (await the_group(store)).fingerprint, limit=10) == []
+    assert await dashboard.group_samples(store, (await the_group(store)).fingerprint, limit=10) == []
 
 
 async def test_delivered_messages_of_the_same_kind_are_compared(store: PostgresStore) -> None:
@@ -62,11 +62,11 @@ async def test_delivered_messages_of_the_same_kind_are_compared(store: PostgresS
 async def test_the_replays_of_a_group_are_found_latest_first(store: PostgresStore) -> None:
     await dead(store, count=2)
     group = await the_group(store)
-    assert await dashboard_reads.group_replays(store, group.id) == []
+    assert await dashboard.group_replays(store, group.id) == []
     wanted = replays.NewReplay(name="first", filter={"group": group.id}, override=True, **ACT)
     made = await replays.create(store, wanted, now=m.at(5))
-    assert await dashboard_reads.group_replays(store, group.id) == [made.id]
-    assert await dashboard_reads.group_replays(store, "00" * 16) == []
+    assert await dashboard.group_replays(store, group.id) == [made.id]
+    assert await dashboard.group_replays(store, "00" * 16) == []
 
 
 async def test_traffic_counts_what_ended_by_slot(store: PostgresStore) -> None:
@@ -76,14 +76,14 @@ async def test_traffic_counts_what_ended_by_slot(store: PostgresStore) -> None:
     first, second = (await m.claim_all(store, now=now)).attempts
     await store.settle(m.WORKER, [m.outcome(first, m.close())], now=now)
     await store.settle(m.WORKER, [m.outcome(second, m.retry(delay_seconds=30))], now=now)
-    seen = await dashboard_reads.traffic(store, span=timedelta(minutes=10), slots=10)
+    seen = await dashboard.traffic(store, span=timedelta(minutes=10), slots=10)
     assert sum(slot.delivered for slot in seen.slots) == 1
     assert sum(slot.retried for slot in seen.slots) == 1
     assert all(0 <= slot.slot <= 10 for slot in seen.slots)
     assert seen.began is None
-    elsewhere = await dashboard_reads.traffic(store, destination="nowhere")
+    elsewhere = await dashboard.traffic(store, destination="nowhere")
     assert elsewhere.slots == []
-    delays = await dashboard_reads.retry_delays(store, m.DESTINATION)
+    delays = await dashboard.retry_delays(store, m.DESTINATION)
     assert [(one.spent, one.attempts, round(one.median_seconds)) for one in delays] == [(1, 1, 30)]
 
 
@@ -91,7 +91,7 @@ async def test_a_change_changes_the_pulse(store: PostgresStore) -> None:
     async def looked() -> int:
         async with store.connection() as conn:
             await conn.execute("SELECT pg_stat_force_next_flush()")
-        return await dashboard_reads.pulse(store)
+        return await dashboard.pulse(store)
 
     before = await looked()
     async with store.connection() as conn:
