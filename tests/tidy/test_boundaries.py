@@ -18,7 +18,7 @@ from redrive.prove import faults
 from redrive.prove.failpoint_scenarios import RECIPES
 
 ROOT = Path(events.__file__).parent
-SOURCES = sorted([*(ROOT / "relay").glob("*.py"), *(ROOT / "recover").glob("*.py")])
+SOURCES = sorted([*(ROOT / "relay").rglob("*.py"), *(ROOT / "recover").rglob("*.py")])
 VERBS = {name for name, member in inspect.getmembers(Store) if inspect.iscoroutinefunction(member)}
 # A question about the clock, or about what is held back, changes nothing; nothing is decided between it and what
 # follows.

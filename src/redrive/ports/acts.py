@@ -1,0 +1,64 @@
+"""Acts of operators on messages and ordering keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from redrive.message import CancelAnswer, HistoryEntry, MessageId
+
+
+class OperatorVerbs(Protocol):
+    """Each act is written into the audit with its actor and reason; a refusal is raised."""
+
+    async def cancel(
+        self,
+        id: MessageId,
+        *,
+        actor: str | None = None,
+        reason: str | None = None,
+        now: datetime | None = None,
+    ) -> CancelAnswer: ...
+
+    async def requeue(
+        self,
+        id: MessageId,
+        *,
+        actor: str,
+        reason: str,
+        stage: str | None = None,
+        out_of_order: bool = False,
+        now: datetime | None = None,
+    ) -> None:
+        """Dead to pending. Refused where later messages of its ordering key went out, unless `out_of_order`."""
+
+    async def confirm(
+        self,
+        id: MessageId,
+        *,
+        actor: str,
+        reason: str,
+        reference: str | None = None,
+        now: datetime | None = None,
+    ) -> None: ...
+
+    async def deny(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None: ...
+
+    async def repair(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None: ...
+
+    async def discard(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None: ...
+
+    async def skip(
+        self,
+        tenant: str,
+        order_by: str,
+        *,
+        actor: str,
+        reason: str,
+        sequence: int | None = None,
+        now: datetime | None = None,
+    ) -> None:
+        """Close the head of an ordering key unless it is being sent; with `sequence`, only if that is the head."""
+
+    async def history(self, id: MessageId) -> Sequence[HistoryEntry]: ...

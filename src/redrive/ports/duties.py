@@ -1,0 +1,110 @@
+"""Duties: background work of which one relay at a time does each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol
+
+from redrive.message import Attempt, WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """requeued: expired claims that are pending again, in doubt, each a suspect.
+
+    unconfirmed: nothing was reaped, because the database's clock differs from what the relay expected.
+    """
+
+    requeued: int
+    unconfirmed: bool = False
+
+    def __str__(self) -> str:
+        return "the clock is not confirmed" if self.unconfirmed else f"{self.requeued} requeued"
+
+
+class MendedLanes(NamedTuple):
+    """mended: how many were woken. looked_at: how many were examined. is_over: the last lane was among them."""
+
+    mended: int
+    looked_at: int
+    is_over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An operator's question about a parked message (validate or look up). attempt: as a handler would see it."""
+
+    id: int
+    attempt: Attempt
+
+
+def duty_hold_seconds(every_seconds: float) -> float:
+    """How long a duty belongs to the relay that began it; after that another relay may run it."""
+    return min(max(2 * every_seconds, 10.0), 600.0)
+
+
+class DutyVerbs(Protocol):
+    """Each duty is one bounded step, safe to run twice."""
+
+    async def begin_duty(
+        self, name: str, worker: WorkerId, *, every_seconds: float, now: datetime | None = None
+    ) -> bool:
+        """True when the duty is due and no other relay runs it; the caller then runs it and ends it."""
+
+    async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: datetime | None = None) -> None: ...
+
+    async def reap(
+        self,
+        *,
+        limit: int,
+        worker: WorkerId | None = None,
+        expected: datetime | None = None,
+        now: datetime | None = None,
+    ) -> Reaped:
+        """Requeue expired claims; with `worker`, all claims of a worker that is known to be dead.
+
+        expected: the database's time as the caller computes it; where it differs, nothing is reaped.
+        """
+
+    async def expire(self, *, limit: int, now: datetime | None = None) -> int: ...
+
+    async def fold_failures(self, *, limit: int, now: datetime | None = None) -> int:
+        """Count failures parked since the last call into their groups; returns how many."""
+
+    async def run_replay(self, *, every_seconds: float, limit: int, now: datetime | None = None) -> int | None:
+        """One step of the replay that has waited longest: how many messages it sent or examined. None: none is due."""
+
+    async def take_requests(
+        self,
+        worker: WorkerId,
+        destinations: Sequence[str],
+        *,
+        limit: int,
+        hold_seconds: float,
+        now: datetime | None = None,
+    ) -> Sequence[Asked]:
+        """Operators' open questions about these destinations; after `hold_seconds` another relay may take them."""
+
+    async def answer_request(
+        self, worker: WorkerId, id: int, answer: Mapping[str, Any], *, now: datetime | None = None
+    ) -> bool:
+        """False where the answer came too late."""
+
+    async def mend_lanes(self, *, lanes: int, now: datetime | None = None) -> MendedLanes:
+        """Wake free lanes that have a message but no wake-up time; at most `lanes` are examined.
+
+        The next call continues where this one ended.
+        """
+
+    async def vacuum(self) -> str:
+        """Vacuum tables where autovacuum is too late; returns in words what was done."""
+
+    async def make_partitions(self, *, width_seconds: float, ahead: int, now: datetime | None = None) -> int: ...
+
+    async def ranges(self) -> Sequence[tuple[datetime, datetime]]:
+        """Start and end of every partition range, oldest first."""
+
+    async def retire(self, starts_at: datetime, *, now: datetime | None = None) -> str:
+        """Drop one range if nothing in it is open: retired, open, young or none."""
