@@ -1,15 +1,26 @@
-"""The API below /api/v1: what the command line can do, over the same operations (G-21).
+"""The API below /api/v1: a file per noun, over the same operations as the command line (G-21).
 
-Who acts is who asks. A change needs an `Idempotency-Key`; what is wrong is a problem as RFC 9457 has it. What belongs
-to no tenant (groups, destinations, relays, the audit, tokens) is for those who see all of them.
+The actor is the principal of the request. A change needs an `Idempotency-Key`; an error is a problem as RFC 9457
+describes it. What belongs to no tenant (groups, destinations, relays, the audit, tokens) needs access to all tenants.
 """
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 
-from redrive.operate.api import desk, messages, operating
+from redrive.operate.api import (
+    audit,
+    dead,
+    destinations,
+    groups,
+    keys,
+    messages,
+    parked,
+    replays,
+    status,
+    tokens,
+)
 
 router = APIRouter()
-for part in (messages.router, desk.router, operating.router):
-    router.include_router(part)
+for part in (messages, parked, dead, groups, replays, status, destinations, keys, audit, tokens):
+    router.include_router(part.router)

@@ -14,6 +14,7 @@ from redrive.message import MessageId, ParkReason
 from redrive.operate import operations
 from redrive.operate.api import cursors, schemas
 from redrive.operate.api.mutation import changes
+from redrive.operate.api.paging import After
 from redrive.operate.api.schemas import Acted, Key, Life, Limit, Listed, Made, PayloadShown, Why, Word
 from redrive.operate.api.selecting import tenant_of, visible
 from redrive.operate.desk import workflow
@@ -27,10 +28,9 @@ from redrive.operate.web import (
     require,
 )
 from redrive.store.reads.messages import STATES
-from redrive.store.reads.models import MessageFilter, MessageView, ParkedFilter, ParkedRecord
+from redrive.store.reads.models import MessageFilter, MessageView
 
 router = APIRouter(tags=["messages"])
-After = Annotated[str | None, Query(max_length=cursors.LENGTH_MAX, description="The `next` of the page before.")]
 
 
 class MessageAct(Why):
@@ -145,41 +145,3 @@ async def _acted(
     )
     does = operations.preview if body.dry_run else operations.perform
     return await chosen.each(lambda some: does(store, wanted, some))
-
-
-@router.get("/parked", dependencies=[require(Permission.READ)])
-async def list_parked(
-    store: ScopedStore,
-    principal: CurrentPrincipal,
-    reason: ParkReason,
-    destination: Word | None = None,
-    tenant: Word | None = None,
-    kind: Word | None = None,
-    error_class: Word | None = None,
-    group: Annotated[
-        str | None, Query(pattern="^[0-9a-f]{32}$", description="The whole id of a failure group.")
-    ] = None,
-    after: After = None,
-    limit: Limit = 50,
-) -> Listed[ParkedRecord]:
-    """What waits for a person, latest first: dead, held or unrecorded."""
-    wanted = ParkedFilter(
-        reason=reason,
-        destination=destination,
-        tenant=tenant_of(principal, tenant),
-        kind=kind,
-        error_class=error_class,
-        failure_group=bytes.fromhex(group) if group else None,
-        before=cursors.to_parked(after),
-        limit=limit,
-    )
-    return schemas.listed(await operations.list_parked(store, wanted), cursors.of_parked)
-
-
-@router.get("/parked/{id}", dependencies=[require(Permission.READ)])
-async def show_parked(store: ScopedStore, id: UUID) -> ParkedRecord:
-    """One of them. `row_version` counts what people changed about it."""
-    found = await operations.show_parked(store, MessageId(id))
-    if found is None:
-        raise NotFound(f"No message {id} is parked.", next="redrive messages list")
-    return found

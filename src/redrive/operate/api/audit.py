@@ -1,0 +1,57 @@
+"""The audit, and whether it is as it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel
+
+from redrive.operate.api import cursors, schemas
+from redrive.operate.api.paging import After
+from redrive.operate.api.schemas import Key, Limit, Listed
+from redrive.operate.desk import audit
+from redrive.operate.desk.audit import Head
+from redrive.operate.web import Permission, ScopedStore, require
+from redrive.store.reads.models import AuditEntry
+
+router = APIRouter(tags=["audit"])
+
+
+class Fault(BaseModel):
+    id: int
+    what: str
+
+
+class VerifiedShown(BaseModel):
+    """head: note it outside the database, and let it be looked for later."""
+
+    intact: bool
+    checked: int
+    head: str | None
+    faults: Sequence[Fault]
+
+
+_AUDITS = require(Permission.AUDIT, all_tenants=True)
+
+
+@router.get("/audit", dependencies=[_AUDITS])
+async def list_audit(
+    store: ScopedStore, subject: Key | None = None, after: After = None, limit: Limit = 50
+) -> Listed[AuditEntry]:
+    """What people did and were refused, latest first."""
+    page = await audit.list_audit(store, subject=subject, before=cursors.to_number(after), limit=limit)
+    return schemas.listed(page, cursors.of_number)
+
+
+@router.get("/audit/verify", dependencies=[_AUDITS])
+async def verify_audit(
+    store: ScopedStore,
+    head: Annotated[str | None, Query(max_length=200, description="One that was noted earlier: NUMBER:HASH.")] = None,
+) -> VerifiedShown:
+    """Whether the record is as it was written."""
+    verified = await audit.verify(store, noted=Head.parse(head) if head else None)
+    faults = [Fault(id=one.id, what=one.what) for one in verified.faults]
+    told = str(verified.head) if verified.head else None
+    return VerifiedShown(intact=verified.intact, checked=verified.checked, head=told, faults=faults)

@@ -1,0 +1,84 @@
+"""Failure groups, and what a person says of one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from redrive.errors import InvalidValue
+from redrive.message import ParkReason
+from redrive.operate import operations
+from redrive.operate.api import cursors, schemas
+from redrive.operate.api.mutation import changes
+from redrive.operate.api.paging import After
+from redrive.operate.api.schemas import Group, Limit, Listed, OneGroup, Text, Why, Word
+from redrive.operate.api.selecting import GroupId
+from redrive.operate.desk import groups
+from redrive.operate.desk.groups import Mark, Marking
+from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
+from redrive.store.reads.models import GroupFilter, GroupStatus, Page, ParkedFilter
+
+router = APIRouter(tags=["groups"])
+SAMPLES = 5
+
+
+class GroupMark(Why):
+    """value: the owner to assign, or the note. hours: of a snooze."""
+
+    value: Text | None = None
+    hours: Annotated[float | None, Field(gt=0, le=2160)] = None
+
+
+_GROUPS_READ = require(Permission.READ, all_tenants=True)
+
+
+@router.get("/groups", dependencies=[_GROUPS_READ])
+async def list_groups(
+    store: ScopedStore,
+    status: Annotated[list[GroupStatus], Query(max_length=5)] = [],  # noqa: B006 - FastAPI copies it
+    all: bool = False,  # noqa: A002 - its name in the address
+    destination: Word | None = None,
+    after: After = None,
+    limit: Limit = 50,
+) -> Listed[Group]:
+    """Failure groups that need somebody, or with `all` every one, latest failure first."""
+    statuses = tuple(status) or (None if all else groups.NEEDS_SOMEBODY)
+    wanted = GroupFilter(statuses=statuses, destination=destination, before=cursors.to_group(after), limit=limit)
+    page = await groups.list_groups(store, wanted)
+    rows = [schemas.group(one) for one in page.rows]
+    return schemas.listed(Page(rows, page.at, page.next), cursors.of_group)
+
+
+@router.get("/groups/{id}", dependencies=[_GROUPS_READ])
+async def show_group(store: ScopedStore, id: GroupId) -> OneGroup:
+    """One group: its likely cause, what to do first, and its latest messages."""
+    found, advice = await groups.show_group(store, id)
+    wanted = ParkedFilter(reason=ParkReason.DEAD, failure_group=found.fingerprint, limit=SAMPLES)
+    page = await operations.list_parked(store, wanted)
+    return OneGroup(
+        group=schemas.group(found),
+        likely_cause=advice.cause,
+        first=advice.first,
+        runbook=advice.runbook,
+        messages=page.rows,
+    )
+
+
+@router.post("/groups/{id}/{mark}", dependencies=changes(Permission.ACT, all_tenants=True))
+async def mark_group(
+    store: ScopedStore, principal: CurrentPrincipal, id: GroupId, mark: Mark, body: GroupMark
+) -> Group:
+    """Resolve, reopen, snooze, ignore, assign or note."""
+    if mark in {"assign", "note"} and body.value is None:
+        raise InvalidValue(f"{mark} needs a value.")
+    marking = Marking(
+        mark=mark,
+        actor=principal.name,
+        reason=body.reason,
+        value=body.value,
+        snooze=None if body.hours is None else timedelta(hours=body.hours),
+    )
+    return schemas.group(await groups.mark(store, id, marking))

@@ -1,0 +1,57 @@
+"""Ordering keys, and how one goes on without its head."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+
+from redrive.operate import operations
+from redrive.operate.api import cursors, schemas
+from redrive.operate.api.mutation import changes
+from redrive.operate.api.paging import After
+from redrive.operate.api.schemas import Key, Limit, Listed, Why, Word
+from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
+from redrive.store.reads.models import KeyFilter, KeyView
+
+router = APIRouter(tags=["keys"])
+
+
+class Skip(Why):
+    """sequence: the head that was looked at; refused where the key has another one by now."""
+
+    tenant: Word
+    order_by: Key
+    sequence: Annotated[int, Field(ge=1, lt=2**63)]
+    dry_run: bool = False
+
+
+class Skipped(BaseModel):
+    dry_run: bool
+    head: KeyView
+
+
+@router.get("/keys", dependencies=[require(Permission.READ)])
+async def list_keys(
+    store: ScopedStore,
+    tenant: Word | None = None,
+    destination: Word | None = None,
+    blocked: bool = False,
+    after: After = None,
+    limit: Limit = 50,
+) -> Listed[KeyView]:
+    """Ordering keys with anything open; those first that wait for a person."""
+    wanted = KeyFilter(
+        tenant=tenant, destination=destination, blocked=blocked, after=cursors.to_key(after), limit=limit
+    )
+    return schemas.listed(await operations.list_keys(store, wanted), cursors.of_key)
+
+
+@router.post("/keys/skip", dependencies=changes(Permission.ACT))
+async def skip(store: ScopedStore, principal: CurrentPrincipal, body: Skip) -> Skipped:
+    """Close the head of a key for good, so that the key goes on."""
+    head = await operations.find_head(store, body.tenant, body.order_by, sequence=body.sequence)
+    if not body.dry_run:
+        await operations.skip(store, head, actor=principal.name, reason=body.reason)
+    return Skipped(dry_run=body.dry_run, head=head)

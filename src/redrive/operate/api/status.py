@@ -1,0 +1,49 @@
+"""What flows, which relays live, and whether the database is fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+from starlette.requests import Request
+
+from redrive.operate import doctor, operations
+from redrive.operate.api.schemas import Me
+from redrive.operate.doctor import Point
+from redrive.operate.installed import installed_sets
+from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, authenticator, require
+from redrive.operate.web.tenants import status_for
+from redrive.store.reads.status import RelayState, Status
+
+router = APIRouter(tags=["status"])
+_SEES_ALL = require(Permission.READ, all_tenants=True)
+
+
+@router.get("/me", dependencies=[require(Permission.READ)])
+async def me(principal: CurrentPrincipal) -> Me:
+    """Who asks, and what they may."""
+    permissions = [one for one in Permission if principal.may(one)]
+    return Me(name=principal.name, role=principal.role, tenant=principal.tenant, permissions=permissions)
+
+
+@router.get("/status", dependencies=[require(Permission.READ)])
+async def status(store: ScopedStore, principal: CurrentPrincipal) -> Status:
+    """What flows, what waits and who works; of one tenant for who sees one."""
+    return status_for(principal, await operations.status(store))
+
+
+@router.get("/relays", dependencies=[_SEES_ALL])
+async def relays(store: ScopedStore) -> Sequence[RelayState]:
+    """Relays that live or lived lately, and what they handle."""
+    return (await operations.status(store)).relays
+
+
+class Examined(BaseModel):
+    points: Sequence[Point]
+
+
+@router.get("/doctor", dependencies=[_SEES_ALL])
+async def examine(request: Request) -> Examined:
+    """Whether the database is fit, point by point."""
+    return Examined(points=await doctor.examine(authenticator(request).dsn, sets=installed_sets()))

@@ -1,0 +1,68 @@
+"""Access tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+
+from redrive.operate.api import cursors
+from redrive.operate.api.mutation import changes
+from redrive.operate.api.paging import After
+from redrive.operate.api.schemas import Limit, MadeToken, Why, Word
+from redrive.operate.web import CurrentPrincipal, Permission, Role, authenticator, require, tokens
+from redrive.operate.web.idempotency import keep_instead
+from redrive.operate.web.tokens import DAYS_DEFAULT, DAYS_MAX, NewToken
+from redrive.store.runtime.access import TokenView
+from redrive.store.runtime.tenant_store import ALL_TENANTS
+
+router = APIRouter(tags=["tokens"])
+
+
+class TokenBody(Why):
+    """name: who acts with it. tenant: `*` = all."""
+
+    name: Word
+    role: Role
+    tenant: Word = ALL_TENANTS
+    days: Annotated[float, Field(gt=0, le=DAYS_MAX)] = DAYS_DEFAULT
+
+
+class Tokens(BaseModel):
+    items: Sequence[TokenView]
+    next: str | None
+
+
+class Revoked(BaseModel):
+    id: UUID
+    revoked_now: bool
+
+
+_ADMINISTERS = require(Permission.ADMIN, all_tenants=True)
+
+
+@router.get("/tokens", dependencies=[_ADMINISTERS])
+async def list_tokens(request: Request, after: After = None, limit: Limit = 50) -> Tokens:
+    """All of them, latest first, without their secrets."""
+    found = await tokens.listed(authenticator(request).store, before=cursors.to_id(after), limit=limit)
+    return Tokens(items=found, next=cursors.of_id(found[-1].id) if len(found) == limit else None)
+
+
+@router.post("/tokens", status_code=201, dependencies=changes(Permission.ADMIN, all_tenants=True))
+async def create_token(request: Request, principal: CurrentPrincipal, body: TokenBody) -> MadeToken:
+    """Make one. Its secret is in this answer and nowhere else."""
+    wanted = NewToken(name=body.name, role=body.role, tenant=body.tenant, days=body.days)
+    id_, secret = await tokens.create(authenticator(request).store, wanted, actor=principal.name, reason=body.reason)
+    keep_instead(request, MadeToken(id=id_, secret=None).model_dump_json().encode())
+    return MadeToken(id=id_, secret=secret)
+
+
+@router.post("/tokens/{id}/revoke", dependencies=changes(Permission.ADMIN, all_tenants=True))
+async def revoke_token(request: Request, principal: CurrentPrincipal, id: UUID, body: Why) -> Revoked:
+    """It lets nobody in any more, nor does a session that came by it."""
+    now = await tokens.revoke(authenticator(request).store, id, actor=principal.name, reason=body.reason)
+    return Revoked(id=id, revoked_now=now)
