@@ -22,9 +22,9 @@ from redrive.message import Closed, HistoryEntry, MessageId, NewMessage, Receipt
 from redrive.ports import Store, TransientFailure
 from redrive.produce.protocol import prepare
 from redrive.store.runtime.postgres import PostgresStore
-from redrive.testing.model import ModelStore
-from redrive.testing.tables import Conservation, LateAnswer
-from redrive.testing.transitions import Lane, Lease, Parked, Pending, Place
+from tests.model_store.model import ModelStore
+from tests.model_store.tables import Conservation, LateAnswer
+from tests.model_store.transitions import Lane, Lease, Parked, Pending, Place
 
 
 class Subject(Store, Protocol):

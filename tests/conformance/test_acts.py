@@ -12,7 +12,6 @@ from redrive.answers import Delivered
 from redrive.errors import ActRefused, InvalidValue, NotFound
 from redrive.message import MessageId, ParkReason
 from redrive.ports import RelayInfo
-from redrive.testing.transitions import Pending
 from tests.conformance.steps import (
     ACT,
     ALICE,
@@ -33,6 +32,7 @@ from tests.conformance.steps import (
     settle,
 )
 from tests.conformance.subjects import Subject
+from tests.model_store.transitions import Pending
 
 pytestmark = pytest.mark.req("G-27")
 

@@ -6,7 +6,6 @@ import pytest
 
 from redrive.errors import InvalidValue, NotFound
 from redrive.message import CancelAnswer
-from redrive.testing.transitions import Lease, Pending
 from tests.conformance.steps import (
     ACT,
     CLOSED,
@@ -21,6 +20,7 @@ from tests.conformance.steps import (
     settle,
 )
 from tests.conformance.subjects import Subject
+from tests.model_store.transitions import Lease, Pending
 
 pytestmark = pytest.mark.req("G-24")
 

@@ -10,7 +10,6 @@ import pytest
 
 from redrive.message import MessageId
 from redrive.ports import Reaped, RelayInfo
-from redrive.testing.transitions import Lease, Pending
 from tests.conformance.steps import (
     ALICE,
     BOB,
@@ -26,6 +25,7 @@ from tests.conformance.steps import (
     settle,
 )
 from tests.conformance.subjects import Subject
+from tests.model_store.transitions import Lease, Pending
 
 pytestmark = pytest.mark.req("G-33")
 

@@ -6,9 +6,9 @@ import pytest
 
 from redrive.errors import KeyReused
 from redrive.message import NewMessage
-from redrive.testing.tables import Conservation
 from tests.conformance.steps import CLOSED, MAIL, NOBODY, STATES, T0, at, put_into
 from tests.conformance.subjects import Subject
+from tests.model_store.tables import Conservation
 
 
 @pytest.mark.req("G-02")

@@ -10,7 +10,6 @@ import pytest
 from redrive.errors import ActRefused
 from redrive.message import Attempt, MessageId, ParkReason
 from redrive.ports import RelayInfo
-from redrive.testing.transitions import Parked, Pending
 from tests.conformance.steps import (
     ACT,
     ALICE,
@@ -29,6 +28,7 @@ from tests.conformance.steps import (
     settle,
 )
 from tests.conformance.subjects import Subject
+from tests.model_store.transitions import Parked, Pending
 
 pytestmark = [pytest.mark.req("P-11"), pytest.mark.req("G-14")]
 

@@ -6,7 +6,6 @@ import pytest
 
 from redrive.message import Attempt, Fence
 from redrive.ports import Settled
-from redrive.testing.tables import LateAnswer
 from tests.conformance.steps import (
     ALICE,
     BOB,
@@ -23,6 +22,7 @@ from tests.conformance.steps import (
     settle,
 )
 from tests.conformance.subjects import Subject
+from tests.model_store.tables import LateAnswer
 
 
 @pytest.mark.req("G-14")

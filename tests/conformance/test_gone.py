@@ -8,7 +8,6 @@ import pytest
 from redrive.answers import MESSAGE_GONE
 from redrive.message import MessageId, ParkReason
 from redrive.ports import Claimed, ClaimRequest, HandOver
-from redrive.testing.transitions import Parked, Pending
 from tests.conformance.steps import (
     ACT,
     ALICE,
@@ -26,6 +25,7 @@ from tests.conformance.steps import (
     settle,
 )
 from tests.conformance.subjects import Subject
+from tests.model_store.transitions import Parked, Pending
 
 pytestmark = [pytest.mark.req("G-18"), pytest.mark.req("G-31")]
 

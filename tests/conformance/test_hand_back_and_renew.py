@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from redrive.message import CancelAnswer, Fence
-from redrive.testing.transitions import Lease
 from tests.conformance.steps import (
     ACT,
     ALICE,
@@ -27,6 +26,7 @@ from tests.conformance.steps import (
     settle,
 )
 from tests.conformance.subjects import Subject
+from tests.model_store.transitions import Lease
 
 
 @pytest.mark.req("G-09")

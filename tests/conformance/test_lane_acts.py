@@ -8,7 +8,6 @@ import pytest
 
 from redrive.errors import ActRefused, InvalidValue, NotFound
 from redrive.message import MessageId, ParkReason
-from redrive.testing.transitions import Pending
 from tests.conformance.steps import (
     ACT,
     ALICE,
@@ -27,6 +26,7 @@ from tests.conformance.steps import (
     settle,
 )
 from tests.conformance.subjects import Subject
+from tests.model_store.transitions import Pending
 
 pytestmark = pytest.mark.req("G-07")
 

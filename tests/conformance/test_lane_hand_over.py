@@ -9,7 +9,6 @@ import pytest
 
 from redrive.message import Attempt, ParkReason, Priority
 from redrive.ports import HandOver, Outcome, Settled
-from redrive.testing.transitions import Lease
 from tests.conformance.steps import (
     ACT,
     ALICE,
@@ -29,6 +28,7 @@ from tests.conformance.steps import (
     settle,
 )
 from tests.conformance.subjects import Subject
+from tests.model_store.transitions import Lease
 
 pytestmark = pytest.mark.req("G-07")
 

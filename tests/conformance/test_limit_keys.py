@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from redrive.ports import LimitKeyState, Opened, PutOff
-from redrive.testing.transitions import Pending
 from tests.conformance.steps import ACT, ALICE, BOB, MAIL, T0, at, claim, claim_one, enqueue, enqueue_lane
 from tests.conformance.subjects import Subject
+from tests.model_store.transitions import Pending
 
 pytestmark = [pytest.mark.req("G-31"), pytest.mark.req("G-25")]
 

@@ -10,7 +10,6 @@ from redrive import answers
 from redrive.answers import Delivered
 from redrive.message import ParkReason
 from redrive.ports import Reaped
-from redrive.testing.transitions import Pending
 from tests.conformance.steps import (
     ACT,
     ALICE,
@@ -28,6 +27,7 @@ from tests.conformance.steps import (
     settle,
 )
 from tests.conformance.subjects import Subject
+from tests.model_store.transitions import Pending
 
 
 def pending(store: Subject) -> Pending:

@@ -10,9 +10,9 @@ import pytest
 
 from redrive.errors import NotFound
 from redrive.message import MessageId, NewMessage
-from redrive.testing.tables import Conservation
 from tests.conformance.steps import ACT, ALICE, MAIL, claim_one, delivered, parked, settle
 from tests.conformance.subjects import Subject
+from tests.model_store.tables import Conservation
 
 pytestmark = pytest.mark.req("G-22")
 

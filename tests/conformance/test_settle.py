@@ -11,7 +11,6 @@ from redrive.answers import Delivered
 from redrive.message import Closed, ParkReason
 from redrive.policy import Settlement, SettlementKind
 from redrive.ports import Outcome, Settled
-from redrive.testing.transitions import Parked, Pending
 from tests.conformance.steps import (
     ACT,
     ALICE,
@@ -30,6 +29,7 @@ from tests.conformance.steps import (
     settle,
 )
 from tests.conformance.subjects import Subject
+from tests.model_store.transitions import Parked, Pending
 
 
 def pending(store: Subject) -> Pending:

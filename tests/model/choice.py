@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from redrive.ports import ClaimRequest
-from redrive.testing.model import ModelStore
-from redrive.testing.transitions import Pending
+from tests.model_store.model import ModelStore
+from tests.model_store.transitions import Pending
 
 
 @dataclass(frozen=True)

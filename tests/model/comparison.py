@@ -18,11 +18,11 @@ from redrive import ports
 from redrive.errors import RedriveError
 from redrive.message import Attempt, Closed, Fence, HistoryEntry, MessageId, NewMessage, WorkerId
 from redrive.ports import Claimed, ClaimRequest, Settled, Store
-from redrive.testing.model import ModelStore
-from redrive.testing.transitions import Lease, Parked, Pending, Place
 from tests.conformance.steps import at
 from tests.conformance.subjects import PostgresSubject
 from tests.model.choice import choices
+from tests.model_store.model import ModelStore
+from tests.model_store.transitions import Lease, Parked, Pending, Place
 
 Thing = TypeVar("Thing")
 

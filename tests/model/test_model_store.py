@@ -11,9 +11,9 @@ from redrive.errors import InvalidValue
 from redrive.message import NewMessage, WorkerId
 from redrive.policy import Settlement, SettlementKind
 from redrive.ports import ClaimRequest, Outcome, Store
-from redrive.testing import ModelStore
-from redrive.testing.tables import Conservation
 from tests.conformance.steps import ALICE, LEASE_SECONDS, MAIL
+from tests.model_store.model import ModelStore
+from tests.model_store.tables import Conservation
 
 
 async def run(store: ModelStore, worker: WorkerId = ALICE) -> None:

@@ -18,8 +18,8 @@ from redrive.relay.limits import RelayLimits
 from redrive.relay.loop import Relay, new_worker
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ManualClock
-from redrive.testing.model import ModelStore
-from redrive.testing.tables import START
+from tests.model_store.model import ModelStore
+from tests.model_store.tables import START
 from tests.relay.harness import enqueue, history, relaying
 
 pytestmark = pytest.mark.req("G-33")

@@ -15,7 +15,8 @@ from redrive.ports import Store, TransientFailure
 from redrive.recover.duties import run_duties, run_if_due
 from redrive.relay.loop import new_worker
 from redrive.store.runtime.postgres import PostgresStore
-from redrive.testing import ManualClock, ModelStore
+from redrive.testing import ManualClock
+from tests.model_store.model import ModelStore
 from tests.relay.harness import Seen, processing
 from tests.support import messages as m
 

@@ -16,7 +16,7 @@ from redrive.ports import Outcome, Settled
 from redrive.relay.limits import RelayLimits
 from redrive.relay.process import RelayProcess, run_relay
 from redrive.store.runtime.postgres import PostgresStore
-from redrive.testing import ModelStore
+from tests.model_store.model import ModelStore
 from tests.relay.harness import QUICK, SECONDS_MAX, Running, Seen, enqueue, relaying
 from tests.support import messages as m
 

@@ -12,7 +12,7 @@ from redrive.answers import Absent, Delivered, LookupAnswer
 from redrive.app import App
 from redrive.message import Attempt, Fence, NewMessage, WorkerId
 from redrive.store.runtime.postgres import PostgresStore
-from redrive.testing import ModelStore
+from tests.model_store.model import ModelStore
 from tests.relay.harness import Gate, enqueue, history, processing, relaying, states
 from tests.support import messages as m
 

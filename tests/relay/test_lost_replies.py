@@ -17,7 +17,7 @@ from redrive.app import App
 from redrive.message import Attempt, Fence, MessageId, NewMessage, WorkerId
 from redrive.ports import Claimed, Outcome, Settled, TransientFailure
 from redrive.store.runtime.postgres import PostgresStore
-from redrive.testing import ModelStore
+from tests.model_store.model import ModelStore
 from tests.relay.harness import Seen, enqueue, relaying
 from tests.support import messages as m
 from tests.support.proxy import Proxy, proxied

@@ -18,7 +18,7 @@ from redrive.message import Attempt, NewMessage, WorkerId
 from redrive.policy import Backoff, Policy
 from redrive.ports import Claimed, ClaimRequest
 from redrive.store.runtime.postgres import PostgresStore
-from redrive.testing import ModelStore
+from tests.model_store.model import ModelStore
 from tests.relay.harness import Gate, enqueue, relaying, settled, states
 
 LATER = Policy(backoff=Backoff(initial_seconds=3600, max_seconds=3600, jitter="none"))

@@ -18,7 +18,7 @@ from redrive.ports import HandOver, Outcome, Record, RecordFailed, RecordWaits, 
 from redrive.relay.settling import settle
 from redrive.relay.settling.blocked_outcomes import WAITERS_MAX, Needs
 from redrive.relay.settling.settle import RECORD_TRIES_MAX, REFUSED_IN_A_ROW, Settler
-from redrive.testing import ModelStore
+from tests.model_store.model import ModelStore
 from tests.relay.harness import Seen
 from tests.support import messages as m
 

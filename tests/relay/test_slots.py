@@ -11,7 +11,7 @@ from redrive.message import Attempt, MessageId, NewMessage
 from redrive.relay.dispatching import destination_queue
 from redrive.relay.loop import YIELD_EVERY
 from redrive.store.runtime.postgres import PostgresStore
-from redrive.testing import ModelStore
+from tests.model_store.model import ModelStore
 from tests.relay.harness import Running, Seen, enqueue, relaying
 
 pytestmark = pytest.mark.req("G-09")

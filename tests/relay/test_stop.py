@@ -14,7 +14,7 @@ from redrive.policy import Backoff, Policy
 from redrive.ports import Claimed, ClaimRequest, DestinationState, RelayInfo, TransientFailure
 from redrive.relay import loop
 from redrive.store.runtime.postgres import PostgresStore
-from redrive.testing import ModelStore
+from tests.model_store.model import ModelStore
 from tests.relay.harness import Gate, Running, Seen, enqueue, history, processing, relaying, states
 
 pytestmark = pytest.mark.req("G-09")

@@ -23,8 +23,9 @@ from redrive.relay.crash.suspects import CHILDREN_MAX, OVERDUE, START_SECONDS_MA
 from redrive.relay.limits import RelayLimits
 from redrive.relay.process import CHILD_NOT_STARTED, RelayProcess, child
 from redrive.store.runtime.postgres import PostgresStore
-from redrive.testing import ManualClock, ModelStore
-from redrive.testing.transitions import Pending
+from redrive.testing import ManualClock
+from tests.model_store.model import ModelStore
+from tests.model_store.transitions import Pending
 from tests.relay.harness import Gate, Running, Seen, enqueue, processing, states
 from tests.support import messages as m
 

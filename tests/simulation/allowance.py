@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from redrive.message import MessageId
-from redrive.testing.destinations import Destination
-from redrive.testing.transitions import Lease
+from tests.model_store.destinations import Destination
+from tests.model_store.transitions import Lease
 from tests.simulation.config import Config
 from tests.simulation.loop import Process
 from tests.simulation.rail import Sent

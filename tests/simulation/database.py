@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, cast
 from redrive.message import Attempt, MessageId, NewMessage, Receipt, WorkerId
 from redrive.policy import Settlement
 from redrive.ports import Outcome, Record, Settled, Store, TransientFailure
-from redrive.testing import ModelStore
-from redrive.testing.destinations import Destination
-from redrive.testing.tables import START
-from redrive.testing.transitions import Move, Parked, Pending, Place
+from tests.model_store.destinations import Destination
+from tests.model_store.model import ModelStore
+from tests.model_store.tables import START
+from tests.model_store.transitions import Move, Parked, Pending, Place
 from tests.simulation.bell import Bell
 from tests.simulation.config import Config
 from tests.simulation.loop import Process, SimulationLoop

@@ -9,7 +9,7 @@ from typing import Any
 
 from redrive.errors import ActRefused
 from redrive.message import MessageId, NewMessage, ParkReason, Priority, token
-from redrive.testing.transitions import Parked
+from tests.model_store.transitions import Parked
 from tests.simulation.config import Config
 from tests.simulation.database import Database, Server
 from tests.simulation.loop import SimulationLoop

@@ -26,8 +26,8 @@ from redrive.message import (
 )
 from redrive.policy import SettlementKind
 from redrive.ports import Outcome
-from redrive.testing.tables import START
-from redrive.testing.transitions import Lease, Move, Parked, Pending, Place
+from tests.model_store.tables import START
+from tests.model_store.transitions import Lease, Move, Parked, Pending, Place
 from tests.simulation.allowance import Allowance
 from tests.simulation.config import NEVER_TWICE, RECORDED
 from tests.simulation.loop import Process, SimulationLoop

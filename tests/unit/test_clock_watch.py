@@ -14,7 +14,7 @@ from redrive.events import Events
 from redrive.message import NewMessage, WorkerId
 from redrive.ports import ClockLook, Redated, RelayInfo
 from redrive.relay.clock_watch import ClockWatch
-from redrive.testing.model import ModelStore
+from tests.model_store.model import ModelStore
 
 pytestmark = pytest.mark.req("G-33")
 

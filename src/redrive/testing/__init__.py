@@ -3,8 +3,7 @@
 For an application: `assert_enqueued` and `assert_parked` look into the test's own transaction, `drain` delivers inside
 it, `inline` delivers at once, `ManualClock` lets retries come due, `ScriptedTransport` answers as it is told; the same
 as fixtures for pytest (`plugin.py`); `make_attempt` calls a handler without all that. For a transport of your own:
-`TRANSPORT_CHECKS`. For a system without a database: `ModelStore`, which keeps the promises of
-`redrive.ports.Store` in memory.
+`TRANSPORT_CHECKS`.
 
 Each name is loaded when it is first used: pytest loads the plugin, and with it this module, in every run.
 """
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from redrive.testing.looking import assert_parked as assert_parked
     from redrive.testing.looking import enqueued as enqueued
     from redrive.testing.looking import parked as parked
-    from redrive.testing.model import ModelStore as ModelStore
     from redrive.testing.script import ScriptedTransport as ScriptedTransport
     from redrive.testing.script import Slow as Slow
     from redrive.testing.script import rewired as rewired
@@ -47,7 +45,6 @@ _HOME = {
     "redrive.testing.inlining": "inline",
     "redrive.testing.looking": "Enqueued Parked aassert_enqueued aassert_parked aenqueued aparked assert_enqueued "
     "assert_parked enqueued parked",
-    "redrive.testing.model": "ModelStore",
     "redrive.testing.script": "ScriptedTransport Slow rewired",
     "redrive.testing.transports": "Condition TRANSPORT_CHECKS TransportSubject",
 }

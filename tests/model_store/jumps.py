@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from redrive.message import MessageId, WorkerId
 from redrive.policy import ClockJump
 from redrive.ports import ClockLook, Redated
-from redrive.testing.transitions import Pending
-from redrive.testing.upkeep import CLOCK_TOLERANCE as TOLERANCE
-from redrive.testing.upkeep import Upkeep
+from tests.model_store.transitions import Pending
+from tests.model_store.upkeep import CLOCK_TOLERANCE as TOLERANCE
+from tests.model_store.upkeep import Upkeep
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class Jumps(Upkeep):
         self,
         era: int,
         *,
-        after: MessageId | None,  # noqa: ARG002 - all at once
-        limit: int,  # noqa: ARG002
+        after: MessageId | None,
+        limit: int,
         end: bool = False,
         now: datetime | None = None,
     ) -> Redated:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from redrive.testing.transitions import Lane, Lease, Parked, Pending, has_expired, may_just_end
+from tests.model_store.transitions import Lane, Lease, Parked, Pending, has_expired, may_just_end
 
 
 def free_heads(pending: Iterable[Pending], leases: Iterable[Lease], parked: Iterable[Parked]) -> dict[Lane, Pending]:

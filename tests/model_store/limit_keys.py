@@ -12,10 +12,10 @@ from typing import Final
 
 from redrive.message import MessageId
 from redrive.ports import Booked, LimitKeyState, Opened, PutOff
-from redrive.testing import destinations
-from redrive.testing.destinations import Destination
-from redrive.testing.tables import require_actor_and_reason
-from redrive.testing.upkeep import Upkeep
+from tests.model_store import destinations
+from tests.model_store.destinations import Destination
+from tests.model_store.tables import require_actor_and_reason
+from tests.model_store.upkeep import Upkeep
 
 PAUSED_SECONDS: Final = 3600.0
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from redrive.message import MessageId, WorkerId
 from redrive.ports import Asked, ClaimRequest, DestinationState, Opened, RelayInfo, address_refused, duty_hold_seconds
-from redrive.testing import destinations
-from redrive.testing.destinations import Destination
-from redrive.testing.tables import START, Tables, milliseconds, require_actor_and_reason
+from tests.model_store import destinations
+from tests.model_store.destinations import Destination
+from tests.model_store.tables import START, Tables, milliseconds, require_actor_and_reason
 
 FIRST_WIDTH_SECONDS: Final = 7 * 86_400.0
 FIRST_AHEAD: Final = 4
@@ -87,7 +87,7 @@ class Upkeep(Tables):
         destination: str,
         *,
         claimed_at: datetime,
-        code: str,  # noqa: ARG002 - only people read it
+        code: str,
         cool_off_seconds: float,
         cool_off_max_seconds: float,
         now: datetime | None = None,
@@ -273,31 +273,31 @@ class Upkeep(Tables):
     async def vacuum(self) -> str:
         return "nothing to do"
 
-    async def run_replay(self, *, every_seconds: float, limit: int, now: datetime | None = None) -> int | None:  # noqa: ARG002
+    async def run_replay(self, *, every_seconds: float, limit: int, now: datetime | None = None) -> int | None:
         return None
 
     async def take_requests(
         self,
-        worker: WorkerId,  # noqa: ARG002
-        destinations: Sequence[str],  # noqa: ARG002
+        worker: WorkerId,
+        destinations: Sequence[str],
         *,
-        limit: int,  # noqa: ARG002
-        hold_seconds: float,  # noqa: ARG002
-        now: datetime | None = None,  # noqa: ARG002
+        limit: int,
+        hold_seconds: float,
+        now: datetime | None = None,
     ) -> Sequence[Asked]:
         return []
 
     async def answer_request(
         self,
-        worker: WorkerId,  # noqa: ARG002
-        id: int,  # noqa: ARG002
-        answer: Mapping[str, Any],  # noqa: ARG002
+        worker: WorkerId,
+        id: int,
+        answer: Mapping[str, Any],
         *,
-        now: datetime | None = None,  # noqa: ARG002
+        now: datetime | None = None,
     ) -> bool:
         return False
 
-    async def fold_failures(self, *, limit: int, now: datetime | None = None) -> int:  # noqa: ARG002 - not modelled
+    async def fold_failures(self, *, limit: int, now: datetime | None = None) -> int:
         return 0
 
     async def make_partitions(self, *, width_seconds: float, ahead: int, now: datetime | None = None) -> int:
@@ -314,7 +314,7 @@ class Upkeep(Tables):
     async def ranges(self) -> Sequence[tuple[datetime, datetime]]:
         return list(self._ranges)
 
-    def _was_set_forward(self, now: datetime) -> bool:  # noqa: ARG002 - see jumps.py
+    def _was_set_forward(self, now: datetime) -> bool:
         """Within a day: a range may seem older than it is."""
         return False
 

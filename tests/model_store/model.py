@@ -38,12 +38,12 @@ from redrive.ports import (
     Settled,
     TransientFailure,
 )
-from redrive.testing import lanes, transitions
-from redrive.testing.desk import Desk
-from redrive.testing.limit_keys import LimitKeys
-from redrive.testing.tables import LateAnswer
-from redrive.testing.transitions import Lane, Lease, Move, Pending
-from redrive.testing.upkeep import CLOCK_TOLERANCE
+from tests.model_store import lanes, transitions
+from tests.model_store.desk import Desk
+from tests.model_store.limit_keys import LimitKeys
+from tests.model_store.tables import LateAnswer
+from tests.model_store.transitions import Lane, Lease, Move, Pending
+from tests.model_store.upkeep import CLOCK_TOLERANCE
 
 EARLIER_MAX: Final = 50  # archive rows that an attempt carries
 
@@ -101,9 +101,9 @@ class ModelStore(LimitKeys, Desk):
 
     async def low_water(
         self,
-        places: Sequence[tuple[Place, datetime | None]],  # noqa: ARG002 - a look costs nothing here
+        places: Sequence[tuple[Place, datetime | None]],
         *,
-        now: datetime | None = None,  # noqa: ARG002
+        now: datetime | None = None,
     ) -> Sequence[LowWaterMark]:
         return []
 
@@ -231,7 +231,7 @@ class ModelStore(LimitKeys, Desk):
         *,
         on_step: Callable[[str], None],
         wait: bool = True,
-        lock_seconds: float | None = None,  # noqa: ARG002 - a record that has to wait says so itself
+        lock_seconds: float | None = None,
         now: datetime | None = None,
     ) -> Settled:
         on_step("fence")
@@ -448,7 +448,7 @@ class ModelStore(LimitKeys, Desk):
             self._move(pending.id, transitions.expired(pending, moment))
         return len(ended)
 
-    async def mend_lanes(self, *, lanes: int, now: datetime | None = None) -> MendedLanes:  # noqa: ARG002 - the port's
+    async def mend_lanes(self, *, lanes: int, now: datetime | None = None) -> MendedLanes:
         return MendedLanes(mended=0, looked_at=0, is_over=True)
 
 

@@ -12,10 +12,10 @@ from typing import Final
 
 from redrive.errors import ActRefused, ApproverNeeded, NotFound
 from redrive.message import CancelAnswer, Closed, MessageId, ParkReason
-from redrive.testing import transitions
-from redrive.testing.jumps import Jumps
-from redrive.testing.tables import Proof, Proposal, require_actor_and_reason
-from redrive.testing.transitions import Act, Lane, Lease, Parked, Pending, Place
+from tests.model_store import transitions
+from tests.model_store.jumps import Jumps
+from tests.model_store.tables import Proof, Proposal, require_actor_and_reason
+from tests.model_store.transitions import Act, Lane, Lease, Parked, Pending, Place
 
 
 class Desk(Jumps):

@@ -28,8 +28,8 @@ from redrive.message import (
     WorkerId,
 )
 from redrive.produce.protocol import Prepared, prepare
-from redrive.testing.lanes import free_heads
-from redrive.testing.transitions import Lane, Lease, Move, Parked, Pending, Place
+from tests.model_store.lanes import free_heads
+from tests.model_store.transitions import Lane, Lease, Move, Parked, Pending, Place
 
 START: Final = datetime(2025, 1, 1, tzinfo=UTC)
 

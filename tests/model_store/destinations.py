@@ -13,7 +13,7 @@ from typing import Final
 
 from redrive.message import MessageId
 from redrive.ports import ClaimRequest, DestinationState
-from redrive.testing.transitions import Lease
+from tests.model_store.transitions import Lease
 
 RAMP: Final = timedelta(seconds=10)
 TURNS: Final = (0, 1, 0, 0, 1, 0, 2, 0, 1, 0)  # of the levels of a destination with limits
