@@ -22,9 +22,9 @@ from redrive.operate.cli import output
 from redrive.operate.cli.main import cli
 from redrive.ports import RelayInfo
 from redrive.store.runtime.postgres import PostgresStore
-from tests.support import documents
 from tests.support import messages as m
 from tests.support.databases import fresh_database
+from tools import documents
 
 NOWHERE = "postgresql://anna:geheim@127.0.0.1:1/shop"
 NOBODY = "01890a5d-ac96-774b-bcce-000000000000"

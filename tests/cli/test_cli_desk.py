@@ -23,8 +23,8 @@ from redrive.relay.dispatching.requests import Requests
 from redrive.relay.process import SystemClock
 from redrive.store.runtime.postgres import PostgresStore
 from tests.cli.conftest import NOBODY, SECRET, Redrive, Shop
-from tests.support import documents
 from tests.support import messages as m
+from tools import documents
 
 pytestmark = pytest.mark.req("G-16")
 

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from redrive.events import FACTS, INNER_STEPS, STEPS
-from tests.support import django_migration, documents, reference, reference_sources
-from tests.support.reference_codes import CODES, codes_in_sources
+from tools import django_migration, documents, reference, reference_sources
+from tools.reference_codes import CODES, codes_in_sources
 
 PAGES = reference.pages()
 
@@ -17,7 +17,7 @@ PAGES = reference.pages()
 @pytest.mark.parametrize("name", sorted(PAGES))
 def test_the_page_is_what_the_code_says(name: str) -> None:
     page = reference.PAGES / name
-    assert page.read_text(encoding="utf-8") == PAGES[name], "run: python -m tests.support.reference --write"
+    assert page.read_text(encoding="utf-8") == PAGES[name], "run: python -m tools.reference --write"
 
 
 def test_no_page_is_left_over() -> None:
@@ -25,7 +25,7 @@ def test_no_page_is_left_over() -> None:
 
 
 def test_the_newest_django_migration_was_made_for_this_sql() -> None:
-    assert django_migration.found() == django_migration.wanted(), "run: python -m tests.support.reference --write"
+    assert django_migration.found() == django_migration.wanted(), "run: python -m tools.reference --write"
 
 
 @pytest.mark.req("G-10")

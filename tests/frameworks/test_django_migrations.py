@@ -16,7 +16,7 @@ from django.test import override_settings
 
 import redrive
 from redrive.store.migrations import migrate
-from tests.support import django_migration
+from tools import django_migration
 
 
 def test_migrate_brings_the_schema_and_a_second_time_finds_nothing_to_do(new_project: Any, empty_database: str) -> None:

@@ -12,8 +12,8 @@ from redrive.policy import Settlement
 from redrive.ports import ClaimRequest
 from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
-from tests.support import state_tables
 from tests.support.verbs import ACT
+from tools import state_tables
 
 pytestmark = pytest.mark.req("G-07")
 

@@ -13,10 +13,10 @@ from redrive.message import Closed, MessageId, ParkReason, State
 from redrive.ports import RelayInfo
 from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
-from tests.support import state_tables
 from tests.support.situations import ORDER_BY, Situation, late_answers, picture, reach
-from tests.support.state_tables import Cell
 from tests.support.verbs import ACT, VERBS
+from tools import state_tables
+from tools.state_tables import Cell
 
 # docs/states.md names the verbs of STYLE.md; a verb that a relay knows in several forms has a row for each.
 ALL_VERBS: Final = (

@@ -36,7 +36,7 @@ from tests.support.scratch import scratch
 
 ROOT = Path(__file__).resolve().parents[2]
 PLANTED = Path(__file__).parent / "planted"
-COPIED = ("src", "tests", "pyproject.toml")
+COPIED = ("src", "tests", "tools", "pyproject.toml")
 KILLED = "killed"
 SECONDS = 110
 TESTS_FAILED = 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.support import traceability
+from tools import traceability
 
 
 def test_the_page_is_what_the_marks_say() -> None:
     assert traceability.PAGE.read_text(encoding="utf-8") == traceability.page(), (
-        "run: python -m tests.support.traceability --write"
+        "run: python -m tools.traceability --write"
     )
 
 

@@ -14,8 +14,8 @@ from redrive.answers import Advance, Answer, Delivered, Retryable, Terminal, Unk
 from redrive.message import Attempt, ParkReason
 from redrive.policy import Opening, Policy, Rules, Settlement, SettlementKind
 from tests.support import messages as m
-from tests.support import state_tables
-from tests.support.state_tables import Cell
+from tools import state_tables
+from tools.state_tables import Cell
 
 pytestmark = [pytest.mark.req("G-13"), pytest.mark.req("G-28")]
 

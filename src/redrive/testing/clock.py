@@ -2,8 +2,8 @@
 
 For the tests of an application it says how much later it is: `redrive.testing.drain(conn, app, clock=clock)`. For tests
 of the engine and simulations it implements `redrive.ports.Clock`: `sleep` waits for `advance`, never for real time.
-Sleepers whose time has come wake in the order of their time, those of one moment in the order in which they lay down.
-There the database's time is another clock (`ModelStore.time`), because on real machines the two are not the same.
+Sleepers wake in the order of their time, those of one moment in the order in which they began to sleep. It is not the
+database's clock: on real machines the two differ.
 """
 
 from __future__ import annotations

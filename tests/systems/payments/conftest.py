@@ -23,9 +23,9 @@ from redrive.ports import ClaimRequest
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments import Instruction
-from tests.support import documents
 from tests.support import messages as m
 from tests.support.databases import fresh_database
+from tools import documents
 
 IBAN = "DE75512108001245126199"
 Run = Callable[..., Result]

@@ -17,10 +17,10 @@ from click.testing import CliRunner, Result
 from redrive.operate.cli import output
 from redrive.operate.cli.main import cli
 from redrive.systems import payments
-from tests.support import documents
 from tests.systems.payments.conftest import instruction
 from tests.systems.payments.rails import order, post, running
 from tests.systems.payments.test_prove import REPORT
+from tools import documents
 
 FILE = """
 [payments.rails.sepa]

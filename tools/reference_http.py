@@ -1,4 +1,4 @@
-"""The reference page of the API, made from its OpenAPI description. Used by `tests.support.reference`."""
+"""The reference page of the API, made from its OpenAPI description. Used by `tools.reference`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from redrive.operate.web.app import API_PREFIX, create_app, description, routes_of
 from redrive.operate.web.dependencies import Requirement
 from redrive.operate.web.principal import LEAST_ROLE, Permission, Role
-from tests.support.reference_text import paragraph, table, words
+from tools.reference_text import paragraph, table, words
 
 
 def http_page() -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Reference pages that are read from the objects: answers, and the public names with their fields.
 
 A dataclass explains its fields in its docstring, `name: what it is.`; from that the tables are made. Used by
-`tests.support.reference`.
+`tools.reference`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from redrive.message import Attempt, NewMessage, Receipt, Status
 from redrive.policy import Backoff, Breaker, Policy, Rules
 from redrive.transports import network_errors
 from redrive.transports.http import CloudEvents, Egress, HttpTransport
-from tests.support.reference_codes import CODES
-from tests.support.reference_text import paragraph, table, words
+from tools.reference_codes import CODES
+from tools.reference_text import paragraph, table, words
 
 ANSWERS: Final = (answers.Delivered, answers.Advance, answers.Retryable, answers.Terminal, answers.Unknown)
 LOOKUP_ANSWERS: Final = (answers.Found, answers.Absent, answers.CannotTell)

@@ -2,7 +2,7 @@
 
 Every document that a test of the command line sees is compared with the schema that it names. The schemas were drawn
 from such documents: `REDRIVE_TEST_DOCUMENTS=FILE ./test tests/cli` collects them, and `python -m
-tests.support.documents FILE` writes the schemas of those that have none yet. A schema is a promise: fields may be added
+tools.documents FILE` writes the schemas of those that have none yet. A schema is a promise: fields may be added
 to a `v1`, none may be taken away.
 """
 
@@ -25,9 +25,9 @@ from jsonschema import Draft202012Validator
 
 import redrive.operate
 import redrive.store
-from tests.support.reference_text import paragraph, table, words
+from tools.reference_text import paragraph, table, words
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[1]
 SCHEMAS: Final = ROOT / "docs" / "json"
 COLLECT: Final = "REDRIVE_TEST_DOCUMENTS"
 # Whatever a message, a handler or a person said: JSON of any shape, or names that are data.

@@ -1,6 +1,6 @@
 """Reference pages that are read from the sources: events from the Python files, functions and tables from the SQL.
 
-Nothing is run: what a step or a fact carries is what its call in the code names. Used by `tests.support.reference`.
+Nothing is run: what a step or a fact carries is what its call in the code names. Used by `tools.reference`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 from redrive.events import FACTS, INNER_STEPS, STEPS
 from redrive.operate import logs
 from redrive.store.migrations.script import BOOTSTRAP
-from tests.support.reference_text import paragraph, table, words
+from tools.reference_text import paragraph, table, words
 
-SOURCE: Final = Path(__file__).parents[2] / "src" / "redrive"
+SOURCE: Final = Path(__file__).parents[1] / "src" / "redrive"
 SQL: Final = SOURCE / "store" / "sql"
 
 _FUNCTION: Final = re.compile(

@@ -1,6 +1,6 @@
 """The Django migration of this version, and whether it was made for the SQL that is there.
 
-    python -m tests.support.reference --write
+    python -m tools.reference --write
 
 A project learns by a new migration that there is something to upgrade. One version has one migration: while a version
 is not released, its migration is stamped anew; the first change of SQL after a release, with the new version in

@@ -1,4 +1,4 @@
-"""The reference page of the metrics, made from their catalogue. Used by `tests.support.reference`."""
+"""The reference page of the metrics, made from their catalogue. Used by `tools.reference`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from redrive.operate.observe import catalogue
 from redrive.operate.observe.catalogue import Metric
 from redrive.systems.payments.metrics import METRICS
-from tests.support.reference_text import paragraph, table, words
+from tools.reference_text import paragraph, table, words
 
 
 def metrics_page() -> Iterator[str]:

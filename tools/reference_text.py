@@ -1,4 +1,4 @@
-"""Markdown for the reference pages: a table, a paragraph. Used by `tests.support.reference` and its parts."""
+"""Markdown for the reference pages: a table, a paragraph. Used by `tools.reference` and its parts."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/states.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs/states.md"
 NOTHING = "—"
 
 

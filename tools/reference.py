@@ -1,6 +1,6 @@
 """The reference pages (`docs/reference/`), made from the code so that they cannot say anything else.
 
-    python -m tests.support.reference --write
+    python -m tools.reference --write
 
 Settings, errors, answers, public names and commands are read from the objects themselves (the dataclasses in
 `reference_api`), events, functions and tables from the sources (`reference_sources`). `tests/docs/test_reference.py`
@@ -22,19 +22,12 @@ from redrive.operate.cli.main import Commands, cli
 from redrive.operate.embedded import EmbeddedError
 from redrive.operate.settings import Settings
 from redrive.operate.settings_sources import PREFIX
-from tests.support import (
-    django_migration,
-    documents,
-    reference_api,
-    reference_http,
-    reference_metrics,
-    reference_sources,
-)
-from tests.support.reference_text import paragraph, table
+from tools import django_migration, documents, reference_api, reference_http, reference_metrics, reference_sources
+from tools.reference_text import paragraph, table
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[1]
 PAGES: Final = ROOT / "docs" / "reference"
-MADE: Final = "Made from the code by `python -m tests.support.reference --write`; do not edit."
+MADE: Final = "Made from the code by `python -m tools.reference --write`; do not edit."
 HELP_COLUMNS: Final = 110
 
 CALLER: Final = "The caller must act: the call is wrong, nothing was changed"

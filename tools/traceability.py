@@ -1,6 +1,6 @@
 """Which test proves which requirement: `docs/traceability.md`, made from the `req` and `seed` marks in the tests.
 
-    python -m tests.support.traceability --write
+    python -m tools.traceability --write
 
 A test in tests/tidy fails when the page is not what the marks say, and when a delivered requirement has no test.
 """
@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-TESTS = Path(__file__).parents[1]
-ROOT = TESTS.parent
+ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
 PAGE = ROOT / "docs" / "traceability.md"
 REQUIREMENTS = TESTS / "requirements.toml"
 NAMED = TESTS / "seed_tests.toml"
@@ -106,7 +106,7 @@ def page() -> str:
     lines = [
         "# Traceability",
         "",
-        "Made from the `req` marks of the tests by `python -m tests.support.traceability --write`; do not edit.",
+        "Made from the `req` marks of the tests by `python -m tools.traceability --write`; do not edit.",
         "Comments in the source name requirements by these ids.",
         "",
         "| id | requirement | tests |",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-SOURCE: Final = Path(__file__).parents[2] / "src" / "redrive"
+SOURCE: Final = Path(__file__).parents[1] / "src" / "redrive"
 # Where the engine decides on codes of its own; the network's are in a table of theirs.
 PLACES: Final = (
     "answers.py",
