@@ -29,7 +29,6 @@ ACCOUNT = "operate/embedded/identity.py"  # `nobody` is the name of a Unix accou
 LEFT: dict[str, int] = {
     "ARCHITECTURE.md": 6,
     "CHANGELOG.md": 3,
-    "README.md": 8,
     "answers": 2,
     "app": 1,
     "completion": 2,

@@ -93,3 +93,16 @@ def test_no_message_has_data() -> None:
 
 def test_what_a_patch_does_is_told_without_values() -> None:
     assert json_patch.paths([{"op": "add", "path": "/a", "value": "secret"}]) == ["add /a"]
+
+
+def test_copies_that_double_the_document_are_refused_before_they_fill_the_memory() -> None:
+    doubling = [{"op": "copy", "from": "", "path": f"/b{number}"} for number in range(200)]
+    with pytest.raises(InvalidValue, match=r"Operation \d of the patch: the patch copies more than 262,144 bytes"):
+        json_patch.apply({"a": "x" * 1000}, doubling)
+
+
+def test_a_copy_as_large_as_a_payload_may_be_is_made() -> None:
+    text = "x" * 262_142  # and its quotes
+    assert json_patch.apply({"a": text}, [{"op": "copy", "from": "/a", "path": "/b"}])["b"] == text
+    with pytest.raises(InvalidValue):
+        json_patch.apply({"a": text + "x"}, [{"op": "copy", "from": "/a", "path": "/b"}])

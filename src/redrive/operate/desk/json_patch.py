@@ -1,17 +1,19 @@
 """JSON Patch (RFC 6902) on a JSON value: add, remove, replace, move, copy, test. Pure; the value given is not changed.
 
-Our own, in a page: what a library would add is a second error vocabulary, and every message here must say the place and
-never the data, because it ends on a screen and in an audit.
+A message of an error names the place and never a value, because it is shown on screens and kept in the audit.
+docs/dependencies.md says why this is no library.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from redrive.errors import InvalidValue
+from redrive.produce.payload import BYTES_MAX
 
 OPERATIONS_MAX: Final = 1000
 _INDEX: Final = re.compile(r"0|[1-9][0-9]*\Z")
@@ -24,9 +26,12 @@ def apply(document: Any, patch: Any) -> Any:
     """The document with the patch carried out, all of it; InvalidValue where any operation does not fit."""
     if not isinstance(patch, list) or not 1 <= len(patch) <= OPERATIONS_MAX:
         raise InvalidValue(f"A JSON Patch is a list of 1 to {OPERATIONS_MAX} operations.")
-    patched = copy.deepcopy(document)
+    patched, room = copy.deepcopy(document), BYTES_MAX
     for number, operation in enumerate(patch):
         try:
+            room -= _copied_bytes(patched, operation)
+            if room < 0:
+                raise InvalidValue(f"the patch copies more than {BYTES_MAX:,} bytes, which no payload may have.")
             patched = _apply_one(patched, operation)
         except InvalidValue as error:
             raise InvalidValue(f"Operation {number} of the patch: {error}") from None
@@ -41,6 +46,13 @@ def value_at(document: Any, path: str) -> Any:
 def paths(patch: Sequence[Mapping[str, Any]]) -> list[str]:
     """What a patch does where, without the values: `replace /amount`."""
     return [f"{operation['op']} {operation['path']}" for operation in patch]
+
+
+def _copied_bytes(document: Any, operation: Any) -> int:
+    """Each copy may double the document: unbounded, twenty of them make a million values of one."""
+    if not isinstance(operation, Mapping) or operation.get("op") != "copy":
+        return 0
+    return len(json.dumps(_get(document, _pointer(operation, "from"))))
 
 
 def _apply_one(document: Any, operation: Any) -> Any:

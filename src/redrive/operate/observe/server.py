@@ -1,8 +1,7 @@
 """A small HTTP server for machines: /metrics, /livez, /readyz, /health.
 
-On the relay's own event loop: a loop that is stuck does not answer, which is what a probe is to find out. It reads one
-GET of a few lines and answers it; no authentication, so it listens on this machine only unless it is told otherwise.
-Nothing that is asked is logged. Used by `observing`.
+It runs on the relay's own event loop, so that a probe finds a loop that is stuck. It has no authentication and listens
+on this machine only by default. Requests are not logged.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from email.parser import HeaderParser
+from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from redrive.errors import SettingsError
@@ -19,13 +20,6 @@ from redrive.operate.observe.health import Check, Health, Verdict
 LOOPBACK: Final = "127.0.0.1"
 REQUEST_BYTES_MAX: Final = 8192
 REQUEST_SECONDS: Final = 5.0
-_REASONS: Final = {
-    200: "OK",
-    400: "Bad Request",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    503: "Service Unavailable",
-}
 _TEXT: Final = "text/plain; charset=utf-8"
 
 Expose = Callable[[str], tuple[bytes, str]]
@@ -39,7 +33,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parsed(cls, text: str) -> Address:
-        """`9464` is this machine only; `0.0.0.0:9464` and `[::]:9464` are everybody's."""
+        """`9464` listens on this machine only; `0.0.0.0:9464` and `[::]:9464` on every interface."""
         host, _, port = text.strip().rpartition(":")
         if not port.isdigit() or not 0 <= int(port) <= 65_535:
             raise SettingsError(
@@ -56,7 +50,7 @@ class Answer(NamedTuple):
 
 
 async def serve(address: Address, *, expose: Expose, health: Health) -> asyncio.Server:
-    """Started; whoever called it closes it. SettingsError where the address cannot be had."""
+    """A started server that the caller closes. SettingsError if the address is taken or not ours."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -76,15 +70,15 @@ async def serve(address: Address, *, expose: Expose, health: Health) -> asyncio.
 
 
 def answer_to(request: bytes, *, expose: Expose, health: Health) -> Answer:
-    """Pure but for what is shown. `?verbose` lists every check."""
-    head, *lines = request.decode("latin-1").split("\r\n")
+    """The answer to one request. `?verbose` lists every check."""
+    head, _, headers = request.decode("latin-1").partition("\r\n")
     method, _, rest = head.partition(" ")
     path, _, query = rest.rpartition(" ")[0].partition("?")
     if method not in ("GET", "HEAD"):
         return Answer(405, b"GET only\n")
     match path:
         case "/metrics":
-            return Answer(200, *expose(_header(lines, "accept")))
+            return Answer(200, *expose(HeaderParser().parsestr(headers).get("accept", "")))
         case "/livez" | "/healthz":
             return _probe(health.is_live(), [c for c in health.checks() if c.name == "loop"], query)
         case "/readyz":
@@ -95,13 +89,8 @@ def answer_to(request: bytes, *, expose: Expose, health: Health) -> Answer:
             return Answer(404, b"/metrics /livez /readyz /health\n")
 
 
-def _header(lines: list[str], name: str) -> str:
-    found = (line.partition(":") for line in lines)
-    return next((value.strip() for key, _, value in found if key.lower() == name), "")
-
-
 def _probe(is_well: bool, checks: list[Check], query: str) -> Answer:
-    """As Kubernetes' own: the status is for machines, the list for people."""
+    """In the format of Kubernetes' own probes."""
     failed = [check for check in checks if check.verdict is Verdict.UNHEALTHY]
     listed = checks if "verbose" in query else failed
     lines = [_line(check) for check in listed] or ["ok"]
@@ -128,7 +117,7 @@ def _report(health: Health) -> Answer:
 
 def _encoded(answer: Answer) -> bytes:
     head = (
-        f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\nContent-Type: {answer.content_type}\r\n"
+        f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\nContent-Type: {answer.content_type}\r\n"
         f"Content-Length: {len(answer.body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
     )
     return head.encode() + answer.body
