@@ -14,8 +14,8 @@ import pytest
 
 from redrive.operate.web import tokens
 from redrive.operate.web.app import create_app
-from redrive.operate.web.auth_config import Doors
-from redrive.operate.web.authentication import People
+from redrive.operate.web.auth_config import AuthConfig
+from redrive.operate.web.authentication import Authenticator
 from redrive.operate.web.middleware import Guard
 from redrive.operate.web.principal import Role
 from redrive.operate.web.tokens import NewToken
@@ -39,9 +39,11 @@ class House:
     dsn: str
     secrets: dict[tuple[Role, str], str] = field(default_factory=dict)
 
-    def app(self, **doors: Any) -> Guard:
-        people = People(PostgresStore(self.dsn, name="test"), Doors(**{"origin": ORIGIN, **doors}), self.dsn)
-        return Guard(routes().app, people, error_page=routes().error_page)
+    def app(self, **auth: Any) -> Guard:
+        authenticator = Authenticator(
+            PostgresStore(self.dsn, name="test"), AuthConfig(**{"origin": ORIGIN, **auth}), self.dsn
+        )
+        return Guard(routes().app, authenticator, error_page=routes().error_page)
 
     async def token(self, role: Role, tenant: str = "*", **more: Any) -> str:
         """The secret of a token that is good; made once for each role and tenant."""
@@ -77,7 +79,7 @@ async def asking(app: Guard, *, origin: str = ORIGIN, peer: str = "192.0.2.7", *
         async with httpx2.AsyncClient(transport=transport, base_url=origin, **options) as client:
             yield client
     finally:
-        await app.people.store.__aexit__()
+        await app.authenticator.store.__aexit__()
 
 
 def bearer(secret: str) -> dict[str, str]:

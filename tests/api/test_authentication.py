@@ -16,7 +16,7 @@ from redrive.errors import OperatorError, SettingsError
 from redrive.operate.settings import Settings
 from redrive.operate.web import CurrentPrincipal, Permission, require
 from redrive.operate.web.app import create_app
-from redrive.operate.web.auth_config import Doors, require_a_door
+from redrive.operate.web.auth_config import AuthConfig, require_login_method
 from redrive.operate.web.principal import Principal, Role
 from redrive.operate.web.secrets import LINK_PREFIX, hash_of, new_secret
 from redrive.operate.web.tokens import console_store
@@ -301,15 +301,15 @@ async def test_after_the_login_nobody_is_sent_elsewhere(house: House, wanted: st
 
 def test_beyond_this_machine_it_is_closed_unless_somebody_could_log_in() -> None:
     for host in ("127.0.0.1", "::1", "localhost"):
-        require_a_door(Doors(), host, has_token=False)
-    open_ = Doors(origin=SECURE)
+        require_login_method(AuthConfig(), host, has_token=False)
+    open_ = AuthConfig(origin=SECURE)
     for host in ("0.0.0.0", "::", "192.0.2.1", "console.test"):
-        with pytest.raises(SettingsError, match="nobody could log in"):
-            require_a_door(open_, host, has_token=False)
+        with pytest.raises(SettingsError, match="without a token or a proxy to log in by"):
+            require_login_method(open_, host, has_token=False)
         with pytest.raises(SettingsError, match="its own address"):
-            require_a_door(Doors(), host, has_token=True)
-        require_a_door(open_, host, has_token=True)
-        require_a_door(Doors(origin=SECURE, **PROXY), host, has_token=False)
+            require_login_method(AuthConfig(), host, has_token=True)
+        require_login_method(open_, host, has_token=True)
+        require_login_method(AuthConfig(origin=SECURE, **PROXY), host, has_token=False)
 
 
 @pytest.mark.parametrize(
@@ -328,11 +328,11 @@ def test_beyond_this_machine_it_is_closed_unless_somebody_could_log_in() -> None
 )
 def test_a_door_that_makes_no_sense_is_refused(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=name):
-        Doors.of(Settings(**{name: value}))
+        AuthConfig.of(Settings(**{name: value}))
 
 
 def test_users_of_a_proxy_have_a_role_and_perhaps_a_tenant() -> None:
-    doors = Doors.of(Settings(console_proxy_users="anna=operator ben@x.org=viewer:acme"))
+    doors = AuthConfig.of(Settings(console_proxy_users="anna=operator ben@x.org=viewer:acme"))
     assert doors.proxy_users == {
         "anna": Principal("anna", Role.OPERATOR, "*"),
         "ben@x.org": Principal("ben@x.org", Role.VIEWER, "acme"),
@@ -359,7 +359,7 @@ async def test_a_route_that_says_what_it_needs_is_mounted_below_the_name_of_its_
     async def orders(principal: CurrentPrincipal) -> str:
         return principal.tenant
 
-    app = create_app(house.dsn, Doors(origin=ORIGIN), systems={"shop": System(name="shop", router=lambda: router)})
+    app = create_app(house.dsn, AuthConfig(origin=ORIGIN), systems={"shop": System(name="shop", router=lambda: router)})
     async with asking(app) as client:
         acme = bearer(await house.token(Role.VIEWER, "acme"))
         assert (await client.get("/api/v1/shop/orders", headers=acme)).json() == "acme"

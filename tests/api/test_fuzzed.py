@@ -41,7 +41,7 @@ def address(house: House) -> Iterator[str]:
     server = serving.server_of(app)
 
     async def serve() -> None:
-        async with app.people.store:
+        async with app.authenticator.store:
             await server.serve(sockets=[sock])
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))

@@ -135,7 +135,7 @@ def test_up_serves_the_console_beside_the_relay_and_prints_the_way_in(database: 
 def test_beyond_this_machine_the_command_does_not_start_with_nobody_who_could_log_in(database: str, host: str) -> None:
     result = CliRunner().invoke(cli, ["console", "--host", host, "--port", "0", "--dsn", database])
     assert result.exit_code == 2
-    assert "nobody could log in" in result.stderr
+    assert "without a token or a proxy to log in by" in result.stderr
 
 
 def test_a_port_that_is_taken_is_said_and_up_takes_another() -> None:

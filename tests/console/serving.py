@@ -11,7 +11,7 @@ from typing import NamedTuple
 from redrive.operate.settings import Settings
 from redrive.operate.web import serving, tokens
 from redrive.operate.web.app import create_app
-from redrive.operate.web.auth_config import Doors
+from redrive.operate.web.auth_config import AuthConfig
 from redrive.operate.web.principal import Role
 from redrive.operate.web.tokens import NewToken
 from redrive.store.runtime.postgres import PostgresStore
@@ -28,7 +28,7 @@ class Served(NamedTuple):
 @contextmanager
 def served(dsn: str, *, prefix: str = "", role: Role = Role.ADMIN, name: str = "ada") -> Iterator[Served]:
     sock = serving.listening(Settings(console_listen="0"))
-    app = create_app(dsn, Doors(root_path=prefix), systems={})
+    app = create_app(dsn, AuthConfig(root_path=prefix), systems={})
     secret: list[str] = []
 
     async def serve(started: threading.Event) -> None:

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from redrive.operate.web.app import create_app
-from redrive.operate.web.auth_config import Doors
+from redrive.operate.web.auth_config import AuthConfig
 from redrive.operate.web.principal import Role
 from redrive.store.migrations import migrate
 from redrive.system import System, discover
@@ -52,7 +52,7 @@ async def admin(paying: House) -> AsyncIterator[Any]:
 
 
 def _app(house: House, systems: dict[str, System]) -> Any:
-    return create_app(house.dsn, Doors(origin=ORIGIN), systems=systems)
+    return create_app(house.dsn, AuthConfig(origin=ORIGIN), systems=systems)
 
 
 async def _headers(house: House, tenant: str) -> dict[str, str]:

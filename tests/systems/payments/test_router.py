@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from redrive.operate.web.app import create_app
-from redrive.operate.web.auth_config import Doors
+from redrive.operate.web.auth_config import AuthConfig
 from redrive.operate.web.principal import Role
 from redrive.systems import payments
 from tests.api.conftest import ORIGIN, House, asking, bearer
@@ -20,7 +20,7 @@ async def test_an_instruction_is_shown_with_its_messages_to_who_may_see_it(payin
     with psycopg.connect(paying) as conn:
         submitted = payments.submit(conn, instruction(participant, 1))
     house = House(paying)
-    app = create_app(paying, Doors(origin=ORIGIN), systems={"payments": payments.system})
+    app = create_app(paying, AuthConfig(origin=ORIGIN), systems={"payments": payments.system})
     async with asking(app) as client:
         everybody, own, other = [
             bearer(await house.token(Role.VIEWER, tenant)) for tenant in ("*", "default", "another")

@@ -16,7 +16,7 @@ from redrive.operate.desk import workflow
 from redrive.operate.desk.causes import Cause
 from redrive.operate.desk.workflow import Who
 from redrive.operate.web.app import create_app
-from redrive.operate.web.auth_config import Doors
+from redrive.operate.web.auth_config import AuthConfig
 from redrive.operate.web.principal import Role
 from redrive.produce.payload import canonical_json
 from redrive.store.runtime.postgres import PostgresStore
@@ -91,7 +91,7 @@ def test_the_views_have_the_terms_of_the_version_that_was_sent(paying: str, part
 
 async def test_the_api_and_the_console_show_the_terms_of_the_newest_version(paying: str, participant: str) -> None:
     await asyncio.to_thread(edited, paying, participant)
-    app = create_app(paying, Doors(origin=ORIGIN), systems={"payments": payments.system})
+    app = create_app(paying, AuthConfig(origin=ORIGIN), systems={"payments": payments.system})
     async with asking(app) as client:
         headers = bearer(await House(paying).token(Role.VIEWER, "default"))
         shown = (await client.get(f"/api/v1/payments/instructions/{participant}/1", headers=headers)).json()

@@ -1,7 +1,6 @@
-"""What stands between HTTP and the operations: who asks, what they may, and that they asked it themselves.
+"""Authentication, permissions, CSRF and idempotency, shared by the API and the console's pages.
 
-Shared by the API and the console's pages. FastAPI and Starlette are imported here and there, nowhere below; and loaded
-when a name is first used, so that `redrive tokens` needs neither.
+FastAPI and Starlette are loaded when a name is first used, so that `redrive tokens` needs neither.
 """
 
 from __future__ import annotations

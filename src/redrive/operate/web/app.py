@@ -1,7 +1,7 @@
-"""The console as an ASGI application: the API, the pages and the systems' routers, behind the guard.
+"""The console as an ASGI application: the API, the pages and the systems' routers, behind the middleware.
 
 It can be mounted in another application (`Mount("/redrive", create_app(…))`) or served on its own (`serving`). A route
-that does not say what it needs (`require`) keeps the application from being made.
+without `require` is refused when the application is made.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from starlette.responses import Response
 from starlette.routing import Mount
 
 from redrive.errors import OperatorError, RedriveError
-from redrive.operate.web.auth_config import Doors
-from redrive.operate.web.authentication import People
+from redrive.operate.web.auth_config import AuthConfig
+from redrive.operate.web.authentication import Authenticator
 from redrive.operate.web.dependencies import Requirement, require
 from redrive.operate.web.login import login_router, plain_login_page
 from redrive.operate.web.middleware import OPEN_PATHS, Guard, refused_response
@@ -42,7 +42,7 @@ FOREVER: Final = "public, max-age=31536000, immutable"
 
 
 class Problem(BaseModel):
-    """What is wrong (RFC 9457). code: stable. next: what helps, where anything does."""
+    """A problem (RFC 9457). code: stable. next: the command or setting that helps, if one does."""
 
     type: str
     title: str
@@ -56,14 +56,14 @@ class Problem(BaseModel):
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     status: {"model": Problem, "description": words}
     for status, words in {
-        400: "It cannot be read, or has no Idempotency-Key.",
-        401: "Nobody is logged in.",
-        403: "Who asks may not.",
-        404: "There is none, or it is of another tenant.",
-        409: "It does not fit the state, or somebody was faster.",
-        413: "It is too large.",
+        400: "The request cannot be read, or has no Idempotency-Key.",
+        401: "The request has no valid token or session.",
+        403: "The role or tenant of the caller does not allow it.",
+        404: "It does not exist, or belongs to another tenant.",
+        409: "The state does not allow it, or another change came first.",
+        413: "The body is too large.",
         422: "A value is outside its bounds, or the Idempotency-Key was used for something else.",
-        429: "Too many attempts failed.",
+        429: "Too many failed logins.",
         503: "The database does not answer.",
     }.items()
 }
@@ -74,8 +74,8 @@ _PHRASES: Final[Mapping[int, tuple[str, str]]] = {
 }
 
 
-def create_app(dsn: str, doors: Doors | None = None, *, systems: Mapping[str, System] | None = None) -> Guard:
-    """The application on the database of the DSN. systems: whose routers are mounted; None: the installed ones."""
+def create_app(dsn: str, auth: AuthConfig | None = None, *, systems: Mapping[str, System] | None = None) -> Guard:
+    """The application on the database of the DSN. systems: those whose routers are mounted; None: all installed."""
     store = PostgresStore(dsn, connections=CONNECTIONS, name="redrive console")
     pages = import_module(PAGES) if find_spec(PAGES) else None
     app = _application(dsn, store, error_page=getattr(pages, "error_page", None))
@@ -91,8 +91,8 @@ def create_app(dsn: str, doors: Doors | None = None, *, systems: Mapping[str, Sy
     if pages is not None and hasattr(pages, "asset"):
         app.include_router(_assets(pages.asset))
     refuse_open_routes(app)
-    people = People(store, doors or Doors(), dsn)
-    return Guard(app, people, error_page=getattr(pages, "error_page", None))
+    authenticator = Authenticator(store, auth or AuthConfig(), dsn)
+    return Guard(app, authenticator, error_page=getattr(pages, "error_page", None))
 
 
 def _description(app: FastAPI) -> APIRouter:
@@ -100,14 +100,14 @@ def _description(app: FastAPI) -> APIRouter:
 
     @router.get("/openapi.json", dependencies=[require(Permission.READ)])
     async def openapi() -> dict[str, Any]:
-        """What there is, for programs."""
+        """The OpenAPI description of this API."""
         return description(app)
 
     return router
 
 
 def description(app: FastAPI) -> dict[str, Any]:
-    """OpenAPI of all routes below the prefix; what is refused is a problem, which FastAPI cannot say by itself."""
+    """OpenAPI of all routes. FastAPI declares errors as JSON; here they are problem+json."""
     said = app.openapi()
     for operation in (one for path in said["paths"].values() for one in path.values()):
         for status, answer in operation["responses"].items():
@@ -117,7 +117,7 @@ def description(app: FastAPI) -> dict[str, Any]:
 
 
 def refuse_open_routes(app: FastAPI) -> None:
-    """A route that anybody known could use, because nobody thought of it, is a mistake found now."""
+    """OperatorError for a route without `require`: every logged-in user could call it."""
     for route in app.routes:
         if isinstance(route, Mount):
             raise OperatorError(f"Below {route.path} is an application of its own.", next="a router, with require(…)")
@@ -127,7 +127,7 @@ def refuse_open_routes(app: FastAPI) -> None:
 
 
 def routes_of(app: FastAPI) -> Iterator[tuple[str, frozenset[str], list[Requirement]]]:
-    """Every route: its path, its methods, and what it asks of who uses it."""
+    """Path, methods and requirements of every route."""
     for route in iter_route_contexts(app.routes):
         if isinstance(route.original_route, Mount):
             continue
@@ -155,7 +155,9 @@ def _application(dsn: str, store: PostgresStore, *, error_page: Any) -> FastAPI:
 
     async def refused(request: Request, refusal: Refusal) -> Response:
         if refusal.denied:
-            await request.scope["redrive.people"].denied(request, refusal, request.scope["redrive.visitor"].principal)
+            await request.scope["redrive.authenticator"].denied(
+                request, refusal, request.scope["redrive.visitor"].principal
+            )
         return refused_response(request, refusal, error_page)
 
     async def known(request: Request, error: Any) -> Response:
@@ -171,14 +173,14 @@ def _application(dsn: str, store: PostgresStore, *, error_page: Any) -> FastAPI:
     app.add_exception_handler(Refusal, refused)  # type: ignore[arg-type]  # starlette types handlers by Exception
     app.add_exception_handler(RedriveError, known)
     app.add_exception_handler(TransientFailure, known)
-    app.add_exception_handler(Exception, known)  # the guard logs it too
+    app.add_exception_handler(Exception, known)  # the middleware logs it too
     app.add_exception_handler(RequestValidationError, unreadable)
     app.add_exception_handler(HTTPException, http)
     return app
 
 
 def _invalid(error: RequestValidationError) -> Refusal:
-    """Which field, and why; never its value, which may be a secret."""
+    """Names the field and the reason, never the value, which may be a secret."""
     errors = [
         {"field": ".".join(str(part) for part in one["loc"]), "detail": str(one["msg"])} for one in error.errors()[:20]
     ]
@@ -186,7 +188,7 @@ def _invalid(error: RequestValidationError) -> Refusal:
 
 
 def _assets(find: Callable[[str], Any]) -> APIRouter:
-    """Files of the wheel. Their names change with their content, so that a browser may keep them."""
+    """Static files. Their names change with their content, so browsers may cache them."""
     router = APIRouter(include_in_schema=False)
 
     @router.get(ASSETS)

@@ -1,7 +1,7 @@
-"""By which doors people come in, from the settings; and that there is one before a console is opened to others.
+"""How users log in, from the settings.
 
-Nothing is open by default: on this machine a one-time link is printed; beyond it the console starts only if somebody
-could log in, by a token or through a proxy that says who it is, and if it knows the address that browsers see.
+On this machine a one-time link is printed. On another address the console starts only with a token or a trusted proxy
+to log in by, and with `console_origin` set.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ _PREFIX: Final = re.compile(r"(/[A-Za-z0-9._~-]+)*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Doors:
+class AuthConfig:
     """origin: as browsers see the console, `https://ops.example.com`; None: only under a name of this machine.
 
-    root_path: the prefix below which it lies. proxy_peers: addresses whose `proxy_header` is believed. proxy_users: who
-    may come that way, by exact name.
+    root_path: the path prefix. proxy_peers: addresses whose `proxy_header` is trusted. proxy_users: accepted names.
     """
 
     origin: str | None = None
@@ -57,29 +56,29 @@ class Doors:
 
     @property
     def secure(self) -> bool:
-        """Whether browsers come by https, so that cookies are for https alone."""
+        """Browsers use https, so cookies are sent over https only."""
         return self.origin is not None and self.origin.startswith("https://")
 
     def knows_host(self, host: str) -> bool:
-        """Whether a `Host` header names us; under a name of their own, strangers could let a browser ask for them."""
+        """Rejects foreign Host headers (DNS rebinding)."""
         name = host_name(host)
         return name is not None and (name in LOOPBACK_HOSTS or (self.origin is not None and name == _name(self.origin)))
 
     def knows_origin(self, origin: str, *, scheme: str, host: str) -> bool:
-        """Whether a browser's request comes from a page of ours. The host is one that `knows_host`."""
+        """The request comes from a page of this console. The host has passed `knows_host`."""
         return origin in {self.origin, f"{scheme}://{host}".lower()}
 
 
-def require_a_door(doors: Doors, host: str, *, has_token: bool) -> None:
-    """SettingsError where the console would be reachable by others and nobody could log in, or not safely."""
+def require_login_method(auth: AuthConfig, host: str, *, has_token: bool) -> None:
+    """SettingsError if the console would listen beyond this machine without a safe way to log in."""
     if is_loopback(host):
         return
-    if not has_token and not doors.has_proxy:
+    if not has_token and not auth.has_proxy:
         raise SettingsError(
-            f"The console would listen on {host}, beyond this machine, and nobody could log in.",
+            f"The console would listen on {host}, beyond this machine, without a token or a proxy to log in by.",
             next="redrive tokens create NAME --role operator, or console_proxy_peers and console_proxy_users",
         )
-    if doors.origin is None:
+    if auth.origin is None:
         raise SettingsError(
             f"The console would listen on {host}, beyond this machine, and does not know its own address.",
             next='console_origin = "https://ops.example.com", as browsers see it',
@@ -94,7 +93,7 @@ def is_loopback(host: str) -> bool:
 
 
 def host_name(host: str) -> str | None:
-    """The name in `name`, `name:port` or `[address]:port`; None for what is no host."""
+    """The name in `name`, `name:port` or `[address]:port`; None if it is no host."""
     try:
         parts = urlsplit(f"//{host}")
         _ = parts.port
@@ -139,7 +138,7 @@ def _address(text: str) -> str:
 def _header(text: str) -> str:
     if not _HEADER.fullmatch(text) or text.lower() in {"authorization", "cookie", "host"}:
         raise SettingsError(
-            f"console_proxy_header is {text!r}, which no proxy says a name by.", next="X-Forwarded-User"
+            f"console_proxy_header is {text!r}, which cannot carry a user name.", next="X-Forwarded-User"
         )
     return text.lower()
 

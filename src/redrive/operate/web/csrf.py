@@ -1,7 +1,7 @@
-"""That a change was asked for by a page of ours: a token in the form or a header, and what the browser says itself.
+"""CSRF protection: a token in the form or in a header, and the browser's own `Origin` and `Sec-Fetch-Site`.
 
-Whoever comes by a token of their own need not show this: no browser adds one by itself. For the others the secret is
-the session's, or for who has none a cookie of its own.
+It applies to credentials that browsers send by themselves, not to API tokens. The secret is the session's, or a cookie
+of its own before the login.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from urllib.parse import parse_qsl
 from markupsafe import Markup
 from starlette.requests import HTTPConnection, Request
 
-from redrive.operate.web.auth_config import Doors
+from redrive.operate.web.auth_config import AuthConfig
 from redrive.operate.web.authentication import Visitor
 from redrive.operate.web.problems import Refusal
 from redrive.operate.web.secrets import LENGTH_MAX, derived, equal, new_secret
 
 FIELD: Final = "csrf"
 HEADER: Final = "x-csrf-token"
-NEW_SECRET: Final = "redrive.csrf_secret"  # noqa: S105 - in the scope: a cookie that the answer has to set
+NEW_SECRET: Final = "redrive.csrf_secret"  # noqa: S105 - key in the scope: a cookie to set
 FIELDS_MAX: Final = 1000
 
 
-def forgery_cookie(doors: Doors) -> str:
-    return "__Host-redrive_csrf" if doors.secure else "redrive_csrf"
+def forgery_cookie(auth: AuthConfig) -> str:
+    return "__Host-redrive_csrf" if auth.secure else "redrive_csrf"
 
 
 def csrf_token(request: HTTPConnection) -> str:
@@ -40,11 +40,11 @@ def csrf_field(request: HTTPConnection) -> Markup:
     return Markup('<input type="hidden" name="{}" value="{}">').format(FIELD, csrf_token(request))
 
 
-def check(request: Request, body: bytes, doors: Doors) -> None:
-    """Refusal for a change that a page of somebody else may have asked for."""
+def check(request: Request, body: bytes, auth: AuthConfig) -> None:
+    """Refusal for a change that may come from a page of another site."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
     host = request.headers.get("host", "")
-    if origin is not None and not doors.knows_origin(origin, scheme=request.url.scheme, host=host):
+    if origin is not None and not auth.knows_origin(origin, scheme=request.url.scheme, host=host):
         raise _forged("It comes from a page of another origin.")
     if site not in {None, "same-origin"}:
         raise _forged("It comes from a page of another site.")
@@ -61,7 +61,7 @@ def _secret(request: HTTPConnection) -> str | None:
         return visitor.session
     if NEW_SECRET in request.scope:
         return str(request.scope[NEW_SECRET])
-    cookie = request.cookies.get(forgery_cookie(request.scope["redrive.people"].doors), "")
+    cookie = request.cookies.get(forgery_cookie(request.scope["redrive.authenticator"].auth), "")
     return cookie if 0 < len(cookie) <= LENGTH_MAX else None
 
 

@@ -1,4 +1,4 @@
-"""What a route asks for: who it is, that they may, and the store as they may see it."""
+"""FastAPI dependencies: principal, permission, tenant store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection, Request
 
 from redrive.errors import NotFound
 from redrive.message import MessageId
-from redrive.operate.web.authentication import People, Visitor
+from redrive.operate.web.authentication import Authenticator, Visitor
 from redrive.operate.web.principal import LEAST_ROLE, Permission, Principal
 from redrive.operate.web.problems import Refusal
 from redrive.store.reads.messages import find_messages
@@ -21,22 +21,22 @@ from redrive.store.runtime.postgres import PostgresStore
 from redrive.store.runtime.tenant_store import TenantStore
 
 
-def authenticator(request: HTTPConnection) -> People:
-    """Who lets in; for what the console does in its own name."""
-    found: People = request.scope["redrive.people"]
+def authenticator(request: HTTPConnection) -> Authenticator:
+    """The authenticator of this application; its store acts in the console's own role."""
+    found: Authenticator = request.scope["redrive.authenticator"]
     return found
 
 
 def current_principal(request: Request) -> Principal:
-    """Who asks. Nobody unknown gets as far as a route that is not open."""
+    """The caller. The middleware lets only authenticated requests reach a closed route."""
     visitor: Visitor = request.scope["redrive.visitor"]
     if visitor.principal is None:
-        raise Refusal(401, "NOT_LOGGED_IN", "Nobody is logged in.", headers={"WWW-Authenticate": "Bearer"})
+        raise Refusal(401, "NOT_LOGGED_IN", "You are not logged in.", headers={"WWW-Authenticate": "Bearer"})
     return visitor.principal
 
 
 class Requirement:
-    """A dependency that lets only those pass who may. all_tenants: it shows or changes what belongs to no tenant."""
+    """A dependency that checks a permission. all_tenants: the route shows or changes what belongs to no tenant."""
 
     def __init__(self, permission: Permission, *, all_tenants: bool = False) -> None:
         self.permission = permission
@@ -50,18 +50,18 @@ class Requirement:
             raise Refusal(403, "ROLE_TOO_LOW", detail, denied=True)
         if self.all_tenants and not principal.all_tenants:
             raise Refusal(
-                403, "ONE_TENANT_ONLY", "It belongs to no tenant, and who asks may see one only.", denied=True
+                403, "ONE_TENANT_ONLY", "It belongs to no tenant, and your access is limited to one.", denied=True
             )
         request.scope["redrive.checked"].append(self.permission)
 
 
 def require(permission: Permission, *, all_tenants: bool = False) -> Any:
-    """For `dependencies=[…]` of a route or a router; every route needs one."""
+    """For `dependencies=[…]` of a route or a router. Every route needs one."""
     return Depends(Requirement(permission, all_tenants=all_tenants))
 
 
 def scoped_store(request: Request) -> TenantStore:
-    """The store as who asks may see it: their tenant, in the database's role of theirs."""
+    """The store limited to the caller's tenant and database role."""
     principal = current_principal(request)
     return TenantStore(authenticator(request).store, role=principal.database_role, tenant=principal.tenant)
 
@@ -71,7 +71,7 @@ ScopedStore = Annotated[TenantStore, Depends(scoped_store)]
 
 
 async def own_ids(store: PostgresStore, ids: Sequence[MessageId]) -> None:
-    """NotFound unless all of these are messages that who asks may see: a verb acts by the id alone."""
+    """NotFound unless the caller may see all of these messages: a verb acts by the id alone."""
     wanted = list(dict.fromkeys(ids))
     for start in range(0, len(wanted), LIMIT_MAX):
         some = wanted[start : start + LIMIT_MAX]
@@ -82,9 +82,9 @@ async def own_ids(store: PostgresStore, ids: Sequence[MessageId]) -> None:
 
 
 async def note_payload_read(request: Request, id_: MessageId, why: str) -> None:
-    """Who looks at a payload is kept in the audit."""
+    """Writes into the audit that the caller read a payload."""
     await access.note_access(
-        authenticator(request).desk,
+        authenticator(request).console_store,
         actor=current_principal(request).name,
         act="read_payload",
         subject=str(id_),
@@ -94,7 +94,7 @@ async def note_payload_read(request: Request, id_: MessageId, why: str) -> None:
 
 
 def url(request: HTTPConnection, path: str) -> str:
-    """A path of ours, below the prefix."""
+    """A path of this application, with the prefix."""
     return f"{request.scope.get('root_path', '')}{path}"
 
 

@@ -1,8 +1,7 @@
-"""A change that is asked for twice is made once: `Idempotency-Key` on every unsafe request of the API.
+"""`Idempotency-Key` on every unsafe request of the API: a repeated change is made once.
 
-The first answer is kept for a day and given again, word for word; the same key for something else is refused, and so is
-one whose first request is still under way. What refused the asker, or broke, is not kept: the key is free again.
-SQL: begin_request, end_request in verbs/access.sql.
+The first answer is kept for a day and repeated word for word. The same key with another request is refused, and so is
+one whose first request is still running. A denied or failed request frees its key. SQL: verbs/access.sql.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 def key_of(request: Request) -> str:
-    """Refusal where it is missing or unfit."""
+    """Refusal if the header is missing or malformed."""
     given = request.headers.getlist(HEADER)
     if not given:
         raise Refusal(400, "IDEMPOTENCY_KEY_MISSING", "A change needs the header Idempotency-Key, new for each one.")
@@ -41,17 +40,17 @@ def key_of(request: Request) -> str:
 
 
 def key_hash(principal: Principal, key: str) -> bytes:
-    """Of one person's key: two tenants, or two people, never meet."""
+    """Keys of two tenants or two roles never collide."""
     return _digest(principal.tenant, principal.role, key)
 
 
 def keep_instead(request: Request, answer: bytes) -> None:
-    """What is given to who asks again, because the answer itself must not be kept."""
+    """Keeps this for a repeated request, because the answer itself holds a secret."""
     request.scope[INSTEAD]["answer"] = answer
 
 
 class Once:
-    """Around the routes, for one request of somebody known."""
+    """ASGI middleware around one authenticated request."""
 
     def __init__(self, app: ASGIApp, store: PostgresStore, principal: Principal, body: bytes) -> None:
         self._app, self._store, self._principal, self._body = app, store, principal, body
@@ -95,7 +94,7 @@ class Once:
 
 
 class _Heard:
-    """What is sent, and a copy of it."""
+    """Passes an answer on and keeps a copy of it."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

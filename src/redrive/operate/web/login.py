@@ -1,7 +1,6 @@
-"""Coming and going: `/login`, `/logout`, and `/livez` for whoever looks whether the console lives.
+"""`/login`, `/logout`, and `/livez` for probes.
 
-A link or a token becomes a session by POST only: what merely looks at an address (a mail scanner, a preview) uses
-nothing up.
+A one-time link becomes a session by POST only, so that a mail scanner or a preview does not use it up.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Red
 
 
 def plain_login_page(request: Request, *, link: str | None, next: str, error: str | None) -> Response:
-    """Where the console has none of its own."""
+    """The login page where the console's templates are not installed."""
     said = Markup('<p role="alert">{}</p>').format(error) if error else Markup("")
     page = Markup(_PAGE).format(  # noqa: S704 - a constant; what is put in is escaped
         error=said, action=url(request, "/login"), csrf=csrf_field(request), next=next, link=link or ""
@@ -64,7 +63,7 @@ def login_router(login_page: Any = plain_login_page) -> APIRouter:
             page.status_code = 401
             return page
         answer = RedirectResponse(url(request, own_path(next)), status_code=303)
-        _set_session(request, answer, session, authenticator(request).doors.session_seconds)
+        _set_session(request, answer, session, authenticator(request).auth.session_seconds)
         return answer
 
     @router.post("/logout", dependencies=[require(Permission.READ)])
@@ -80,11 +79,11 @@ def login_router(login_page: Any = plain_login_page) -> APIRouter:
 
 
 def own_path(wanted: str) -> str:
-    """Where to go after the login: a path of ours, whatever the address said."""
+    """Where to go after the login; `/` unless it is a path of this application."""
     plain = wanted.isascii() and wanted.isprintable() and "\\" not in wanted
     return wanted if plain and wanted.startswith("/") and not wanted.startswith("//") and len(wanted) < 2000 else "/"
 
 
 def _set_session(request: Request, answer: Response, session: str, seconds: float) -> None:
-    doors = authenticator(request).doors
-    answer.headers.append("set-cookie", cookie(session_cookie(doors), session, secure=doors.secure, seconds=seconds))
+    auth = authenticator(request).auth
+    answer.headers.append("set-cookie", cookie(session_cookie(auth), session, secure=auth.secure, seconds=seconds))

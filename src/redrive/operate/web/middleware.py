@@ -1,7 +1,6 @@
-"""What stands before every route: nobody gets past it unknown, and no answer leaves without its headers.
+"""The middleware before every route: prefix, Host, authentication, bounds of the body, CSRF. It adds security headers.
 
-In this order: the prefix, the host, who asks, the size and form of the body, and for a change that a page of ours asks.
-Routes are closed unless they are named here as open; what a person may do is said at each route (`require`).
+Routes are closed unless they are listed here as open. The permission of a route is declared there (`require`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from redrive.errors import NotAllowed
 from redrive.operate.web import csrf
-from redrive.operate.web.authentication import People, Visitor
+from redrive.operate.web.authentication import Authenticator, Visitor
 from redrive.operate.web.idempotency import Once
 from redrive.operate.web.problems import CONTENT_TYPE, Refusal, refusal_of
 
@@ -31,14 +30,14 @@ URL_BYTES_MAX: Final = 8 * 1024
 OPEN_PATHS: Final = frozenset({"/login", "/livez", "/robots.txt"})
 OPEN_PREFIX: Final = "/assets/"
 API_PREFIX: Final = "/api/"
-CHECKED: Final = "redrive.checked"  # in the scope: what was asked of who asks
+CHECKED: Final = "redrive.checked"  # key in the scope: the permissions that were checked
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _HEADERS: Final = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     " font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "same-origin",  # with none at all a browser calls the origin of a form `null`
+    "referrer-policy": "same-origin",  # with `no-referrer` a form's Origin would be `null`
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
@@ -50,11 +49,11 @@ _log = logging.getLogger("redrive.console")
 
 
 class Guard:
-    """Around the application. error_page: how a refusal looks to a person; None: as to a program."""
+    """error_page: renders a refusal for a browser; None: problem+json for all."""
 
-    def __init__(self, app: ASGIApp, people: People, *, error_page: Any = None) -> None:
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, *, error_page: Any = None) -> None:
         self.app = app
-        self.people = people
+        self.authenticator = authenticator
         self.error_page = error_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,11 +61,11 @@ class Guard:
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
             scope = self._below_prefix(scope)
-            await self._answer(scope, receive, _Sender(scope, send, self.people))
-        # Nothing here speaks websockets: the server closes what is not accepted.
+            await self._answer(scope, receive, _Sender(scope, send, self.authenticator))
+        # A websocket is not accepted, so the server closes it.
 
     async def _answer(self, scope: Scope, receive: Receive, send: _Sender) -> None:
-        scope["redrive.people"], scope["redrive.visitor"], scope[CHECKED] = self.people, Visitor(None), []
+        scope["redrive.authenticator"], scope["redrive.visitor"], scope[CHECKED] = self.authenticator, Visitor(None), []
         request = Request(scope, receive)
         try:
             body = await self._admitted(request)
@@ -76,16 +75,16 @@ class Guard:
         except Exception as error:
             _log.error("%s %s failed (%s)", request.method, _route(scope), type(error).__qualname__, exc_info=error)
             if not send.started:
-                await self._refuse(request, refusal_of(error, self.people.dsn), send)
+                await self._refuse(request, refusal_of(error, self.authenticator.dsn), send)
 
     def _route(self, request: Request, body: bytes) -> ASGIApp:
         principal = request.scope["redrive.visitor"].principal
         changes = request.method not in _SAFE and route_path(request.scope).startswith(API_PREFIX)
-        return Once(self.app, self.people.desk, principal, body) if changes and principal else self.app
+        return Once(self.app, self.authenticator.console_store, principal, body) if changes and principal else self.app
 
     def _below_prefix(self, scope: Scope) -> Scope:
-        """Whether the proxy before us has cut the prefix off or not, it is as if we were mounted there."""
-        prefix = self.people.doors.root_path
+        """Works whether or not the proxy strips the prefix."""
+        prefix = self.authenticator.auth.root_path
         if not prefix or scope.get("root_path"):
             return scope
         path: str = scope["path"]
@@ -93,20 +92,20 @@ class Guard:
         return {**scope, "root_path": prefix, "path": below}
 
     async def _admitted(self, request: Request) -> bytes:
-        """The body, of a request that may go on to its route."""
+        """The body of a request that may go on to its route."""
         self._check_address(request)
-        visitor = await self.people.visitor(request)
+        visitor = await self.authenticator.visitor(request)
         request.scope["redrive.visitor"] = visitor
         if visitor.principal is None and not is_open(route_path(request.scope)):
-            raise Refusal(401, "NOT_LOGGED_IN", "Nobody is logged in.", headers={"WWW-Authenticate": "Bearer"})
+            raise Refusal(401, "NOT_LOGGED_IN", "You are not logged in.", headers={"WWW-Authenticate": "Bearer"})
         body = await _whole_body(request)
         if request.method not in _SAFE and visitor.ambient:
-            csrf.check(request, body, self.people.doors)
+            csrf.check(request, body, self.authenticator.auth)
         return body
 
     def _check_address(self, request: Request) -> None:
         hosts = request.headers.getlist("host")
-        if len(hosts) != 1 or not self.people.doors.knows_host(hosts[0]):
+        if len(hosts) != 1 or not self.authenticator.auth.knows_host(hosts[0]):
             raise Refusal(421, "UNKNOWN_HOST", "This is not a name of the console; console_origin says which is.")
         query: bytes = request.scope.get("query_string", b"")
         if len(request.scope.get("raw_path") or b"") + len(query) > URL_BYTES_MAX:
@@ -116,12 +115,12 @@ class Guard:
 
     async def _refuse(self, request: Request, refusal: Refusal, send: _Sender) -> None:
         if refusal.denied:
-            await self.people.denied(request, refusal, request.scope["redrive.visitor"].principal)
+            await self.authenticator.denied(request, refusal, request.scope["redrive.visitor"].principal)
         await refused_response(request, refusal, self.error_page)(request.scope, request.receive, send)
 
 
 def refused_response(request: Request, refusal: Refusal, error_page: Any = None) -> Response:
-    """A page for people, or the way to the login; the problem itself for programs."""
+    """A page or a redirect to the login for browsers, a problem for programs."""
     if wants_page(request):
         if refusal.status == 401 and request.method in _SAFE:
             request.scope[CHECKED].append("the way to the login")
@@ -140,13 +139,13 @@ def wants_page(request: Request) -> bool:
 
 
 def route_path(scope: Scope) -> str:
-    """The path below the prefix, as routes are found by it."""
+    """The path below the prefix."""
     root, path = scope.get("root_path", ""), str(scope["path"])
     return path.removeprefix(root) if root and (path == root or path.startswith(f"{root}/")) else path
 
 
 def is_open(path: str) -> bool:
-    """Whether anybody may see it."""
+    """Reachable without a login."""
     return path in OPEN_PATHS or path.startswith(OPEN_PREFIX)
 
 
@@ -162,7 +161,7 @@ def _route(scope: Scope) -> str:
 
 
 async def _whole_body(request: Request) -> bytes:
-    """Refusal for one that is too large, too deep, or that cannot be kept."""
+    """Refusal for a body that is too large, too deep, or has characters that PostgreSQL cannot store."""
     if request.method in _SAFE:
         return b""
     parts, size = [], 0
@@ -189,7 +188,7 @@ def _check_json(body: bytes) -> None:
 
 
 def _depth(body: bytes) -> int:
-    """How deep brackets are nested; those in strings are left out."""
+    """How deep brackets are nested, outside strings."""
     deepest = depth = 0
     for sign in re.sub(rb'"(?:[^"\\]|\\.)*+"', b"", body):
         if sign in b"[{":
@@ -201,7 +200,7 @@ def _depth(body: bytes) -> int:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body again, then whatever comes: that the asker has left."""
+    """Gives the body again, then what the server receives: a disconnect."""
     given = False
 
     async def again() -> Message:
@@ -215,10 +214,10 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 class _Sender:
-    """Adds the headers of every answer, and the cookie that a form of it needs."""
+    """Adds the security headers to every answer, and the CSRF cookie where a page needs it."""
 
-    def __init__(self, scope: Scope, send: Send, people: People) -> None:
-        self._scope, self._send, self._doors = scope, send, people.doors
+    def __init__(self, scope: Scope, send: Send, authenticator: Authenticator) -> None:
+        self._scope, self._send, self._auth = scope, send, authenticator.auth
         self.started = False
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
@@ -231,16 +230,16 @@ class _Sender:
                 headers[name] = value
             if not route_path(self._scope).startswith(OPEN_PREFIX):
                 headers["cache-control"] = "no-store"
-            if self._doors.secure:
+            if self._auth.secure:
                 headers["strict-transport-security"] = "max-age=31536000"
             if (secret := self._scope.get(csrf.NEW_SECRET)) is not None:
-                name = csrf.forgery_cookie(self._doors)
-                headers.append("set-cookie", cookie(name, secret, secure=self._doors.secure, same_site="Strict"))
+                name = csrf.forgery_cookie(self._auth)
+                headers.append("set-cookie", cookie(name, secret, secure=self._auth.secure, same_site="Strict"))
         await self._send(message)
 
 
 def cookie(name: str, value: str, *, secure: bool, same_site: str = "Lax", seconds: float | None = None) -> str:
-    """As a header. seconds: None = until the browser is closed."""
+    """The value of Set-Cookie. seconds: None = until the browser is closed."""
     made: SimpleCookie = SimpleCookie()
     made[name] = value
     made[name]["path"] = "/"

@@ -1,4 +1,4 @@
-"""Who asks over HTTP, and what they may do. Plain values; the guard makes them, routes look at them."""
+"""The caller of an HTTP request: role, permissions, tenant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redrive.store.runtime.tenant_store import ALL_TENANTS
 
 
 class Role(StrEnum):
-    """Each may do all that the one before may."""
+    """Each role includes the one before."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -20,9 +20,9 @@ class Role(StrEnum):
 
 
 class Permission(StrEnum):
-    """read: lists and details. payload: what a message carries. act: change something. audit: who did what.
+    """read: lists and details. payload: bodies of messages. act: change something. audit: read the audit.
 
-    approve: let go what another person has made. admin: who may come in.
+    approve: the second person's approval. admin: manage tokens.
     """
 
     READ = "read"
@@ -46,7 +46,7 @@ LEAST_ROLE: Final[Mapping[Permission, Role]] = {
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """name: the actor of what they do. tenant: theirs, never one that a request names; '*' = all."""
+    """name: the actor in the audit. tenant: from the credential, never from the request; '*' = all."""
 
     name: str
     role: Role
@@ -61,8 +61,8 @@ class Principal:
 
     @property
     def database_role(self) -> str:
-        """Below row-level security in any case. The database itself refuses a viewer who acts, and a second person for
-        what moves money who is no approver."""
+        """All obey row-level security. The database itself refuses an act of a viewer, and a second person's approval
+        by a role that is no approver."""
         if self.may(Permission.APPROVE):
             return "redrive_approver"
         return "redrive_console" if self.may(Permission.ACT) else "redrive_viewer"

@@ -1,7 +1,7 @@
-"""What is wrong with a request, in the words of RFC 9457: one object with a stable code, never a stack.
+"""Problems as RFC 9457 describes them: one object with a stable code, never a stack trace.
 
-`Refusal` is what this layer raises itself; the errors of `redrive.errors` get their status here. What nobody foresaw
-says its type to the log and nothing to the asker.
+`Refusal` is raised by this layer; the errors of `redrive.errors` get their status here. An unexpected error is logged
+by its type, and the caller is told only that the request failed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _STATUSES: Final[tuple[tuple[type[BaseException], int], ...]] = (
 
 
 class Refusal(Exception):
-    """The request is not carried out. denied: somebody tried what they may not, which is kept in the audit."""
+    """The request is not carried out. denied: for lack of permission, so it is kept in the audit."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ def problem(status: int, code: str, detail: str, **more: Any) -> dict[str, Any]:
 
 
 def refusal_of(error: BaseException, dsn: str) -> Refusal:
-    """An error of the layers below, as an answer."""
+    """The refusal for an error of the layers below."""
     known = _in_our_words(error, dsn)
     status = next((number for kind, number in _STATUSES if isinstance(known, kind)), 500)
     if status == 503:
@@ -91,7 +91,7 @@ def _code(error: BaseException) -> str:
 
 
 def _in_our_words(error: BaseException, dsn: str) -> BaseException:
-    """What the driver raises, as `explained` says it."""
+    """The driver's errors, translated by `explained`."""
     try:
         with explained(dsn):
             raise error

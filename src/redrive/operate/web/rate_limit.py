@@ -1,4 +1,4 @@
-"""How often somebody may try within a minute. In memory, by whatever names them, and bounded."""
+"""Rate limit per minute by name (an address, a user), in memory and bounded (docs/dependencies.md: why no library)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ WINDOW_SECONDS: Final = 60.0
 NAMES_MAX: Final = 10_000
 
 
-class Attempts:
-    """At most `most` a minute for one name."""
+class RateLimit:
+    """At most `most` events a minute for one name."""
 
     def __init__(self, most: int, clock: Callable[[], float]) -> None:
         self._most = most
@@ -19,11 +19,11 @@ class Attempts:
         self._times: OrderedDict[str, deque[float]] = OrderedDict()
 
     def exhausted(self, name: str) -> bool:
-        """Whether there were too many already."""
+        """The name has reached its limit."""
         return len(self._recent(name)) >= self._most
 
     def count(self, name: str) -> bool:
-        """One more; whether it was still within the limit."""
+        """Counts one event; False if it is beyond the limit."""
         recent = self._recent(name)
         if len(recent) >= self._most:
             return False

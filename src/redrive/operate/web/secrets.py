@@ -1,4 +1,4 @@
-"""Secrets that let people in: made here, shown once, kept as hashes. 256 random bits need no salt and no slow hash."""
+"""Secrets of tokens, links and sessions, stored as hashes. 256 random bits need no salt and no slow hash."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hmac
 import secrets
 from typing import Final
 
-TOKEN_PREFIX: Final = "rdt_"  # noqa: S105 - so that scanners of leaked secrets know one
+TOKEN_PREFIX: Final = "rdt_"  # noqa: S105 - a prefix that secret scanners can recognise
 LINK_PREFIX: Final = "rdl_"
 LENGTH_MAX: Final = 200
 
@@ -21,10 +21,10 @@ def hash_of(secret: str) -> bytes:
 
 
 def derived(secret: str, purpose: str) -> str:
-    """A value that only who has the secret can make, and that does not tell it."""
+    """A value derived from the secret that does not reveal it."""
     return hmac.new(secret.encode("utf-8", "surrogatepass"), purpose.encode(), hashlib.sha256).hexdigest()
 
 
 def equal(one: str, other: str) -> bool:
-    """In the same time wherever they differ."""
+    """Compares in constant time."""
     return hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode("utf-8", "surrogatepass"))

@@ -1,7 +1,7 @@
 """Serves the console with uvicorn: on its own, or beside a relay on the same loop (`redrive up`).
 
-On this machine it prints a link that is good for one login, because whoever reads this terminal may act here anyway.
-Beyond it there is none. No header of a proxy changes whom we believe to be speaking; nothing that is asked is logged.
+On a loopback address it prints a link for one login, because the reader of this terminal can act here anyway. Proxy
+headers do not change the peer's address, and requests are not logged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import uvicorn
 from redrive.errors import SettingsError
 from redrive.operate.settings import Settings
 from redrive.operate.web.app import create_app
-from redrive.operate.web.auth_config import Doors, is_loopback, require_a_door
+from redrive.operate.web.auth_config import AuthConfig, is_loopback, require_login_method
 from redrive.operate.web.middleware import Guard
 from redrive.operate.web.principal import Role
 from redrive.operate.web.secrets import LINK_PREFIX, hash_of, new_secret
@@ -33,7 +33,7 @@ STOP_SECONDS: Final = 5
 
 
 class Server(uvicorn.Server):
-    """Leaves signals to its process, which may have other things to do, and ends with 0."""
+    """Leaves signals to the process, which may run a relay too."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -41,7 +41,7 @@ class Server(uvicorn.Server):
 
 
 def listening(settings: Settings, *, any_port: bool = False) -> socket.socket:
-    """A socket that listens. any_port: take another port where the one that is set is taken."""
+    """A listening socket. any_port: use a free port if the configured one is taken."""
     host, port = address_of(settings.console_listen)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -53,7 +53,7 @@ def listening(settings: Settings, *, any_port: bool = False) -> socket.socket:
             if not any_port:
                 raise
             sock.bind((host, 0))
-        sock.listen()  # from here on who comes waits, and is not turned away
+        sock.listen()  # from here on connections wait instead of being refused
     except OSError as error:
         sock.close()
         raise SettingsError(
@@ -76,16 +76,16 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 async def prepared(dsn: str, settings: Settings) -> Guard:
-    """The application; SettingsError where it would be open, or closed for everybody."""
-    doors = Doors.of(settings)
+    """The application; SettingsError if it has no safe way to log in."""
+    auth = AuthConfig.of(settings)
     host, _ = address_of(settings.console_listen)
     async with PostgresStore(dsn, connections=1, name="redrive console") as store:
-        require_a_door(doors, host, has_token=await access.has_token(console_store(store)))
-    return create_app(dsn, doors)
+        require_login_method(auth, host, has_token=await access.has_token(console_store(store)))
+    return create_app(dsn, auth)
 
 
 async def login_link(dsn: str, settings: Settings, sock: socket.socket, *, name: str) -> str | None:
-    """An address that lets its reader in once, as administrator; None beyond this machine."""
+    """A URL for one login as administrator; None unless it listens on a loopback address."""
     host, port = sock.getsockname()[:2]
     if not is_loopback(host):
         return None
@@ -101,11 +101,11 @@ async def login_link(dsn: str, settings: Settings, sock: socket.socket, *, name:
             reason="a console was started on this machine",
         )
     place = f"[{host}]" if ":" in host else host
-    return f"http://{place}:{port}{Doors.of(settings).root_path}/login?link={secret}"
+    return f"http://{place}:{port}{AuthConfig.of(settings).root_path}/login?link={secret}"
 
 
 async def serve(app: Guard, sock: socket.socket) -> None:
-    """Until the process is asked to end; what is under way has a few seconds."""
+    """Serves until SIGTERM or SIGINT; requests under way get a few seconds."""
     server = server_of(app)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -129,7 +129,7 @@ def server_of(app: Guard) -> uvicorn.Server:
 
 @asynccontextmanager
 async def beside(app: Guard, sock: socket.socket) -> AsyncIterator[None]:
-    """Served while the body runs."""
+    """Serves while the body of `async with` runs."""
     server = server_of(app)
     task = asyncio.create_task(server.serve(sockets=[sock]))
     try:

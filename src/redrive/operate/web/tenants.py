@@ -1,4 +1,4 @@
-"""What somebody may see who sees one tenant only, of what is told of all."""
+"""Reduces a Status to one tenant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from redrive.store.reads.status import Backlog, Status
 
 
 def status_for(principal: Principal, status: Status) -> Status:
-    """Their own backlog; no relays, no sessions, no reasons that were written for others."""
+    """The tenant's backlog, without relays, sessions and operators' reasons."""
     if principal.all_tenants:
         return status
     return replace(

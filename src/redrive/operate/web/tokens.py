@@ -1,4 +1,4 @@
-"""Tokens: made, listed, revoked. The secret is shown once, to whoever made it. Used by command line and API."""
+"""Creates, lists and revokes tokens, for the command line and the API. A secret is shown once, to its creator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DAYS_DEFAULT: Final = 90.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewToken:
-    """name: the actor of what is done with it. tenant: '*' = all. days: how long it is good."""
+    """name: the actor in the audit. tenant: '*' = all. days: how long it is valid."""
 
     name: str
     role: Role
@@ -37,12 +37,12 @@ class NewToken:
 
 
 def console_store(store: PostgresStore) -> TenantStore:
-    """The store in the role that may look at tokens."""
+    """The store in the role that may read tokens."""
     return TenantStore(store, role="redrive_console", tenant=ALL_TENANTS)
 
 
 async def create(store: PostgresStore, wanted: NewToken, *, actor: str, reason: str) -> tuple[UUID, str]:
-    """Its id, and the secret, which nobody can read again."""
+    """The token's id, and its secret, which cannot be read again."""
     secret = new_secret(TOKEN_PREFIX)
     bearer = Bearer(wanted.name, wanted.role, wanted.tenant)
     seconds = wanted.days * 86_400
@@ -53,7 +53,7 @@ async def create(store: PostgresStore, wanted: NewToken, *, actor: str, reason: 
 
 
 async def revoke(store: PostgresStore, id_: UUID, *, actor: str, reason: str) -> bool:
-    """Whether it was good until now. NotFound."""
+    """True if the token was valid until now. NotFound."""
     return await access.revoke_token(console_store(store), id_, actor=actor, reason=reason)
 
 
