@@ -14,6 +14,7 @@ import pytest
 
 from redrive.app import App
 from redrive.errors import ActRefused
+from redrive.kit.database import connected
 from redrive.message import ParkReason
 from redrive.patterns.reconciliation import Kind
 from redrive.ports import Claimed, RelayInfo
@@ -21,7 +22,6 @@ from redrive.produce.payload import canonical_json
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments import findings
-from redrive.systems.payments.database import connected
 from redrive.systems.payments.rail.script import Profile
 from tests.relay.harness import processing
 from tests.support import messages as m
@@ -204,7 +204,7 @@ async def test_an_entry_stays_what_was_read_and_is_linked_once(books: Books) -> 
 
 
 def acknowledge(dsn: str, rail_type: str, finding: tuple[str, str], actor: str, reference: str = "REV-1") -> None:
-    with connected(dsn) as conn:
+    with connected(dsn, name="tests") as conn:
         findings.acknowledge(
             conn,
             rail_type=rail_type,

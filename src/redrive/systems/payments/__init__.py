@@ -14,10 +14,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from redrive.lazy import loader, modules_of
-from redrive.system import System
-from redrive.systems.payments.cli import command
-from redrive.systems.payments.cli.prove import PROVE_OPTIONS
+from redrive import System
+from redrive.kit import loader, modules_of
+from redrive.systems.payments.cli import PROVE_OPTIONS, command
 from redrive.systems.payments.views import VIEWS
 
 if TYPE_CHECKING:

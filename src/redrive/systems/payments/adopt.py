@@ -17,8 +17,8 @@ from uuid import UUID
 from psycopg import sql
 
 from redrive.errors import ActRefused, InvalidValue, NotFound
-from redrive.produce.payload import canonical_json
-from redrive.systems.payments.database import Connection, Row
+from redrive.kit.database import Connection, Row
+from redrive.kit.statements import canonical_json
 from redrive.systems.payments.names import AMOUNT_HEADER
 from redrive.systems.payments.validation import Instruction, Payment, PaymentRefused, checked
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from redrive.kit.database import Connection, Row
 from redrive.systems.payments import reads
-from redrive.systems.payments.database import Connection, Row, read
+from redrive.systems.payments.reads import SQL
 
 FIRST_EDITED: Final = 2
 ACTS: Final = {
@@ -41,7 +42,7 @@ class Story:
 def story(conn: Connection, instruction_id: str, *, tenant: str) -> Story:
     """NotFound where there is no such instruction."""
     shown = reads.show(conn, instruction_id, tenant=tenant)
-    found = read(conn, "audit", {"tenant": tenant, "instruction_id": instruction_id})
+    found = SQL.rows(conn, "audit", {"tenant": tenant, "instruction_id": instruction_id})
     events = [
         {**event, "told": f"{told(event, shown.instruction)}{_changed(event, shown.instruction)}"} for event in found
     ]

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from redrive.errors import ActRefused, ApproverNeeded, NotFound
-from redrive.systems.payments.database import Connection, Row, read
+from redrive.kit.database import Connection, Row
+from redrive.systems.payments.reads import SQL
 
 
 def listed(conn: Connection, *, rail_type: str | None, resolved: bool, limit: int) -> Sequence[Row]:
     """The latest first; with `resolved`, those too that a later comparison no longer found."""
     conn.execute("SELECT set_config('redrive.tenant', '*', true)")  # a statement is of a rail, and so of all tenants
-    return read(conn, "findings", {"rail_type": rail_type, "all": resolved, "limit": limit})
+    return SQL.rows(conn, "findings", {"rail_type": rail_type, "all": resolved, "limit": limit})
 
 
 def acknowledge(

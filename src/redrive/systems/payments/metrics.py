@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from redrive.operate.observe.catalogue import Feed, Kind, Metric
+from redrive.kit.metrics import Feed, Kind, Metric
 from redrive.systems.payments.names import DESTINATION_PREFIX
 
 STATES: Final = ("DISPATCHING", "DISPATCHED", "RETRYABLE", "FAILED", "HELD", "UNRECORDED", "ZOMBIE_REQUEUE")

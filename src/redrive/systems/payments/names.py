@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Final, Literal
 
 TENANT: Final = "default"
-KIND: Final = "payment"
 DESTINATION_PREFIX: Final = "payments."
 ORDER_PREFIX: Final = "payments/"
 # Beside the payload: an edit changes that, and not this.

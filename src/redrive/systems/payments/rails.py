@@ -12,24 +12,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, get_args
 
-from redrive.answers import (
+from redrive import (
     Absent,
-    Answer,
+    App,
+    Attempt,
+    Backoff,
+    Breaker,
     CannotTell,
     Delivered,
+    Destination,
+    Duty,
     Found,
-    LookupAnswer,
+    Policy,
     Retryable,
+    System,
     Terminal,
     Unknown,
-    clean_code,
 )
-from redrive.app import App, Destination, Duty, lookup_after
 from redrive.errors import InvalidValue
-from redrive.message import Attempt
-from redrive.policy import Backoff, Breaker, Policy, Rules, address_of, in_doubt_default
-from redrive.produce.payload import canonical_json
-from redrive.system import System
+from redrive.kit.statements import canonical_json
+from redrive.kit.transport import Answer, LookupAnswer, Rules, address_of, clean_code, in_doubt_default, lookup_after
 from redrive.systems.payments import validation
 from redrive.systems.payments.names import AMOUNT_HEADER, Meaning, destination_of, key_of, order_of
 from redrive.systems.payments.validation import FORMATS, Instruction, Payment, PaymentRefused

@@ -1,12 +1,16 @@
-"""What people ask about payments. The SQL of a read is `sql/reads/<name>.sql`; writes nothing."""
+"""Reads of payments: `SQL` is the statements of `sql/reads`, one to a file."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+from typing import Final
 
 from redrive.errors import NotFound
-from redrive.systems.payments.database import Connection, Row, read
+from redrive.kit.database import Connection, Row, SqlFiles
+
+SQL: Final = SqlFiles(files("redrive.systems.payments") / "sql" / "reads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +24,12 @@ class Shown:
 def show(conn: Connection, instruction_id: str, *, tenant: str) -> Shown:
     """NotFound where there is no such instruction, or none that this login may see."""
     named = {"tenant": tenant, "instruction_id": instruction_id}
-    found = read(conn, "instruction", named)
+    found = SQL.rows(conn, "instruction", named)
     if not found:
         raise NotFound(f"There is no instruction {instruction_id!r} of tenant {tenant!r}.")
-    return Shown(found[0], read(conn, "intents", named))
+    return Shown(found[0], SQL.rows(conn, "intents", named))
 
 
 def participants(conn: Connection, *, tenant: str, after: str, limit: int) -> Sequence[Row]:
     """By id, a page."""
-    return read(conn, "participants", {"tenant": tenant, "after": after, "limit": limit})
+    return SQL.rows(conn, "participants", {"tenant": tenant, "after": after, "limit": limit})

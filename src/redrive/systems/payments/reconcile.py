@@ -18,11 +18,10 @@ from uuid import UUID
 
 import psycopg
 
-from redrive.app import Duty
+from redrive import Duty
 from redrive.errors import NotAllowed
+from redrive.kit.database import Database, database_duty
 from redrive.patterns.reconciliation import Effect, Finding, Item, Late, Page, collect, match
-from redrive.ports import Store
-from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems.payments.rails import Rail
 from redrive.systems.payments.statement import Statement, hash_of
 
@@ -56,7 +55,7 @@ class Compared:
 
 
 async def reconcile(
-    store: PostgresStore, rail: Rail, *, lag_seconds: float = LAG_SECONDS, every_seconds: float = EVERY_SECONDS
+    store: Database, rail: Rail, *, lag_seconds: float = LAG_SECONDS, every_seconds: float = EVERY_SECONDS
 ) -> Compared:
     """Compare all that is open of one rail, once. NotAllowed where the login is not a member of redrive_payments.
 
@@ -72,7 +71,7 @@ async def reconcile(
         ) from error
 
 
-async def _reconcile(store: PostgresStore, rail: Rail, *, lag_seconds: float) -> Compared:
+async def _reconcile(store: Database, rail: Rail, *, lag_seconds: float) -> Compared:
     began = await store.now()
     read = await _read_on(store, rail)
     linked = await store.rows("SELECT redrive_payments.link_strangers_1(%s)", [rail.rail_type])
@@ -102,14 +101,12 @@ async def _reconcile(store: PostgresStore, rail: Rail, *, lag_seconds: float) ->
 def duty(rails: Sequence[Rail], *, every_seconds: float, lag_seconds: float) -> Duty:
     """Of all rails that have a statement; one that cannot be read leaves the others theirs."""
 
-    async def run_once(store: Store) -> str:
+    async def run_once(store: Database) -> str:
         said = []
         failures = []
         for rail in rails:
             try:
-                compared = await reconcile(
-                    cast("PostgresStore", store), rail, lag_seconds=lag_seconds, every_seconds=every_seconds
-                )
+                compared = await reconcile(store, rail, lag_seconds=lag_seconds, every_seconds=every_seconds)
                 said.append(str(compared))
             except Exception as error:
                 failures.append(error)
@@ -117,10 +114,10 @@ def duty(rails: Sequence[Rail], *, every_seconds: float, lag_seconds: float) -> 
             raise failures[0]
         return "; ".join(said)
 
-    return Duty(name=DUTY, every_seconds=every_seconds, run_once=run_once)
+    return database_duty(DUTY, run_once, every_seconds=every_seconds)
 
 
-async def _read_on(store: PostgresStore, rail: Rail) -> int:
+async def _read_on(store: Database, rail: Rail) -> int:
     statement = Statement(rail)
 
     async def keep(page: Page) -> str | None:
@@ -137,7 +134,7 @@ async def _read_on(store: PostgresStore, rail: Rail) -> int:
         await statement.aclose()
 
 
-async def _open_payments(store: PostgresStore, rail: Rail) -> AsyncIterator[tuple[list[Item], list[Effect]]]:
+async def _open_payments(store: Database, rail: Rail) -> AsyncIterator[tuple[list[Item], list[Effect]]]:
     after = _FIRST
     while True:
         rows = await store.rows(
@@ -159,7 +156,7 @@ async def _open_payments(store: PostgresStore, rail: Rail) -> AsyncIterator[tupl
         yield [_item(row) for row in rows], effects
 
 
-async def _strangers(store: PostgresStore, rail: Rail) -> AsyncIterator[list[Effect]]:
+async def _strangers(store: Database, rail: Rail) -> AsyncIterator[list[Effect]]:
     after = 0
     while True:
         rows = await store.rows(
@@ -173,7 +170,7 @@ async def _strangers(store: PostgresStore, rail: Rail) -> AsyncIterator[list[Eff
         yield [_effect(None, *row[1:7], instruction_id=row[7]) for row in rows]
 
 
-async def _settle(store: PostgresStore, rail: Rail, agreed: Sequence[str], late: Sequence[Late]) -> int:
+async def _settle(store: Database, rail: Rail, agreed: Sequence[str], late: Sequence[Late]) -> int:
     """What agrees is over; what was paid late is confirmed. How many were."""
     if agreed:
         ids = [UUID(key) for key in agreed]
@@ -186,7 +183,7 @@ async def _settle(store: PostgresStore, rail: Rail, agreed: Sequence[str], late:
 
 
 async def _note(
-    store: PostgresStore, rail: Rail, findings: Sequence[Finding], *, began: datetime, changed: bool
+    store: Database, rail: Rail, findings: Sequence[Finding], *, began: datetime, changed: bool
 ) -> set[tuple[str, str]]:
     """Write the findings down; returns those that people have acknowledged."""
     said = json.dumps([asdict(finding) for finding in findings], default=str)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import cache
-from importlib.resources import files
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -17,10 +15,10 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, StringConstraints
 
 from redrive.errors import NotFound
-from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
-from redrive.store.reads.transaction import snapshot
+from redrive.kit.database import snapshot
+from redrive.kit.web import CurrentPrincipal, Permission, ScopedStore, require
+from redrive.systems.payments.reads import SQL
 
-READS = files("redrive.systems.payments") / "sql" / "reads"
 LIMIT_MAX = 500
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Tenant = Annotated[str, Query(min_length=1, max_length=100, description="Whose, for who sees all.")]
@@ -100,11 +98,11 @@ async def show_instruction(
 ) -> Instruction:
     """What is to be paid, and how the messages that were made for it stand."""
     named = {"tenant": _whose(principal, tenant), "instruction_id": instruction_id}
-    async with snapshot(store) as ask:
-        found = await ask.run(_sql("instruction"), named)
+    async with snapshot(store) as reads:
+        found = await SQL.read(reads, "instruction", named)
         if not found:
             raise NotFound(f"There is no instruction {instruction_id!r}.", next="redrive payments show")
-        intents = [Intent(**row) for row in await ask.run(_sql("intents"), named)]
+        intents = [Intent(**row) for row in await SQL.read(reads, "intents", named)]
     return Instruction(**found[0], intents=intents)
 
 
@@ -118,15 +116,10 @@ async def list_participants(
 ) -> Participants:
     """Participants by id, and the number of their next payment."""
     named = {"tenant": _whose(principal, tenant), "after": after, "limit": limit}
-    async with snapshot(store) as ask:
-        rows = await ask.run(_sql("participants"), named)
+    async with snapshot(store) as reads:
+        rows = await SQL.read(reads, "participants", named)
     items = [Participant(**row) for row in rows]
     return Participants(items=items, next=items[-1].participant_id if len(items) == limit else None)
-
-
-@cache
-def _sql(name: str) -> bytes:
-    return (READS / f"{name}.sql").read_bytes()
 
 
 def _whose(principal: CurrentPrincipal, tenant: str) -> str:

@@ -14,8 +14,8 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from redrive.errors import Unreachable
+from redrive.kit.statements import canonical_json
 from redrive.patterns.reconciliation import Page
-from redrive.produce.payload import canonical_json
 from redrive.systems.payments.rails import Rail
 from redrive.transports.http.client import Client, Request
 from redrive.transports.http.egress import PORTS, EgressRefused

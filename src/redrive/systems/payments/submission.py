@@ -11,12 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final, LiteralString
 from uuid import UUID
 
-from redrive.message import MessageId
-from redrive.produce import bounds, drivers
-from redrive.produce.bounds import shown
-from redrive.produce.payload import canonical_json
-from redrive.produce.protocol import Steps
-from redrive.produce.trace_context import with_trace_context
+from redrive import MessageId
+from redrive.kit.statements import Steps, arun, as_headers, canonical_json, run, shown
 from redrive.systems.payments.names import AMOUNT_HEADER, TENANT
 from redrive.systems.payments.validation import Instruction, Payment, PaymentRefused, checked, text_field
 
@@ -44,22 +40,22 @@ class Submitted:
 
 def submit(conn: Any, instruction: Instruction) -> Submitted:
     """Submit a payment in the transaction of `conn`; it is made after the commit. Refused with `PaymentRefused`."""
-    return drivers.run(conn, _submitting(checked(instruction)))
+    return run(conn, _submitting(checked(instruction)))
 
 
 async def asubmit(conn: Any, instruction: Instruction) -> Submitted:
     """`submit` for an asynchronous connection."""
-    return await drivers.arun(conn, _submitting(checked(instruction)))
+    return await arun(conn, _submitting(checked(instruction)))
 
 
 def add_participant(conn: Any, participant_id: str, *, name: str = "", tenant: str = TENANT) -> bool:
     """Make a participant known, in the transaction of `conn`. False: he is already."""
-    return drivers.run(conn, _adding(participant_id, name, tenant))
+    return run(conn, _adding(participant_id, name, tenant))
 
 
 async def aadd_participant(conn: Any, participant_id: str, *, name: str = "", tenant: str = TENANT) -> bool:
     """`add_participant` for an asynchronous connection."""
-    return await drivers.arun(conn, _adding(participant_id, name, tenant))
+    return await arun(conn, _adding(participant_id, name, tenant))
 
 
 def _submitting(payment: Payment) -> Steps[Submitted]:
@@ -76,7 +72,7 @@ def _submitting(payment: Payment) -> Steps[Submitted]:
             hashlib.sha256(canonical_json(payment.destination)).digest(),
             canonical_json(payment.destination_shown).decode(),
             canonical_json(payment.payload),
-            bounds.headers(with_trace_context({AMOUNT_HEADER: payment.amount_text})),
+            as_headers({AMOUNT_HEADER: payment.amount_text}),
         ),
     )
     result, field, outbox_id, sequence_id, state = rows[0]

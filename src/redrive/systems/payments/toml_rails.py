@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from redrive import System
 from redrive.errors import SettingsError
-from redrive.operate import toml_destinations
-from redrive.system import System
+from redrive.kit.settings import Place, read_table
 from redrive.systems.payments.rails import Rail, with_rails
 
 RAILS: Final = "rails"
@@ -32,5 +32,5 @@ def from_settings(table: Mapping[str, Any], file: Path) -> System:
 
 
 def _rail(name: str, table: Mapping[str, Any], file: Path) -> Rail:
-    place = toml_destinations.Place(name, file, f"payments.{RAILS}")
-    return toml_destinations.part(Rail, place, table, rail_type=name)
+    place = Place(name, file, f"payments.{RAILS}")
+    return read_table(Rail, place, table, rail_type=name)

@@ -19,7 +19,7 @@ from stdnum.exceptions import ValidationError
 from stdnum.us import rtn
 
 from redrive.errors import UsageError
-from redrive.produce.bounds import shown
+from redrive.kit.statements import shown
 from redrive.systems.payments.names import TENANT
 
 AMOUNT_DIGITS_MAX: Final = 15  # before the point

@@ -6,14 +6,11 @@ from typing import Final
 
 import click
 
-from redrive.operate.cli import output
-from redrive.operate.cli.context import Call, example
-from redrive.operate.cli.exit_codes import Exit
-from redrive.operate.cli.output import Column
+from redrive.kit.cli import Call, Column, Exit, example, output
+from redrive.kit.database import Connection
 from redrive.systems.payments import adopt
 from redrive.systems.payments.adopt import SHOWN_MAX, Plan
 from redrive.systems.payments.cli.shared import payments_command
-from redrive.systems.payments.database import Connection
 
 _COUNTS: Final = (Column("rows"), Column("count", "right"), Column("become", fold=True))
 _UNEXPLAINED: Final = (Column("outbox id"), Column("why it is unexplained", fold=True))

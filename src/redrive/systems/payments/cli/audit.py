@@ -7,14 +7,11 @@ from typing import Final
 import click
 from rich.text import Text
 
-from redrive.operate.cli import output
-from redrive.operate.cli.context import Call, example
-from redrive.operate.cli.output import Column
-from redrive.operate.sanitize import one_line
+from redrive.kit.cli import Call, Column, example, one_line, output
+from redrive.kit.database import Connection, Row
 from redrive.systems.payments import audit
 from redrive.systems.payments.audit import Story
 from redrive.systems.payments.cli.shared import account, money, payments_command
-from redrive.systems.payments.database import Connection, Row
 
 _COLUMNS: Final = (Column("when (UTC)"), Column("state"), Column("what happened", fold=True))
 _STYLES: Final = {

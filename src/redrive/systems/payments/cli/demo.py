@@ -6,9 +6,7 @@ from pathlib import Path
 
 import click
 
-from redrive.operate.cli import output
-from redrive.operate.cli.context import example
-from redrive.operate.cli.local_server import demo_home
+from redrive.kit.cli import demo_home, example, output
 
 
 @click.command("demo", epilog=example("redrive payments demo", "redrive payments demo --once"))

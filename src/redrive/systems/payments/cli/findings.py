@@ -6,12 +6,10 @@ from typing import Final
 
 import click
 
-from redrive.operate.cli import acts, output
-from redrive.operate.cli.context import Call, example
-from redrive.operate.cli.output import Column
+from redrive.kit.cli import Call, Column, example, output, why
+from redrive.kit.database import Connection
 from redrive.systems.payments import findings
 from redrive.systems.payments.cli.shared import payments_command
-from redrive.systems.payments.database import Connection
 
 LIMIT_MAX: Final = 500
 _COLUMNS: Final = (
@@ -56,7 +54,7 @@ def list_(call: Call, conn: Connection, rail_type: str | None, resolved: bool, l
 @click.argument("kind")
 @click.argument("subject")
 @click.option("--reference", required=True, help="Of the evidence: a reversal, a refund, a letter of the rail.")
-@acts.why
+@why
 @payments_command
 def acknowledge(
     call: Call,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from redrive.operate.cli.context import example
+from redrive.kit.cli import example
 from redrive.systems.payments.rail import script
 from redrive.systems.payments.rail.script import Profile, Script
 

@@ -9,12 +9,8 @@ from typing import Final
 import click
 
 from redrive.errors import SettingsError
-from redrive.operate import operations
-from redrive.operate.cli import output
-from redrive.operate.cli.context import Call, example, plain_command
-from redrive.operate.cli.exit_codes import Exit
-from redrive.operate.cli.output import Column
-from redrive.operate.cli.relay import load
+from redrive.kit.cli import Call, Column, Exit, example, load_app, output, plain_command
+from redrive.kit.database import open_database
 from redrive.systems.payments.rails import Rail, rails_of
 from redrive.systems.payments.reconcile import DUTY, EVERY_SECONDS, LAG_SECONDS, Compared, reconcile
 
@@ -48,7 +44,7 @@ def command(call: Call, app_spec: str | None, lag_seconds: float) -> None:
     explained is a finding: exit with 6. The duty of a relay does the same every five minutes. By hand it takes a login
     that is a member of redrive_payments.
     """
-    app, _ = load(click.get_current_context(), app_spec)
+    app, _ = load_app(click.get_current_context(), app_spec)
     rails = [rail for rail in rails_of(app) if rail.has_statement]
     if not rails:
         raise SettingsError(
@@ -59,7 +55,7 @@ def command(call: Call, app_spec: str | None, lag_seconds: float) -> None:
 
 
 async def _compare(dsn: str, rails: Sequence[Rail], lag_seconds: float, every_seconds: float) -> list[Compared]:
-    async with operations.opened(dsn) as store:
+    async with open_database(dsn) as store:
         return [await reconcile(store, rail, lag_seconds=lag_seconds, every_seconds=every_seconds) for rail in rails]
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from redrive.operate.cli.context import Call, plain_command
+from redrive.kit.cli import Call, plain_command
+from redrive.kit.database import Row, connected
 from redrive.systems.payments.audit import account_of
-from redrive.systems.payments.database import Row, connected
 from redrive.systems.payments.names import TENANT
 
 
@@ -19,7 +19,7 @@ def payments_command(body: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(body)
     def command(call: Call, **values: Any) -> None:
-        with connected(call.dsn) as conn:
+        with connected(call.dsn, name="redrive payments") as conn:
             body(call, conn, **values)
 
     with_tenant = click.option("--tenant", default=TENANT, show_default=True, help="Whose payments.")(command)

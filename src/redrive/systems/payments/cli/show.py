@@ -6,12 +6,10 @@ from typing import Final
 
 import click
 
-from redrive.operate.cli import output
-from redrive.operate.cli.context import Call, example
-from redrive.operate.cli.output import Column
+from redrive.kit.cli import Call, Column, example, output
+from redrive.kit.database import Connection, Row
 from redrive.systems.payments import reads
 from redrive.systems.payments.cli.shared import account, money, payments_command
-from redrive.systems.payments.database import Connection, Row
 
 _COLUMNS: Final = (
     Column("number", "right"),

@@ -8,11 +8,9 @@ from typing import Any, Final, TextIO
 
 import click
 
-from redrive.operate.cli import output
-from redrive.operate.cli.context import Call, checked, example
-from redrive.operate.cli.output import Column
+from redrive.kit.cli import Call, Column, checked, example, output
+from redrive.kit.database import Connection
 from redrive.systems.payments.cli.shared import payments_command
-from redrive.systems.payments.database import Connection
 from redrive.systems.payments.submission import Submitted, submit
 from redrive.systems.payments.validation import Instruction, PaymentRefused
 

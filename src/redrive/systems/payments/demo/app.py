@@ -6,7 +6,7 @@ import json
 import os
 from typing import Final
 
-from redrive.app import App
+from redrive import App
 from redrive.systems.payments.demo.story import rails
 from redrive.systems.payments.rails import with_rails
 

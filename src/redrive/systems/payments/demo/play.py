@@ -21,13 +21,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from redrive.events import Events
-from redrive.operate import embedded
-from redrive.operate.cli.local_server import command_line
-from redrive.operate.cli.output import STATE_STYLES
-from redrive.operate.installed import upgrade_installed
-from redrive.relay.limits import RelayLimits
-from redrive.relay.process import RelayProcess, run_relay
+from redrive.kit.cli import command_line, output
+from redrive.kit.database import upgrade_installed
+from redrive.kit.relay import Events, RelayLimits, RelayProcess, embedded, run_relay
 from redrive.systems import payments
 from redrive.systems.payments.demo import app as demo_app
 from redrive.systems.payments.demo import story
@@ -126,7 +122,7 @@ async def _told(
 def _say(console: Console, scene: Scene, state: str, stands: Mapping[str, Any]) -> None:
     line = Text(f"{PARTICIPANTS[scene.participant]:<18} {scene.name:<13}")
     line.append(f"{scene.amount:>8} {scene.currency}  ")
-    line.append(f"{state:<10}", style=STATE_STYLES.get(state, ""))
+    line.append(f"{state:<10}", style=output.STATE_STYLES.get(state, ""))
     line.append(scene.told if state == scene.ends else "only a person, or the rail's statement, can say more")
     if stands["actor"] == "reconciliation" and state == "delivered":
         line.append("  (by reconciliation)", style="dim")
@@ -138,7 +134,7 @@ def _summary(console: Console, home: Path, number: int, stands: Mapping[str, Map
     for scene in SCENES:
         name = story.instruction_id(scene, number)
         row = stands[name]
-        state = Text(row["shown"], style=STATE_STYLES.get(row["shown"], ""))
+        state = Text(row["shown"], style=output.STATE_STYLES.get(row["shown"], ""))
         amount = f"{scene.amount} {scene.currency}"
         told = (name, PARTICIPANTS[scene.participant], scene.rail, amount, state)
         table.add_row(*told, str(row["attempt"] or 0), row["reference"] or "–")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from redrive.policy import Backoff, Policy
+from redrive import Backoff, Policy
 from redrive.systems.payments.rail.script import Fault, Profile
 from redrive.systems.payments.rails import Rail
 from redrive.systems.payments.validation import Instruction

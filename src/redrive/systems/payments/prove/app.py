@@ -7,8 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from redrive.app import App
-from redrive.policy import Backoff, Breaker, Policy
+from redrive import App, Backoff, Breaker, Policy
 from redrive.systems.payments.prove.config import Config
 from redrive.systems.payments.rails import DOWN_CODES, Rail, with_rails
 from redrive.transports.http import Egress

@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from redrive.app import App
-from redrive.policy import Backoff, Policy
+from redrive import App, Backoff, Policy
+from redrive.kit.relay import RelayLimits, RelayProcess, run_relay, run_to_exit
 from redrive.prove.histories.fork_server import serve
-from redrive.relay.limits import RelayLimits
-from redrive.relay.process import RelayProcess, run_relay, run_to_exit
 from redrive.systems.payments.rail import server
 from redrive.systems.payments.rails import Rail, with_rails
 from redrive.transports.http import Egress

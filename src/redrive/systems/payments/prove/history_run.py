@@ -21,8 +21,8 @@ import aiohttp
 import psycopg
 
 from redrive.errors import RedriveError
-from redrive.ports import TransientFailure
-from redrive.produce.payload import canonical_json
+from redrive.kit.database import TransientFailure
+from redrive.kit.statements import canonical_json
 from redrive.prove import journal
 from redrive.prove.histories.campaign import Say
 from redrive.prove.histories.commands import Command

@@ -1,0 +1,22 @@
+"""The public names for the author of a system (`redrive.System`): import from here, never from the engine's modules.
+
+    statements   a statement of your own on any connection that `redrive.enqueue` takes
+    database     connections, SQL files, snapshots and duties on your own tables
+    group        a command group that imports its commands when they are used, and options of proofs
+    cli          what commands share: --dsn, --json, tables, notes, exit codes
+    settings     the tables of `redrive.toml` as dataclasses
+    transport    answers, lookups and rules of a destination
+    metrics      how a metric is declared
+    web          dependencies of a FastAPI route: principal, permission, store
+    relay        a relay in this process, and an embedded PostgreSQL: for demos and proofs
+    proof        reports, processes, random histories: for `redrive prove NAME`
+
+With `redrive`, `redrive.errors`, `redrive.transports` and `redrive.patterns` they are all that a system needs, and all
+that the systems of this package may import. docs/how-to/write-a-system.md builds one.
+"""
+
+from __future__ import annotations
+
+from redrive.lazy import loader, modules_of
+
+__all__ = ["loader", "modules_of"]

@@ -1,0 +1,32 @@
+"""What the commands of a system share with those of the engine.
+
+`plain_command` gives `--dsn` and `--json` and hands the body a `Call`, `store_command` an open `Database` too; `why`
+asks who does it and for what reason. `output` prints tables, notes and documents; `Exit` names the exit codes.
+"""
+
+from __future__ import annotations
+
+from redrive.operate.cli import output
+from redrive.operate.cli.acts import why
+from redrive.operate.cli.context import Call, checked, example, plain_command, store_command
+from redrive.operate.cli.exit_codes import Exit
+from redrive.operate.cli.local_server import command_line, demo_home
+from redrive.operate.cli.output import Column
+from redrive.operate.cli.relay import load as load_app
+from redrive.operate.sanitize import one_line
+
+__all__ = [
+    "Call",
+    "Column",
+    "Exit",
+    "checked",
+    "command_line",
+    "demo_home",
+    "example",
+    "load_app",
+    "one_line",
+    "output",
+    "plain_command",
+    "store_command",
+    "why",
+]

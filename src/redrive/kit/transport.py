@@ -1,0 +1,9 @@
+"""What a system's own transport decides with: answers of a send and of a lookup, and the rules of its destination."""
+
+from __future__ import annotations
+
+from redrive.answers import Answer, LookupAnswer, clean_code
+from redrive.app import lookup_after
+from redrive.policy import Rules, address_of, in_doubt_default
+
+__all__ = ["Answer", "LookupAnswer", "Rules", "address_of", "clean_code", "in_doubt_default", "lookup_after"]

@@ -1,0 +1,7 @@
+"""Dependencies of a route in a system's router: the principal, the permission it needs, the store of its tenant."""
+
+from __future__ import annotations
+
+from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
+
+__all__ = ["CurrentPrincipal", "Permission", "ScopedStore", "require"]
