@@ -39,7 +39,7 @@ async def test_a_claim_whose_reply_was_lost_is_healed_by_reap(through: Through) 
     proxy.lose_reply_to(b"claim_1")
     with pytest.raises(TransientFailure):
         await m.claim_all(lossy)
-    assert proxy.losses == 1
+    assert proxy.cuts == 1
     assert await m.state_of(plain, message) == "leased"
     assert (await plain.reap(limit=10, now=m.at(m.LEASE_SECONDS + 1))).requeued == 1
     again = await m.claim_suspect(lossy, now=m.at(m.LEASE_SECONDS + 2))
@@ -83,7 +83,7 @@ async def test_a_record_whose_commit_reply_was_lost_is_not_written_twice(through
     proxy.lose_reply_to(b"COMMIT")
     with pytest.raises(TransientFailure):
         await settle_one()
-    assert proxy.losses == 1
+    assert proxy.cuts == 1
     again = await settle_one()
     assert again.repeated == [claimed.fence]
     assert await plain.rows("SELECT count(*) FROM paid", []) == [(1,)]

@@ -1,4 +1,4 @@
-"""A stage for every crash test: a fresh database, an observer's log, and processes that are ended whatever happens."""
+"""An environment for every crash test: a fresh database, an observer, and processes that are always ended."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from redrive.prove.environment import Environment
-from tests.crash.lives import AGREED
+from tests.crash.lives import CONFIG
 from tests.support.scratch import scratch
 
 
 @pytest.fixture
-def stage(database: str) -> Iterator[Environment]:
+def environment(database: str) -> Iterator[Environment]:
     """With short leases; the application's tables are there, no process runs yet."""
-    with scratch("redrive-stage-") as place, Environment(place, database, agreed=AGREED) as made:
+    with scratch("redrive-prove-") as place, Environment(place, database, config=CONFIG) as made:
         made.prepare()
         yield made

@@ -7,27 +7,29 @@ import time
 from collections import Counter
 from typing import Any, Final, LiteralString
 
-from redrive.prove import journal
+from redrive.kit.proof import journal
+from redrive.kit.proof.processes import Process
 from redrive.prove.config import Config
 from redrive.prove.environment import Environment
-from redrive.prove.processes import Process
 from redrive.prove.producer import Order
 
 # A lease as short as the engine allows it to be sensibly, so that the tests heal fast.
-AGREED: Final = Config(lease_seconds=1.0, reap_every_seconds=0.2)
+CONFIG: Final = Config(lease_seconds=1.0, reap_every_seconds=0.2)
 # A reaper that was killed at its duty keeps it for ten seconds; then lease, reap, lookups and retries.
 QUIET_SECONDS: Final = 40.0
 
 
-def wait_quiet(stage: Environment, *, seconds: float = QUIET_SECONDS) -> None:
+def wait_quiet(environment: Environment, *, seconds: float = QUIET_SECONDS) -> None:
     """Nothing is pending or leased any more."""
-    assert stage.wait(stage.is_quiet, seconds=seconds), f"still open after {seconds} s: {stage.counts()}"
+    assert environment.wait(environment.is_quiet, seconds=seconds), (
+        f"still open after {seconds} s: {environment.counts()}"
+    )
 
 
-def wait_count(stage: Environment, name: str, least: int, *, seconds: float = QUIET_SECONDS) -> None:
+def wait_count(environment: Environment, name: str, least: int, *, seconds: float = QUIET_SECONDS) -> None:
     """That many messages are pending, leased, parked or closed."""
-    reached = stage.wait(lambda: stage.counts()[name] >= least, seconds=seconds)
-    assert reached, f"waited for {least} {name}: {stage.counts()}"
+    reached = environment.wait(lambda: environment.counts()[name] >= least, seconds=seconds)
+    assert reached, f"waited for {least} {name}: {environment.counts()}"
 
 
 def stop(relay: Process, *, seconds: float = 20.0) -> int:
@@ -36,49 +38,49 @@ def stop(relay: Process, *, seconds: float = 20.0) -> int:
     return relay.wait(seconds)
 
 
-def enqueue(stage: Environment, name: str, destination: str, *, count: int = 1, **payload: Any) -> None:
+def enqueue(environment: Environment, name: str, destination: str, *, count: int = 1, **payload: Any) -> None:
     """Messages with the keys name/0, name/1, …"""
-    stage.enqueue(Order(name=name, count=count, destinations=[destination], plain=True, payload=payload))
+    environment.enqueue(Order(name=name, count=count, destinations=[destination], plain=True, payload=payload))
 
 
-def key_ids(stage: Environment) -> dict[str, str]:
+def key_ids(environment: Environment) -> dict[str, str]:
     """Key to id, of every message."""
-    return dict(rows(stage, "SELECT key, id::text FROM redrive.message"))
+    return dict(rows(environment, "SELECT key, id::text FROM redrive.message"))
 
 
-def rows(stage: Environment, query: LiteralString, *values: object) -> list[Any]:
-    return stage.rows(query, *values)
+def rows(environment: Environment, query: LiteralString, *values: object) -> list[Any]:
+    return environment.rows(query, *values)
 
 
-def pass_time(stage: Environment, seconds: float) -> None:
+def pass_time(environment: Environment, seconds: float) -> None:
     """Let that much real time go by: what is tested is that it does."""
     over = time.monotonic() + seconds
-    assert stage.wait(lambda: time.monotonic() > over, seconds=seconds + 5)
+    assert environment.wait(lambda: time.monotonic() > over, seconds=seconds + 5)
 
 
-def open_gate(stage: Environment, name: str) -> None:
-    (stage.place / f"gate-{name}").touch()
+def open_gate(environment: Environment, name: str) -> None:
+    (environment.directory / f"gate-{name}").touch()
 
 
-def wait_at_gate(stage: Environment, name: str, attempts: int) -> None:
+def wait_at_gate(environment: Environment, name: str, attempts: int) -> None:
     """That many attempts have begun and stand before the gate; a lease alone may not have begun."""
     marks = f"gate-{name}.at-*"
-    begun = stage.wait(lambda: len(list(stage.place.glob(marks))) >= attempts, seconds=QUIET_SECONDS)
-    assert begun, f"waited for {attempts} attempts at {name}: {stage.counts()}"
+    begun = environment.wait(lambda: len(list(environment.directory.glob(marks))) >= attempts, seconds=QUIET_SECONDS)
+    assert begun, f"waited for {attempts} attempts at {name}: {environment.counts()}"
 
 
-def gate(stage: Environment) -> dict[str, str]:
+def gate(environment: Environment) -> dict[str, str]:
     """The environment of a relay whose handlers wait for gates."""
-    return {"REDRIVE_TEST_GATE": str(stage.place / "gate")}
+    return {"REDRIVE_TEST_GATE": str(environment.directory / "gate")}
 
 
-def sends(stage: Environment) -> Counter[str]:
+def sends(environment: Environment) -> Counter[str]:
     """How often each message was sent, by the observer's log alone."""
     return Counter(
-        line["id"] for line in journal.read(stage.log) if line["log"] == "request" and line["call"] == "send"
+        line["id"] for line in journal.read(environment.log) if line["log"] == "request" and line["call"] == "send"
     )
 
 
-def said(stage: Environment) -> str:
+def said(environment: Environment) -> str:
     """What processes have printed: tracebacks, where something went wrong."""
-    return "\n".join(path.read_text("utf-8", "replace") for path in stage.processes.said())
+    return "\n".join(path.read_text("utf-8", "replace") for path in environment.processes.said())

@@ -13,19 +13,19 @@ PAYING = "tests.crash.apps:paying"
 
 
 @pytest.mark.req("P-05")
-def test_a_kill_leaves_in_doubt_only_the_money_that_was_begun(stage: Environment) -> None:
+def test_a_kill_leaves_in_doubt_only_the_money_that_was_begun(environment: Environment) -> None:
     """Quick payments first: the relay then knows that it could work off all that is due, and must not claim it."""
-    enqueue(stage, "quick", "bank", count=30)
-    relay = stage.relay("killed", app=PAYING, environment=gate(stage))
-    wait_count(stage, "closed", 30)
-    enqueue(stage, "slow", "bank", count=200, gate="of")
-    wait_at_gate(stage, "of", 10)
+    enqueue(environment, "quick", "bank", count=30)
+    relay = environment.relay("killed", app=PAYING, environment=gate(environment))
+    wait_count(environment, "closed", 30)
+    enqueue(environment, "slow", "bank", count=200, gate="of")
+    wait_at_gate(environment, "of", 10)
     relay.signal(signal.SIGKILL)
     relay.wait(20)
-    assert rows(stage, "SELECT count(*) FROM redrive.lease") == [(10,)]
-    open_gate(stage, "of")
-    healer = stage.relay("healer", app=PAYING, environment=gate(stage))
-    wait_quiet(stage)
+    assert rows(environment, "SELECT count(*) FROM redrive.lease") == [(10,)]
+    open_gate(environment, "of")
+    healer = environment.relay("healer", app=PAYING, environment=gate(environment))
+    wait_quiet(environment)
     assert stop(healer) == 0
-    assert rows(stage, "SELECT reason, count(*) FROM redrive.parked GROUP BY reason") == [("held", 10)]
-    assert stage.counts()["closed"] == 220
+    assert rows(environment, "SELECT reason, count(*) FROM redrive.parked GROUP BY reason") == [("held", 10)]
+    assert environment.counts()["closed"] == 220

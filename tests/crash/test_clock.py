@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from redrive.prove import movable_clock
-from redrive.prove.directories import open_place
+from redrive.kit.proof import movable_clock
+from redrive.kit.proof.directories import open_directory
+from redrive.kit.proof.movable_clock import MovableClock
 from redrive.prove.isolation import clock as case
 from redrive.prove.isolation.environment import ARRIVE_SECONDS, CaseEnvironment
-from redrive.prove.movable_clock import MovableClock
 
 pytestmark = [pytest.mark.req("G-33"), pytest.mark.full, pytest.mark.own_server]
 
@@ -22,7 +22,7 @@ HOUR = 3600.0
 def server() -> Iterator[tuple[CaseEnvironment, MovableClock]]:
     assert movable_clock.library() is not None, movable_clock.MISSING
     with (
-        open_place() as place,
+        open_directory() as place,
         movable_clock.open_movable(place) as (dsn, clock),
         CaseEnvironment(place, dsn) as ground,
     ):
@@ -31,7 +31,7 @@ def server() -> Iterator[tuple[CaseEnvironment, MovableClock]]:
 
 def test_a_clock_that_is_set_in_either_direction_stalls_nothing_and_sends_nothing_twice() -> None:
     assert movable_clock.library() is not None, movable_clock.MISSING
-    with open_place() as place, CaseEnvironment(place, "") as ground:
+    with open_directory() as place, CaseEnvironment(place, "") as ground:
         figures = case.run(ground)
     assert [figure.what for figure in figures if figure.unit == "s" and figure.measured >= ARRIVE_SECONDS] == []
     assert [figure.what for figure in figures if figure.unit == "" and figure.measured] == []

@@ -18,25 +18,25 @@ ASLEEP = "SELECT count(*) FROM redrive.doorbell WHERE idle_until > clock_timesta
 RING_AT = "SELECT redrive.ring(NULL, clock_timestamp() + make_interval(secs => %s))"
 
 
-def test_a_relay_that_was_killed_is_rung_no_longer_than_its_sleep(stage: Environment, database: str) -> None:
-    stage.observe()
-    relay = stage.relay(only=["prove-resend"], limits={"poll_seconds": POLL_SECONDS})
-    assert stage.wait(lambda: stage.value(ASLEEP) == 1, seconds=20), "it never lay down"
+def test_a_relay_that_was_killed_is_rung_no_longer_than_its_sleep(environment: Environment, database: str) -> None:
+    environment.observe()
+    relay = environment.relay(only=["prove-resend"], limits={"poll_seconds": POLL_SECONDS})
+    assert environment.wait(lambda: environment.value(ASLEEP) == 1, seconds=20), "it never lay down"
     relay.signal(signal.SIGKILL)
     relay.wait(10)
     with Ear(database) as ear:
-        stage.rows(RING_AT, POLL_SECONDS + MARGIN_SECONDS)
+        environment.rows(RING_AT, POLL_SECONDS + MARGIN_SECONDS)
         assert ear.rings() == 0
-    assert stage.value("SELECT count(*) FROM redrive.relay") == 1  # it could not take its leave
+    assert environment.value("SELECT count(*) FROM redrive.relay") == 1  # it could not take its leave
 
 
-def test_another_relay_hears_what_the_dead_one_is_rung_for(stage: Environment) -> None:
-    stage.observe()
-    dead = stage.relay("dead", only=["prove-resend"], limits={"poll_seconds": 60.0})
-    other = stage.relay("other", only=["prove-resend"], limits={"poll_seconds": 60.0})
-    assert stage.wait(lambda: stage.value(ASLEEP) == 2, seconds=20), "they never lay down"
+def test_another_relay_hears_what_the_dead_one_is_rung_for(environment: Environment) -> None:
+    environment.observe()
+    dead = environment.relay("dead", only=["prove-resend"], limits={"poll_seconds": 60.0})
+    other = environment.relay("other", only=["prove-resend"], limits={"poll_seconds": 60.0})
+    assert environment.wait(lambda: environment.value(ASLEEP) == 2, seconds=20), "they never lay down"
     dead.signal(signal.SIGKILL)
     dead.wait(10)
-    enqueue(stage, "news", "prove-resend", count=3)
-    wait_count(stage, "closed", 3)
+    enqueue(environment, "news", "prove-resend", count=3)
+    wait_count(environment, "closed", 3)
     assert stop(other) == 0

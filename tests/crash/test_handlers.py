@@ -26,20 +26,20 @@ EXPECTED = {
 
 @pytest.mark.req("G-10")
 @pytest.mark.req("G-18")
-def test_no_handler_takes_the_relay_down_or_keeps_it_from_ending(stage: Environment) -> None:
-    stage.observe()
+def test_no_handler_takes_the_relay_down_or_keeps_it_from_ending(environment: Environment) -> None:
+    environment.observe()
     kinds = [handler.__name__ for handler in RUDE] + ["validate", "lookup"]
     for kind in kinds:
-        enqueue(stage, kind, kind)
-    enqueue(stage, "polite", "polite", count=POLITE)
-    relay = stage.relay(app=APP)
-    wait_quiet(stage)
+        enqueue(environment, kind, kind)
+    enqueue(environment, "polite", "polite", count=POLITE)
+    relay = environment.relay(app=APP)
+    wait_quiet(environment)
 
-    ids = key_ids(stage)
-    parked = dict(rows(stage, "SELECT id::text, error_class FROM redrive.parked"))
+    ids = key_ids(environment)
+    parked = dict(rows(environment, "SELECT id::text, error_class FROM redrive.parked"))
     found = {kind: parked.get(ids[f"{kind}/0"]) for kind in kinds}
     assert found == {kind: EXPECTED.get(kind, "UNCLASSIFIED") for kind in kinds}
-    assert stage.counts()["closed"] == POLITE + 1
-    assert stage.value("SELECT count(*) FROM redrive.attempt WHERE verb = 'reap'") == 0
-    assert relay.code is None, said(stage)
-    assert stop(relay) == 0, said(stage)
+    assert environment.counts()["closed"] == POLITE + 1
+    assert environment.value("SELECT count(*) FROM redrive.attempt WHERE verb = 'reap'") == 0
+    assert relay.code is None, said(environment)
+    assert stop(relay) == 0, said(environment)

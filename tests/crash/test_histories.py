@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from redrive.errors import InvalidValue
+from redrive.kit.proof.commands import Command
 from redrive.prove.histories import judging, steering
-from redrive.prove.histories.commands import Command
 from redrive.prove.histories.destinations import ASKED, DESTINATIONS, HEALTHY, HELD, HOSTILE, PLAIN, REMEMBERING
 from redrive.prove.histories.drawing import VERBS, History, answers_of, history, read_script
 from redrive.prove.histories.engine import Histories, histories_of, run_histories

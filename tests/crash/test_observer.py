@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from redrive.prove import journal
+from redrive.kit.proof import journal
+from redrive.kit.proof.failpoints import Failpoint, parse
 from redrive.prove.config import LOOKUP, RESEND
 from redrive.prove.environment import Environment
-from redrive.prove.faults import Failpoint, parse
 from redrive.prove.observer import Observer
 from redrive.prove.script import FAULTY_REQUESTS_MAX, SEND_FAULTS, Script, quiet
 from tests.support.scratch import scratch
 
 
 @pytest.fixture
-def stage() -> Iterator[Environment]:
+def environment() -> Iterator[Environment]:
     """One without a database: nothing but the observer runs on it."""
-    with scratch("redrive-stage-") as place, Environment(place, "") as made:
+    with scratch("redrive-prove-") as place, Environment(place, "") as made:
         yield made
 
 
@@ -58,29 +58,29 @@ async def test_whoever_sees_the_socket_can_connect(tmp_path: Path, monkeypatch: 
         assert (await ask(place, "lookup"))["answer"] == "absent"
 
 
-async def test_a_killed_observer_knows_its_effects_again(stage: Environment) -> None:
-    first = stage.observe()
-    assert (await ask(stage.socket, "lookup"))["answer"] == "absent"
-    reference = (await ask(stage.socket, "send"))["reference"]
+async def test_a_killed_observer_knows_its_effects_again(environment: Environment) -> None:
+    first = environment.observe()
+    assert (await ask(environment.socket, "lookup"))["answer"] == "absent"
+    reference = (await ask(environment.socket, "send"))["reference"]
     first.signal(signal.SIGKILL)
     first.wait(10)
-    with stage.log.open("ab") as log:
+    with environment.log.open("ab") as log:
         log.write(b'{"log": "effect", "tok')  # a line that the kill has cut
 
-    stage.observe()
+    environment.observe()
 
-    assert await ask(stage.socket, "lookup", attempt=2) == {"answer": "found", "reference": reference}
-    assert await ask(stage.socket, "send", attempt=3) == {"answer": "done", "reference": reference}
-    logs = [line["log"] for line in journal.read(stage.log)]
+    assert await ask(environment.socket, "lookup", attempt=2) == {"answer": "found", "reference": reference}
+    assert await ask(environment.socket, "send", attempt=3) == {"answer": "done", "reference": reference}
+    logs = [line["log"] for line in journal.read(environment.log)]
     assert logs.count("effect") == 1
     assert logs.count("repeat") == 1
-    assert (await ask(stage.socket, "send", id="m-2"))["reference"] != reference
+    assert (await ask(environment.socket, "send", id="m-2"))["reference"] != reference
 
 
-async def test_a_destination_without_memory_has_an_effect_every_time(stage: Environment) -> None:
-    stage.observe()
-    first = await ask(stage.socket, "send", destination=RESEND)
-    again = await ask(stage.socket, "send", destination=RESEND, attempt=2)
+async def test_a_destination_without_memory_has_an_effect_every_time(environment: Environment) -> None:
+    environment.observe()
+    first = await ask(environment.socket, "send", destination=RESEND)
+    again = await ask(environment.socket, "send", destination=RESEND, attempt=2)
     assert first["reference"] != again["reference"]
 
 
@@ -89,10 +89,10 @@ REPLIES = {"lost_reply": None, "reset": None, "refuse": "refused", "busy": "busy
 
 
 @pytest.mark.parametrize("fault", EFFECTS)
-async def test_every_fault_does_what_it_says(stage: Environment, fault: str) -> None:
-    stage.observe(Script(send={fault: 100.0}))
-    reply = await ask(stage.socket, "send")
-    lines = list(journal.read(stage.log))
+async def test_every_fault_does_what_it_says(environment: Environment, fault: str) -> None:
+    environment.observe(Script(send={fault: 100.0}))
+    reply = await ask(environment.socket, "send")
+    lines = list(journal.read(environment.log))
     assert lines[0]["fault"] == fault
     assert sum(line["log"] == "effect" for line in lines) == EFFECTS[fault]
     if fault == "garbage":
@@ -101,15 +101,15 @@ async def test_every_fault_does_what_it_says(stage: Environment, fault: str) -> 
         assert (reply and reply["answer"]) == REPLIES[fault]
 
 
-async def test_a_hanging_request_has_no_effect_when_its_client_goes(stage: Environment) -> None:
-    stage.observe(Script(send={"hang": 100.0}, lookup={}))
+async def test_a_hanging_request_has_no_effect_when_its_client_goes(environment: Environment) -> None:
+    environment.observe(Script(send={"hang": 100.0}, lookup={}))
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5):
-            await ask(stage.socket, "send")
+            await ask(environment.socket, "send")
     async with asyncio.timeout(10):
-        while (await ask(stage.socket, "lookup"))["answer"] != "absent":  # until it has seen that we left
+        while (await ask(environment.socket, "lookup"))["answer"] != "absent":  # until it has seen that we left
             pass
-    assert [line["log"] for line in journal.read(stage.log)].count("effect") == 0
+    assert [line["log"] for line in journal.read(environment.log)].count("effect") == 0
 
 
 def test_the_same_seed_gives_the_same_faults_and_they_end() -> None:

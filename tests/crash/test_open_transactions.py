@@ -36,55 +36,59 @@ ENQUEUE = "SELECT redrive.enqueue_1('book', convert_to('{\"record\": \"well\"}',
 LEASED = "SELECT id::text FROM redrive.lease"
 
 
-def wait_sent(stage: Environment, count: int) -> None:
-    assert stage.wait(lambda: len(sends(stage)) == count, seconds=20), f"{len(sends(stage))} of {count} were sent"
+def wait_sent(environment: Environment, count: int) -> None:
+    assert environment.wait(lambda: len(sends(environment)) == count, seconds=20), (
+        f"{len(sends(environment))} of {count} were sent"
+    )
 
 
 @pytest.mark.req("G-24")
-def test_a_cancel_left_open_holds_up_only_its_own_message_which_is_settled_before_any_reap(stage: Environment) -> None:
-    stage.observe()
-    enqueue(stage, "held", "gated", gate="shut")
-    relay = stage.relay(app=GATED, environment=gate(stage))
-    wait_at_gate(stage, "shut", 1)
-    (held,) = key_ids(stage).values()
-    with psycopg.connect(stage.dsn) as caller:
+def test_a_cancel_left_open_holds_up_only_its_own_message_which_is_settled_before_any_reap(
+    environment: Environment,
+) -> None:
+    environment.observe()
+    enqueue(environment, "held", "gated", gate="shut")
+    relay = environment.relay(app=GATED, environment=gate(environment))
+    wait_at_gate(environment, "shut", 1)
+    (held,) = key_ids(environment).values()
+    with psycopg.connect(environment.dsn) as caller:
         assert caller.execute(CANCEL, [held]).fetchone() == ("in_flight",)
-        open_gate(stage, "shut")
-        wait_sent(stage, 1)
-        enqueue(stage, "beside", "neighbour", count=NEIGHBOURS)
-        wait_count(stage, "closed", NEIGHBOURS)
-        assert rows(stage, LEASED) == [(held,)]
-        pass_time(stage, 2.0)  # its lease has run out, and reapers have looked at it
+        open_gate(environment, "shut")
+        wait_sent(environment, 1)
+        enqueue(environment, "beside", "neighbour", count=NEIGHBOURS)
+        wait_count(environment, "closed", NEIGHBOURS)
+        assert rows(environment, LEASED) == [(held,)]
+        pass_time(environment, 2.0)  # its lease has run out, and reapers have looked at it
         caller.commit()
-    wait_quiet(stage)
-    assert stop(relay) == 0, said(stage)
-    assert set(sends(stage).values()) == {1}
-    assert rows(stage, "SELECT verb, closed, count(*) FROM redrive.attempt GROUP BY 1, 2") == [
+    wait_quiet(environment)
+    assert stop(relay) == 0, said(environment)
+    assert set(sends(environment).values()) == {1}
+    assert rows(environment, "SELECT verb, closed, count(*) FROM redrive.attempt GROUP BY 1, 2") == [
         ("settle", "delivered", NEIGHBOURS + 1)
     ]
 
 
 @pytest.mark.req("G-09")
 @pytest.mark.req("G-24")
-def test_a_stop_beside_a_cancel_left_open_leaves_nothing_else_owned(stage: Environment) -> None:
-    stage.observe()
-    enqueue(stage, "held", "gated", gate="shut")
-    relay = stage.relay(app=GATED, limits={"stop_seconds": 1.0}, environment=gate(stage))
-    wait_at_gate(stage, "shut", 1)
-    (held,) = key_ids(stage).values()
-    with psycopg.connect(stage.dsn) as caller:
+def test_a_stop_beside_a_cancel_left_open_leaves_nothing_else_owned(environment: Environment) -> None:
+    environment.observe()
+    enqueue(environment, "held", "gated", gate="shut")
+    relay = environment.relay(app=GATED, limits={"stop_seconds": 1.0}, environment=gate(environment))
+    wait_at_gate(environment, "shut", 1)
+    (held,) = key_ids(environment).values()
+    with psycopg.connect(environment.dsn) as caller:
         caller.execute(CANCEL, [held])
-        open_gate(stage, "shut")
-        wait_sent(stage, 1)
-        enqueue(stage, "beside", "neighbour", count=NEIGHBOURS)
-        wait_count(stage, "closed", 1)
-        assert stop(relay) == 0, said(stage)
-        assert rows(stage, LEASED) == [(held,)]
-    again = stage.relay(app=GATED, environment=gate(stage))
-    wait_quiet(stage)
-    assert stop(again) == 0, said(stage)
-    assert set(sends(stage).values()) == {1}
-    ended = rows(stage, "SELECT closed, in_doubt, count(*) FROM redrive.attempt WHERE closed <> '' GROUP BY 1, 2")
+        open_gate(environment, "shut")
+        wait_sent(environment, 1)
+        enqueue(environment, "beside", "neighbour", count=NEIGHBOURS)
+        wait_count(environment, "closed", 1)
+        assert stop(relay) == 0, said(environment)
+        assert rows(environment, LEASED) == [(held,)]
+    again = environment.relay(app=GATED, environment=gate(environment))
+    wait_quiet(environment)
+    assert stop(again) == 0, said(environment)
+    assert set(sends(environment).values()) == {1}
+    ended = rows(environment, "SELECT closed, in_doubt, count(*) FROM redrive.attempt WHERE closed <> '' GROUP BY 1, 2")
     assert sorted(ended) == [
         ("cancelled", True, 1),  # its lease ran out with nobody left to say that it was delivered
         ("delivered", False, NEIGHBOURS),
@@ -95,69 +99,71 @@ def test_a_stop_beside_a_cancel_left_open_leaves_nothing_else_owned(stage: Envir
 @pytest.mark.req("G-24")
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 def test_a_cancel_left_open_of_the_message_behind_one_in_flight_keeps_nothing_from_settling(
-    stage: Environment, ends: str
+    environment: Environment, ends: str
 ) -> None:
-    stage.observe()
+    environment.observe()
     gated = {"gate": "shut"}
-    stage.enqueue(
+    environment.enqueue(
         Order(name="held", count=3, destinations=["gated"], plain=True, payload=gated, keys=["k"], all_ordered=True)
     )
-    relay = stage.relay(app=GATED, environment=gate(stage))
-    wait_at_gate(stage, "shut", 1)
-    first, second, third = (id for (id,) in rows(stage, "SELECT id::text FROM redrive.message ORDER BY sequence"))
-    with psycopg.connect(stage.dsn) as caller:
+    relay = environment.relay(app=GATED, environment=gate(environment))
+    wait_at_gate(environment, "shut", 1)
+    first, second, third = (id for (id,) in rows(environment, "SELECT id::text FROM redrive.message ORDER BY sequence"))
+    with psycopg.connect(environment.dsn) as caller:
         assert caller.execute(CANCEL, [second]).fetchone() == ("cancelled",)
-        open_gate(stage, "shut")
-        wait_count(stage, "closed", 1)  # the one in flight, although its lane is held
-        enqueue(stage, "beside", "neighbour", count=NEIGHBOURS)
-        wait_count(stage, "closed", NEIGHBOURS + 1)
-        assert rows(stage, LEASED) == []
+        open_gate(environment, "shut")
+        wait_count(environment, "closed", 1)  # the one in flight, although its lane is held
+        enqueue(environment, "beside", "neighbour", count=NEIGHBOURS)
+        wait_count(environment, "closed", NEIGHBOURS + 1)
+        assert rows(environment, LEASED) == []
         getattr(caller, ends)()
-    wait_quiet(stage)
-    assert stop(relay) == 0, said(stage)
-    assert set(sends(stage).values()) == {1}
-    assert set(sends(stage)) >= {first, third}
-    assert (second in sends(stage)) is (ends == "rollback")
-    assert stage.value("SELECT coalesce(sum(mended), 0) FROM redrive.duty") == 0
+    wait_quiet(environment)
+    assert stop(relay) == 0, said(environment)
+    assert set(sends(environment).values()) == {1}
+    assert set(sends(environment)) >= {first, third}
+    assert (second in sends(environment)) is (ends == "rollback")
+    assert environment.value("SELECT coalesce(sum(mended), 0) FROM redrive.duty") == 0
 
 
 @pytest.mark.req("G-27")
 def test_a_record_that_waits_for_a_key_which_a_producer_holds_is_not_parked_and_keeps_no_other_waiting(
-    stage: Environment,
+    environment: Environment,
 ) -> None:
-    stage.observe()
-    with psycopg.connect(stage.dsn) as producer:
+    environment.observe()
+    with psycopg.connect(environment.dsn) as producer:
         producer.execute(ENQUEUE)
-        enqueue(stage, "follows", "follow", count=12, key="account:1")
-        relay = stage.relay(app=RECORDING, environment=gate(stage))
-        wait_sent(stage, 12)
-        enqueue(stage, "beside", "book", count=50, record="well")
-        wait_count(stage, "closed", 50)
-        assert stage.counts()["parked"] == 0
-        assert stage.counts()["leased"] == 12
+        enqueue(environment, "follows", "follow", count=12, key="account:1")
+        relay = environment.relay(app=RECORDING, environment=gate(environment))
+        wait_sent(environment, 12)
+        enqueue(environment, "beside", "book", count=50, record="well")
+        wait_count(environment, "closed", 50)
+        assert environment.counts()["parked"] == 0
+        assert environment.counts()["leased"] == 12
         producer.commit()
-    wait_quiet(stage)
-    assert stop(relay) == 0, said(stage)
-    assert stage.counts()["parked"] == 0
-    assert stage.counts()["closed"] == 12 + 50 + 1 + 12
-    assert set(sends(stage).values()) == {1}
+    wait_quiet(environment)
+    assert stop(relay) == 0, said(environment)
+    assert environment.counts()["parked"] == 0
+    assert environment.counts()["closed"] == 12 + 50 + 1 + 12
+    assert set(sends(environment).values()) == {1}
 
 
 @pytest.mark.req("G-09")
 @pytest.mark.req("G-27")
-def test_what_cannot_be_recorded_at_a_stop_goes_back_with_its_answer_and_is_not_sent_again(stage: Environment) -> None:
-    stage.observe()
-    with psycopg.connect(stage.dsn) as producer:
+def test_what_cannot_be_recorded_at_a_stop_goes_back_with_its_answer_and_is_not_sent_again(
+    environment: Environment,
+) -> None:
+    environment.observe()
+    with psycopg.connect(environment.dsn) as producer:
         producer.execute(ENQUEUE)
-        enqueue(stage, "follows", "follow", count=5, key="account:1")
-        relay = stage.relay(app=RECORDING, limits={"stop_seconds": 1.0}, environment=gate(stage))
-        wait_sent(stage, 5)
-        assert stop(relay) == 0, said(stage)
-        assert rows(stage, LEASED) == []
-        assert stage.value("SELECT count(*) FROM redrive.pending WHERE kept_answer IS NOT NULL") == 5
+        enqueue(environment, "follows", "follow", count=5, key="account:1")
+        relay = environment.relay(app=RECORDING, limits={"stop_seconds": 1.0}, environment=gate(environment))
+        wait_sent(environment, 5)
+        assert stop(relay) == 0, said(environment)
+        assert rows(environment, LEASED) == []
+        assert environment.value("SELECT count(*) FROM redrive.pending WHERE kept_answer IS NOT NULL") == 5
         producer.commit()
-    again = stage.relay(app=RECORDING, environment=gate(stage))
-    wait_quiet(stage)
-    assert stop(again) == 0, said(stage)
-    assert stage.counts()["closed"] == 5 + 1 + 5
-    assert set(sends(stage).values()) == {1}
+    again = environment.relay(app=RECORDING, environment=gate(environment))
+    wait_quiet(environment)
+    assert stop(again) == 0, said(environment)
+    assert environment.counts()["closed"] == 5 + 1 + 5
+    assert set(sends(environment).values()) == {1}

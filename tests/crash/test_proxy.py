@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive.prove.proxy import SOCKET_NAME, Proxy
+from redrive.kit.proof.proxy import SOCKET_NAME, Proxy
 from tests.support.scratch import scratch
 
 

@@ -28,61 +28,63 @@ UNDER_WAY_SECONDS = 0.5
 
 
 @pytest.mark.req("G-09")
-def test_sigterm_under_load_claims_nothing_more_and_leaves_nothing_owned(stage: Environment) -> None:
-    stage.observe(Script(send={"slow": 100}))
-    enqueue(stage, "load", "prove-resend", count=400)
-    relay = stage.relay(only=["prove-resend"])
-    wait_count(stage, "closed", 20)
+def test_sigterm_under_load_claims_nothing_more_and_leaves_nothing_owned(environment: Environment) -> None:
+    environment.observe(Script(send={"slow": 100}))
+    enqueue(environment, "load", "prove-resend", count=400)
+    relay = environment.relay(only=["prove-resend"])
+    wait_count(environment, "closed", 20)
 
-    signalled_at = stage.value("SELECT extract(epoch FROM clock_timestamp())::float8")
-    assert stop(relay) == 0, said(stage)
+    signalled_at = environment.value("SELECT extract(epoch FROM clock_timestamp())::float8")
+    assert stop(relay) == 0, said(environment)
 
-    last_claim = stage.value("SELECT extract(epoch FROM max(claimed_at))::float8 FROM redrive.attempt")
+    last_claim = environment.value("SELECT extract(epoch FROM max(claimed_at))::float8 FROM redrive.attempt")
     assert last_claim <= signalled_at + UNDER_WAY_SECONDS
-    counts = stage.counts()
+    counts = environment.counts()
     assert counts["leased"] == 0
     assert counts["pending"] > 0
-    assert stage.value("SELECT count(*) FROM redrive.relay") == 0
-    assert stage.value("SELECT count(*) FROM redrive.attempt WHERE verb = 'hand_back' AND spent > 0") == 0
-    assert stage.value("SELECT count(*) FROM redrive.attempt WHERE verb = 'reap'") == 0
-    assert max(sends(stage).values()) == 1
+    assert environment.value("SELECT count(*) FROM redrive.relay") == 0
+    assert environment.value("SELECT count(*) FROM redrive.attempt WHERE verb = 'hand_back' AND spent > 0") == 0
+    assert environment.value("SELECT count(*) FROM redrive.attempt WHERE verb = 'reap'") == 0
+    assert max(sends(environment).values()) == 1
 
 
 @pytest.mark.req("G-09")
 @pytest.mark.req("G-13")
-def test_what_sigterm_cuts_off_is_unknown_and_is_attempted_again(stage: Environment) -> None:
-    stage.observe()
-    enqueue(stage, "stuck", "gated", count=3, gate="shut")
-    relay = stage.relay(app=GATED, limits={"stop_seconds": 0.5}, environment=gate(stage))
-    wait_at_gate(stage, "shut", 3)
+def test_what_sigterm_cuts_off_is_unknown_and_is_attempted_again(environment: Environment) -> None:
+    environment.observe()
+    enqueue(environment, "stuck", "gated", count=3, gate="shut")
+    relay = environment.relay(app=GATED, limits={"stop_seconds": 0.5}, environment=gate(environment))
+    wait_at_gate(environment, "shut", 3)
 
-    assert stop(relay) == 0, said(stage)
+    assert stop(relay) == 0, said(environment)
 
-    assert stage.counts()["leased"] == 0
-    assert rows(stage, "SELECT verb, answer, code, in_doubt, count(*) FROM redrive.attempt GROUP BY 1, 2, 3, 4") == [
-        ("settle", "unknown", "CUT_OFF", True, 3)
-    ]
-    open_gate(stage, "shut")
-    again = stage.relay(app=GATED, environment=gate(stage))
-    wait_quiet(stage)
+    assert environment.counts()["leased"] == 0
+    assert rows(
+        environment, "SELECT verb, answer, code, in_doubt, count(*) FROM redrive.attempt GROUP BY 1, 2, 3, 4"
+    ) == [("settle", "unknown", "CUT_OFF", True, 3)]
+    open_gate(environment, "shut")
+    again = environment.relay(app=GATED, environment=gate(environment))
+    wait_quiet(environment)
     assert stop(again) == 0
-    assert stage.counts()["closed"] == 3
+    assert environment.counts()["closed"] == 3
 
 
 @pytest.mark.req("G-09")
 @pytest.mark.req("G-18")
-def test_sigterm_stops_the_child_that_runs_suspects_and_is_no_crash(stage: Environment) -> None:
-    stage.observe()
-    enqueue(stage, "suspect", "gated", gate="shut")
-    killed = stage.relay(app=GATED, environment=gate(stage))
-    wait_at_gate(stage, "shut", 1)
+def test_sigterm_stops_the_child_that_runs_suspects_and_is_no_crash(environment: Environment) -> None:
+    environment.observe()
+    enqueue(environment, "suspect", "gated", gate="shut")
+    killed = environment.relay(app=GATED, environment=gate(environment))
+    wait_at_gate(environment, "shut", 1)
     killed.signal(signal.SIGKILL)
-    relay = stage.relay(app=GATED, limits={"stop_seconds": 0.5}, environment=gate(stage))
-    wait_at_gate(stage, "shut", 2)
-    assert stage.value("SELECT count(*) FROM redrive.lease WHERE alone") == 1
+    relay = environment.relay(app=GATED, limits={"stop_seconds": 0.5}, environment=gate(environment))
+    wait_at_gate(environment, "shut", 2)
+    assert environment.value("SELECT count(*) FROM redrive.lease WHERE alone") == 1
 
-    assert stop(relay) == 0, said(stage)
+    assert stop(relay) == 0, said(environment)
 
-    assert stage.counts()["leased"] == 0
-    assert rows(stage, "SELECT id::text, crashes FROM redrive.pending") == [(key_ids(stage)["suspect/0"], 0)]
-    assert stage.value("SELECT code FROM redrive.attempt WHERE attempt = 2") == "CUT_OFF"
+    assert environment.counts()["leased"] == 0
+    assert rows(environment, "SELECT id::text, crashes FROM redrive.pending") == [
+        (key_ids(environment)["suspect/0"], 0)
+    ]
+    assert environment.value("SELECT code FROM redrive.attempt WHERE attempt = 2") == "CUT_OFF"

@@ -34,30 +34,30 @@ PYTHON_PATH = [str(Path(redrive.__file__).parents[1]), str(Path(__file__).parent
 
 @pytest.mark.full
 def test_after_a_kill_the_suspects_of_a_fast_destination_do_not_wait_for_those_of_a_hanging_one(
-    stage: Environment,
+    environment: Environment,
 ) -> None:
     count = 12
-    dying = stage.relay("dying", app=APP, environment=gate(stage))
-    enqueue(stage, "hanging", "hanging", count=count)
-    enqueue(stage, "fast", "fast", count=count)
-    wait_at_gate(stage, "hanging", count)
-    wait_at_gate(stage, "fast", count)
+    dying = environment.relay("dying", app=APP, environment=gate(environment))
+    enqueue(environment, "hanging", "hanging", count=count)
+    enqueue(environment, "fast", "fast", count=count)
+    wait_at_gate(environment, "hanging", count)
+    wait_at_gate(environment, "fast", count)
     dying.signal(signal.SIGKILL)
     dying.wait(10)
-    open_gate(stage, "fast")
-    relay = stage.relay("next", app=APP, environment=gate(stage))
-    wait_count(stage, "closed", count)
-    ended = rows(stage, "SELECT count(*) FROM redrive.attempt WHERE destination = 'hanging' AND verb = 'settle'")
+    open_gate(environment, "fast")
+    relay = environment.relay("next", app=APP, environment=gate(environment))
+    wait_count(environment, "closed", count)
+    ended = rows(environment, "SELECT count(*) FROM redrive.attempt WHERE destination = 'hanging' AND verb = 'settle'")
     assert ended[0][0] < count / 2, "the fast ones have waited for hanging ones"
-    assert stop(relay, seconds=40) == 0, said(stage)
+    assert stop(relay, seconds=40) == 0, said(environment)
 
 
 @pytest.mark.full
 async def test_a_child_whose_event_loop_is_blocked_is_killed_and_its_message_parked(
-    stage: Environment, monkeypatch: pytest.MonkeyPatch
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with PostgresStore(stage.dsn, connections=3) as store:
-        await blocked(store, stage.dsn, monkeypatch)
+    async with PostgresStore(environment.dsn, connections=3) as store:
+        await blocked(store, environment.dsn, monkeypatch)
 
 
 async def blocked(store: PostgresStore, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,9 +78,9 @@ async def blocked(store: PostgresStore, dsn: str, monkeypatch: pytest.MonkeyPatc
     assert len(seen.of("suspects.ended", code=-9)) >= 3
 
 
-async def test_a_child_that_outlives_its_relay_ends_itself_whatever_blocks_it(stage: Environment) -> None:
+async def test_a_child_that_outlives_its_relay_ends_itself_whatever_blocks_it(environment: Environment) -> None:
     """The relay was killed, so that it cannot end the child that never ends by itself."""
-    async with PostgresStore(stage.dsn, connections=3) as store:
+    async with PostgresStore(environment.dsn, connections=3) as store:
         await make_suspect(store)
         heard, told = os.pipe()
         settings = {
@@ -95,7 +95,7 @@ async def test_a_child_that_outlives_its_relay_ends_itself_whatever_blocks_it(st
             *(sys.executable, "-m", "redrive.relay.crash.suspect_child"),
             stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "REDRIVE_DSN": stage.dsn, "PYTHONPATH": os.pathsep.join(PYTHON_PATH)},
+            env={**os.environ, "REDRIVE_DSN": environment.dsn, "PYTHONPATH": os.pathsep.join(PYTHON_PATH)},
             pass_fds=[told],
         )
         os.close(told)
@@ -120,27 +120,27 @@ async def make_suspect(store: PostgresStore) -> None:
 
 @pytest.mark.full
 def test_more_handlers_that_never_return_than_there_are_threads_park_and_healthy_ones_are_delivered(
-    stage: Environment,
+    environment: Environment,
 ) -> None:
     stuck, healthy = ABANDONED_MAX + 13, 20
-    relay = stage.relay(app=APP, only=["threads"], environment=gate(stage))
-    enqueue(stage, "stuck", "threads", count=stuck, hangs=True)
-    enqueue(stage, "healthy", "threads", count=healthy, hangs=False)
+    relay = environment.relay(app=APP, only=["threads"], environment=gate(environment))
+    enqueue(environment, "stuck", "threads", count=stuck, hangs=True)
+    enqueue(environment, "healthy", "threads", count=healthy, hangs=False)
     most = 0
 
     def is_over() -> bool:
         nonlocal most
         most = max(most, threads_of(relay.pid))
-        return stage.is_quiet()
+        return environment.is_quiet()
 
-    assert stage.wait(is_over, seconds=240.0), stage.counts()
-    wait_quiet(stage)
-    assert stage.counts()["closed"] == healthy
-    parked = rows(stage, "SELECT reason, error_class, spent, count(*) FROM redrive.parked GROUP BY 1, 2, 3")
+    assert environment.wait(is_over, seconds=240.0), environment.counts()
+    wait_quiet(environment)
+    assert environment.counts()["closed"] == healthy
+    parked = rows(environment, "SELECT reason, error_class, spent, count(*) FROM redrive.parked GROUP BY 1, 2, 3")
     assert parked == [("dead", "TIMEOUT", 2, stuck)]
     assert most <= ABANDONED_MAX + 3 + 10  # and a few of its own
     assert relay.code is None
-    assert stop(relay) == 0, said(stage)
+    assert stop(relay) == 0, said(environment)
 
 
 def threads_of(pid: int) -> int:

@@ -19,7 +19,7 @@ KEYED: Final = "keyed"
 RECORD_SECONDS: Final = 0.003
 # So many that a key which is blocked for a whole campaign has some left.
 POLICY: Final = Policy(attempts=1000, backoff=Backoff(initial_seconds=0.02, multiplier=2, max_seconds=0.2))
-AGREED: Final = Config(
+CONFIG: Final = Config(
     lookups=(),
     holds=(),
     records=(BOOK,),

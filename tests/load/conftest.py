@@ -1,4 +1,4 @@
-"""A stage for every campaign: a fresh database, an observer's log, and processes that are ended whatever happens."""
+"""An environment for every campaign: a fresh database, an observer, and processes that are always ended."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from redrive.prove.environment import Environment
-from tests.load.apps import AGREED
+from tests.load.apps import CONFIG
 from tests.support.scratch import scratch
 
 
 @pytest.fixture
-def stage(database: str) -> Iterator[Environment]:
-    with scratch("redrive-load-") as place, Environment(place, database, agreed=AGREED) as made:
+def environment(database: str) -> Iterator[Environment]:
+    with scratch("redrive-load-") as place, Environment(place, database, config=CONFIG) as made:
         made.prepare()
         yield made

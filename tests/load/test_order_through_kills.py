@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
+from redrive.kit.proof.processes import Process
 from redrive.prove.environment import Environment
-from redrive.prove.processes import Process
 from redrive.prove.producer import Order
 from redrive.prove.script import Script
 from tests.load.apps import GATE_VARIABLE, KEYED
@@ -32,9 +32,9 @@ SELECT count(DISTINCT m.order_by), max(m.sequence), count(a.closed)
 """
 
 
-def start(stage: Environment, name: str) -> Process:
-    gate = {GATE_VARIABLE: str(stage.place / "gate")}
-    return stage.relay(name, app=APP, only=[KEYED], environment=gate, limits={"concurrency": 10, "claim_max": 20})
+def start(environment: Environment, name: str) -> Process:
+    gate = {GATE_VARIABLE: str(environment.directory / "gate")}
+    return environment.relay(name, app=APP, only=[KEYED], environment=gate, limits={"concurrency": 10, "claim_max": 20})
 
 
 def order(name: str, count: int, keys: list[str]) -> Order:
@@ -49,18 +49,18 @@ def order(name: str, count: int, keys: list[str]) -> Order:
     )
 
 
-def wait_closed(stage: Environment, least: int) -> None:
-    assert stage.wait(lambda: stage.counts()["closed"] >= least, seconds=SECONDS), stage.counts()
+def wait_closed(environment: Environment, least: int) -> None:
+    assert environment.wait(lambda: environment.counts()["closed"] >= least, seconds=SECONDS), environment.counts()
 
 
-def kill_one_by_one(stage: Environment, relays: list[Process], *, kills: int, messages: int) -> None:
+def kill_one_by_one(environment: Environment, relays: list[Process], *, kills: int, messages: int) -> None:
     """Each after so many more messages, so that all of them fall while there is work."""
     for number in range(kills):
-        wait_closed(stage, (number + 1) * messages // (kills + 1))
+        wait_closed(environment, (number + 1) * messages // (kills + 1))
         killed = relays.pop(0)
         killed.signal(signal.SIGKILL)
         assert killed.wait(10) == KILLED
-        relays.append(start(stage, f"heir-{number}"))
+        relays.append(start(environment, f"heir-{number}"))
 
 
 @pytest.mark.req("G-07")
@@ -72,27 +72,29 @@ def kill_one_by_one(stage: Environment, relays: list[Process], *, kills: int, me
     ],
 )
 def test_killed_relays_leave_every_key_in_order_and_a_blocked_one_delays_no_other(
-    stage: Environment, messages: int, kills: int
+    environment: Environment, messages: int, kills: int
 ) -> None:
-    stage.observe(Script(seed=messages, send=ANSWERS, lookup={}))
-    stage.enqueue(order("blocked", messages // 10, BLOCKED))
+    environment.observe(Script(seed=messages, send=ANSWERS, lookup={}))
+    environment.enqueue(order("blocked", messages // 10, BLOCKED))
     free = messages - messages // 10
-    relays = [start(stage, f"relay-{number}") for number in range(RELAYS)]
-    assert stage.wait(lambda: stage.rows(HEADS)[0][0] == len(BLOCKED), seconds=30)
-    stage.enqueue(order("at-first", free // 2, FREE))
-    producer = stage.produce(order("meanwhile", free - free // 2, FREE))
+    relays = [start(environment, f"relay-{number}") for number in range(RELAYS)]
+    assert environment.wait(lambda: environment.rows(HEADS)[0][0] == len(BLOCKED), seconds=30)
+    environment.enqueue(order("at-first", free // 2, FREE))
+    producer = environment.produce(order("meanwhile", free - free // 2, FREE))
 
-    kill_one_by_one(stage, relays, kills=kills, messages=free)
+    kill_one_by_one(environment, relays, kills=kills, messages=free)
 
-    wait_closed(stage, free)
+    wait_closed(environment, free)
     assert producer.wait(10) == 0
-    assert stage.rows(HEADS) == [(len(BLOCKED), 1, 0)], "all others have ended, and those are still at their first"
-    (stage.place / "gate").touch()
-    assert stage.wait(stage.is_quiet, seconds=SECONDS), stage.counts()
+    assert environment.rows(HEADS) == [(len(BLOCKED), 1, 0)], (
+        "all others have ended, and those are still at their first"
+    )
+    (environment.directory / "gate").touch()
+    assert environment.wait(environment.is_quiet, seconds=SECONDS), environment.counts()
     for relay in relays:
         relay.signal(signal.SIGTERM)
         assert relay.wait(20) == 0
-    verdict = stage.verdict()
+    verdict = environment.verdict()
     assert verdict.sentences == []
     counts = verdict.counts
     assert counts["closed as delivered"] == counts["messages in order"] == messages

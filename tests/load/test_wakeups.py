@@ -12,8 +12,8 @@ from typing import Final
 
 import pytest
 
+from redrive.kit.proof.processes import Process
 from redrive.prove.environment import Environment
-from redrive.prove.processes import Process
 from redrive.prove.producer import Order
 from tests.load.apps import BOOK
 
@@ -24,7 +24,7 @@ PRODUCERS: Final = 3
 QUIET_SECONDS: Final = 60.0
 
 
-def produce(stage: Environment, number: int) -> Process:
+def produce(environment: Environment, number: int) -> Process:
     """Two of a key in a row, so that the second often comes while the first is being settled; as fast as relays go."""
     order = Order(
         name=f"producer-{number}",
@@ -38,7 +38,7 @@ def produce(stage: Environment, number: int) -> Process:
         uneven=True,
         pending_max=40,
     )
-    return stage.produce(order)
+    return environment.produce(order)
 
 
 @pytest.mark.req("G-07")
@@ -49,19 +49,19 @@ def produce(stage: Environment, number: int) -> Process:
         pytest.param(600, marks=[pytest.mark.soak, pytest.mark.timeout(900)]),
     ],
 )
-def test_under_load_no_key_is_forgotten_and_none_is_out_of_order(stage: Environment, seconds: int) -> None:
-    stage.observe()
-    relays = [stage.relay(f"relay-{number}", app=APP, only=[BOOK]) for number in range(RELAYS)]
-    producers = [produce(stage, number) for number in range(PRODUCERS)]
-    stage.wait(lambda: False, seconds=seconds)
+def test_under_load_no_key_is_forgotten_and_none_is_out_of_order(environment: Environment, seconds: int) -> None:
+    environment.observe()
+    relays = [environment.relay(f"relay-{number}", app=APP, only=[BOOK]) for number in range(RELAYS)]
+    producers = [produce(environment, number) for number in range(PRODUCERS)]
+    environment.wait(lambda: False, seconds=seconds)
     for producer in producers:
         producer.end()
 
-    assert stage.wait(stage.is_quiet, seconds=QUIET_SECONDS), stage.counts()
+    assert environment.wait(environment.is_quiet, seconds=QUIET_SECONDS), environment.counts()
     for relay in relays:
         relay.signal(signal.SIGTERM)
         assert relay.wait(20) == 0
-    verdict = stage.verdict()
+    verdict = environment.verdict()
     assert verdict.sentences == []
     counts = verdict.counts
     assert counts["messages"] > 2 * len(KEYS)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from redrive import events
+from redrive.kit.proof import failpoints
 from redrive.ports import Store
-from redrive.prove import faults
 from redrive.prove.failpoint_scenarios import RECIPES
 
 ROOT = Path(events.__file__).parent
@@ -85,8 +85,8 @@ def test_every_step_of_the_list_is_taken_somewhere_and_no_other() -> None:
 
 
 def test_there_is_a_failpoint_for_every_boundary() -> None:
-    steps = set(events.STEPS) - faults.AFTER_A_JUMP
-    assert {f"{step}.start" for step in steps} <= set(faults.failpoints())
-    assert {f"{step}.stop" for step in steps - events.INNER_STEPS} <= set(faults.failpoints())
-    assert set(faults.failpoints()) <= events.NAMES
+    steps = set(events.STEPS) - failpoints.AFTER_A_JUMP
+    assert {f"{step}.start" for step in steps} <= set(failpoints.boundaries())
+    assert {f"{step}.stop" for step in steps - events.INNER_STEPS} <= set(failpoints.boundaries())
+    assert set(failpoints.boundaries()) <= events.NAMES
     assert set(RECIPES) <= set(events.STEPS)

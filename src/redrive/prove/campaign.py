@@ -17,11 +17,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from redrive.prove import config, faults
+from redrive.kit.proof import failpoints
+from redrive.kit.proof.failpoints import Act
+from redrive.kit.proof.processes import Process
+from redrive.kit.proof.report import Progress
+from redrive.prove import config
 from redrive.prove.environment import Environment
 from redrive.prove.failpoint_scenarios import Strikes
-from redrive.prove.faults import Act
-from redrive.prove.processes import Process
 from redrive.prove.producer import Order
 from redrive.prove.script import Script
 
@@ -32,8 +34,6 @@ PRODUCER_PAUSE_SECONDS: Final = 0.08
 BURST: Final = 80
 BURST_PAUSE_SECONDS: Final = 8.0
 KILLED: Final = -signal.SIGKILL
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Plan:
         kinds = {kind: max(1, round(count * scale)) for kind, count in AT_SCALE_1.items()}
         if not own_server:
             kinds.pop("PostgreSQL stopped at once and started")
-        points = faults.failpoints()
+        points = failpoints.boundaries()
         strikes: list[tuple[str, Act]] = [(point, "kill") for point in points for _ in range(max(1, round(3 * scale)))]
         strikes += [(point, "stop") for point in ZOMBIES for _ in range(max(2, round(5 * scale)))]
         chance.shuffle(strikes)
@@ -84,36 +84,36 @@ class Campaign:
 
     def __init__(
         self,
-        stage: Environment,
+        environment: Environment,
         plan: Plan,
         *,
         cut: Callable[[], bool],
         restart: Callable[[], None] | None,
         progress: Progress,
     ) -> None:
-        self._stage = stage
+        self._environment = environment
         self._plan = plan
         self._cut = cut
         self._restart = restart
         self._progress = progress
-        self._strikes = Strikes(stage)
-        self._script = Script(seed=plan.seed, limited=tuple(stage.config.limited))
+        self._strikes = Strikes(environment)
+        self._script = Script(seed=plan.seed, limited=tuple(environment.config.limited))
         self._steady: list[Process] = []
         self._busy = [threading.Lock() for _ in range(STEADY)]
         self._producers: list[Process] = []
         self._runs = 0
         self._tallying = threading.Lock()
-        self.tally = Tally(points=Counter(dict.fromkeys(faults.failpoints(), 0)))
+        self.tally = Tally(points=Counter(dict.fromkeys(failpoints.boundaries(), 0)))
 
     def run(self) -> None:
         """All faults, and all messages."""
-        self._observer = self._stage.observe(self._script)
+        self._observer = self._environment.observe(self._script)
         self._steady = [self._start_steady(number) for number in range(STEADY)]
         self._producers = [*map(self._start_producer, range(PRODUCERS)), self._start_bursts()]
         with ThreadPoolExecutor(config.STRIKES_AT_ONCE + len(self._plan.kinds)) as pool:
             jobs = [pool.submit(self._inject, kind, count) for kind, count in self._plan.kinds.items()]
             jobs += [pool.submit(self._strike, event, act) for event, act in self._plan.strikes]
-            _wait_for_all(jobs, self._stage)
+            _wait_for_all(jobs, self._environment)
 
     def finish(self, *, seconds: float) -> float:
         """No more faults, no more messages: how long it took until everything had ended by itself.
@@ -123,8 +123,8 @@ class Campaign:
         began = time.monotonic()
         for producer in self._producers:
             producer.end()
-        last = [self._stage.relay(f"last-{number}") for number in range(2)]
-        self._stage.settle_down(seconds=seconds)
+        last = [self._environment.relay(f"last-{number}") for number in range(2)]
+        self._environment.settle_down(seconds=seconds)
         took = time.monotonic() - began
         for relay in (*self._steady, *last):
             self._stop(relay)
@@ -132,14 +132,16 @@ class Campaign:
 
     def _stop(self, relay: Process) -> None:
         relay.signal(signal.SIGTERM)
-        self._stage.wait(lambda: relay.code is not None, seconds=20.0)
+        self._environment.wait(lambda: relay.code is not None, seconds=20.0)
         if relay.code != 0:
             self._complain(relay)
 
     # what runs all the time
 
     def _start_steady(self, number: int) -> Process:
-        return self._stage.relay(f"steady-{number}", only=[*config.DESTINATIONS, *self._stage.config.limited])
+        return self._environment.relay(
+            f"steady-{number}", only=[*config.DESTINATIONS, *self._environment.config.limited]
+        )
 
     def _start_producer(self, number: int) -> Process:
         """It goes on until it is killed; started again it has a name of its own, and so other keys."""
@@ -153,19 +155,19 @@ class Campaign:
             keys=list(config.ORDERING_KEYS),
             unordered=[config.HOLD],
         )
-        return self._stage.produce(order)
+        return self._environment.produce(order)
 
     def _start_bursts(self) -> Process:
         order = Order(
             name="bursts",
             count=sys.maxsize,
-            destinations=list(self._stage.config.limited),
+            destinations=list(self._environment.config.limited),
             plain=True,
             burst=BURST,
             pause_seconds=BURST_PAUSE_SECONDS,
             keys=list(config.ORDERING_KEYS),
         )
-        return self._stage.produce(order)
+        return self._environment.produce(order)
 
     def _complain(self, relay: Process) -> None:
         said = relay.said.read_text("utf-8", "replace").strip().splitlines()
@@ -207,7 +209,7 @@ class Campaign:
         }
 
     def _pause(self, seconds: float) -> None:
-        self._stage.wait(lambda: False, seconds=seconds)
+        self._environment.wait(lambda: False, seconds=seconds)
 
     def _kill_relay(self, chance: random.Random) -> bool:
         number = chance.randrange(STEADY)
@@ -225,7 +227,7 @@ class Campaign:
             relay = self._steady[number]
             relay.signal(signal.SIGSTOP)
             try:
-                self._pause(chance.uniform(1.2, 2.5) * self._stage.config.lease_seconds)
+                self._pause(chance.uniform(1.2, 2.5) * self._environment.config.lease_seconds)
             finally:
                 relay.signal(signal.SIGCONT)
         return True
@@ -236,7 +238,7 @@ class Campaign:
         return True
 
     def _terminate_backend(self, _: random.Random) -> bool:
-        terminated = self._stage.value(
+        terminated = self._environment.value(
             "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity"
             " WHERE datname = current_database() AND application_name LIKE 'redrive%%' ORDER BY random() LIMIT 1) one"
         )
@@ -254,7 +256,7 @@ class Campaign:
     def _kill_observer(self, _: random.Random) -> bool:
         self._observer.signal(signal.SIGKILL)
         self._observer.wait(10.0)
-        self._observer = self._stage.observe(self._script)
+        self._observer = self._environment.observe(self._script)
         return True
 
 
@@ -267,7 +269,7 @@ PAUSES: Final[Mapping[str, tuple[float, float]]] = {
 }
 
 
-def _wait_for_all(jobs: Sequence[Future[Any]], stage: Environment) -> None:
+def _wait_for_all(jobs: Sequence[Future[Any]], environment: Environment) -> None:
     """The first failure ends the rest at once."""
     try:
         for job in jobs:
@@ -275,5 +277,5 @@ def _wait_for_all(jobs: Sequence[Future[Any]], stage: Environment) -> None:
     except BaseException:
         for job in jobs:
             job.cancel()
-        stage.end()
+        environment.end()
         raise

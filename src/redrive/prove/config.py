@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from redrive.kit.proof.environment import RELAY_LIMITS
+
 LOOKUP: Final = "prove-lookup"
 RESEND: Final = "prove-resend"
 HOLD: Final = "prove-hold"
@@ -77,18 +79,8 @@ class Config:
 
     def relay_limits(self, **changes: Any) -> dict[str, Any]:
         """For `redrive.relay.limits.RelayLimits`."""
-        return {
-            "lease_seconds": self.lease_seconds,
-            "reap_every_seconds": self.reap_every_seconds,
-            "heartbeat_seconds": 0.3,
-            "poll_seconds": 0.1,
-            "record_timeout_seconds": 1.0,
-            "stop_seconds": 3.0,
-            "concurrency": 20,
-            "claim_max": 40,
-            **self.limits,
-            **changes,
-        }
+        own = {"lease_seconds": self.lease_seconds, "reap_every_seconds": self.reap_every_seconds}
+        return {**RELAY_LIMITS, **own, **self.limits, **changes}
 
     def printed(self) -> dict[str, Any]:
         return {**asdict(self), "limits": self.relay_limits()}

@@ -13,25 +13,24 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
 from threading import Event, Thread
 from typing import Any, Final
 
 import psycopg
 
+from redrive.kit.proof.database import open_proof_database
+from redrive.kit.proof.directories import open_directory
+from redrive.kit.proof.journal import Line, read
+from redrive.kit.proof.processes import Ended, Process
+from redrive.kit.proof.report import Progress, ProofReport, commit
 from redrive.message import MessageId, NewMessage, ParkReason
 from redrive.operate.desk import audit, groups, replays, workflow
 from redrive.operate.desk.causes import Cause, likely_cause
 from redrive.operate.desk.workflow import Who
 from redrive.operate.operations import ActResult, Outcome
 from redrive.produce import enqueue_many
-from redrive.prove import desk_app, report
-from redrive.prove.campaign import Progress
-from redrive.prove.directories import open_place
-from redrive.prove.engine import open_database
+from redrive.prove import desk_app
 from redrive.prove.environment import Environment
-from redrive.prove.journal import Line, read
-from redrive.prove.processes import Ended, Process
 from redrive.store.reads.models import GroupFilter, GroupView, ParkedFilter
 from redrive.store.runtime.postgres import PostgresStore
 
@@ -48,50 +47,30 @@ ADA: Final = Who(actor="ada", reason="INC-7")
 STEP_SECONDS: Final = 300.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeskReport:
-    """What was done and what was found. counts: by what was counted. violations: sentences; none = it holds."""
+class DeskReport(ProofReport):
+    """What was done and what was found."""
 
-    seed: int
-    scale: float
-    commit: str | None
-    server: str
-    seconds: float
-    counts: Mapping[str, int]
-    violations: Sequence[str] = field(default_factory=list)
+    proof = "desk"
 
-    @property
-    def ok(self) -> bool:
-        return not self.violations
-
-    def document(self) -> dict[str, Any]:
-        return {**asdict(self), "ok": self.ok}
-
-    def lines(self) -> Iterator[str]:
-        """For people."""
-        commit = f", commit {self.commit}" if self.commit else ""
-        yield f"redrive prove desk --seed {self.seed} --scale {self.scale:g}{commit}"
-        yield f"{self.server}, {self.seconds:.0f} s"
-        yield from report.table("What happened", self.counts)
-        yield ""
-        if self.ok:
-            yield "Each was sent once more and no more, in the order of its key."
-            yield "The audit verifies, and one changed row is found."
-            return
-        yield f"{len(self.violations)} violations:"
-        yield from (f"  {sentence}" for sentence in self.violations)
+    def verdict(self) -> Iterator[str]:
+        yield "Each was sent once more and no more, in the order of its key."
+        yield "The audit verifies, and one changed row is found."
 
 
 def prove(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> DeskReport:
     """Run it; the report says what was found."""
     began = time.monotonic()
-    with open_place() as place, open_database(place, dsn) as database, Environment(place, database.dsn) as stage:
-        proof = _Proof(stage, seed=seed, scale=scale, progress=progress)
+    with (
+        open_directory() as directory,
+        open_proof_database(directory, dsn) as database,
+        Environment(directory, database.dsn) as environment,
+    ):
+        proof = _Proof(environment, seed=seed, scale=scale, progress=progress)
         asyncio.run(proof.run())
         return DeskReport(
             seed=seed,
             scale=scale,
-            commit=report.commit(),
+            commit=commit(),
             server=database.server,
             seconds=time.monotonic() - began,
             counts=dict(proof.counts),
@@ -102,8 +81,8 @@ def prove(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> De
 class _Proof:
     """One run, from the failures to the verdict."""
 
-    def __init__(self, stage: Environment, *, seed: int, scale: float, progress: Progress) -> None:
-        self._stage = stage
+    def __init__(self, environment: Environment, *, seed: int, scale: float, progress: Progress) -> None:
+        self._environment = environment
         self._random = random.Random(seed)
         self._failures = max(80, int(FAILURES * scale))
         self._kills = max(4, int(KILLS * scale))
@@ -115,8 +94,8 @@ class _Proof:
 
     async def run(self) -> None:
         """The table of contents."""
-        self._stage.observe()
-        async with PostgresStore(self._stage.dsn) as store:
+        self._environment.observe()
+        async with PostgresStore(self._environment.dsn) as store:
             self._enqueue()
             with self._running():
                 await self._wait("failures", "SELECT count(*) FROM redrive.parked", self._failures)
@@ -142,7 +121,7 @@ class _Proof:
             )
             for number in range(self._failures)
         ]
-        with psycopg.connect(self._stage.dsn) as conn:
+        with psycopg.connect(self._environment.dsn) as conn:
             for start in range(0, len(messages), 500):
                 enqueue_many(conn, messages[start : start + 500])
                 conn.commit()
@@ -222,13 +201,13 @@ class _Proof:
             self._done(
                 "verified", await workflow.verify(store, [row[0] for row in rows], Who(actor="grace", reason="seen"))
             )
-        open_ones = self._stage.value("SELECT count(*) FROM redrive.messages WHERE state <> 'delivered'")
+        open_ones = self._environment.value("SELECT count(*) FROM redrive.messages WHERE state <> 'delivered'")
         if open_ones:
             self.violations.append(f"{open_ones} messages are not delivered.")
 
     def _check_sends(self) -> None:
-        lines = list(read(self._stage.log))
-        rows = self._stage.rows("SELECT id::text, lane, sequence FROM redrive.message WHERE lane IS NOT NULL")
+        lines = list(read(self._environment.log))
+        rows = self._environment.rows("SELECT id::text, lane, sequence FROM redrive.message WHERE lane IS NOT NULL")
         places = {id_: (lane, sequence) for id_, lane, sequence in rows}
         self.counts["sends"] = sum(map(_is_send, lines))
         self.counts["ordering keys"] = len({lane for lane, _ in places.values()})
@@ -239,7 +218,7 @@ class _Proof:
         self.counts["audited acts"] = before.checked
         if not before.intact:
             self.violations.append(f"The audit does not verify: {before.faults[0].what}.")
-        with psycopg.connect(self._stage.dsn) as conn:
+        with psycopg.connect(self._environment.dsn) as conn:
             conn.execute("SET session_replication_role = replica")
             middle = max(before.checked // 2, 1)
             conn.execute("UPDATE redrive.operator_action SET actor = 'eve' WHERE id = %s", [middle])
@@ -264,7 +243,7 @@ class _Proof:
 
     def _start(self, number: int) -> Process:
         environment = {desk_app.MENDED_VARIABLE: "1"} if self._mended else {}
-        return self._stage.relay(f"relay-{number}", app=APP, environment=environment)
+        return self._environment.relay(f"relay-{number}", app=APP, environment=environment)
 
     @contextmanager
     def _killing(self) -> Iterator[None]:
@@ -289,7 +268,7 @@ class _Proof:
 
     async def _wait(self, what: str, query: Any, total: int) -> None:
         deadline = time.monotonic() + STEP_SECONDS
-        while (done := self._stage.value(query)) < total:
+        while (done := self._environment.value(query)) < total:
             self._progress(what, done, total)
             if time.monotonic() > deadline:
                 self.violations.append(f"Only {done} of {total} {what} after {STEP_SECONDS:.0f} s.")

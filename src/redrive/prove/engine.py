@@ -8,45 +8,30 @@ away again.
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
-import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import psycopg
-from psycopg import conninfo, sql
-
-from redrive.operate import embedded
+from redrive.kit.proof import report as proof_report
+from redrive.kit.proof.database import ProofDatabase, open_proof_database
+from redrive.kit.proof.directories import open_directory
+from redrive.kit.proof.proxy import Proxy
+from redrive.kit.proof.report import Progress
 from redrive.prove import report
-from redrive.prove.campaign import Campaign, Plan, Progress
-from redrive.prove.directories import open_place
+from redrive.prove.campaign import Campaign, Plan
 from redrive.prove.environment import Environment
 from redrive.prove.histories import engine as random_histories
 from redrive.prove.histories.drawing import History, read_script
 from redrive.prove.histories.drawing import history as random_history
-from redrive.prove.proxy import Proxy
 from redrive.prove.report import Report
-from redrive.store.migrations import migrate
 
 # lease + reap + the time for which a killed reaper keeps its duty, then lookups and retries of what was in doubt.
 DUTY_KEPT_SECONDS: Final = 10.0
 RETRIES_SECONDS: Final = 40.0  # with a new process for every suspect
-
-
-@dataclass(frozen=True)
-class Database:
-    """dsn: a migrated database of its own. restart: stops its server and starts it; None where it is not ours."""
-
-    dsn: str
-    server: str
-    restart: Callable[[], None] | None
 
 
 def prove(
@@ -86,32 +71,36 @@ def _alone(history: int | None, script: Path | None) -> History | None:
 
 def _campaign(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> Report:
     began = time.monotonic()
-    with open_place() as place, open_database(place, dsn) as database, _wire(place, database.dsn, seed) as wire:
-        with Environment(place, database.dsn, wire=wire.dsn) as stage:
-            stage.prepare()
+    with (
+        open_directory() as directory,
+        open_proof_database(directory, dsn) as database,
+        _wire(directory, database.dsn, seed) as wire,
+    ):
+        with Environment(directory, database.dsn, wire=wire.dsn) as environment:
+            environment.prepare()
             plan = Plan.of(seed=seed, scale=scale, own_server=database.restart is not None)
-            campaign = Campaign(stage, plan, cut=wire.lose_reply, restart=database.restart, progress=progress)
+            campaign = Campaign(environment, plan, cut=wire.lose_reply, restart=database.restart, progress=progress)
             campaign.run()
-            return _judged(stage, campaign, database, seed=seed, scale=scale, began=began)
+            return _judged(environment, campaign, database, seed=seed, scale=scale, began=began)
 
 
 def _judged(
-    stage: Environment, campaign: Campaign, database: Database, *, seed: int, scale: float, began: float
+    environment: Environment, campaign: Campaign, database: ProofDatabase, *, seed: int, scale: float, began: float
 ) -> Report:
     quiet_seconds_max = (
-        stage.config.lease_seconds + stage.config.reap_every_seconds + DUTY_KEPT_SECONDS + RETRIES_SECONDS
+        environment.config.lease_seconds + environment.config.reap_every_seconds + DUTY_KEPT_SECONDS + RETRIES_SECONDS
     )
     quiet_seconds = campaign.finish(seconds=quiet_seconds_max)
-    evidence = stage.evidence()
-    verdict = stage.verdict()
+    evidence = environment.evidence()
+    verdict = environment.verdict()
     unmet = [f"[step boundaries] {name} was never met." for name, count in campaign.tally.points.items() if not count]
     ended = [f"[processes] {complaint}" for complaint in campaign.tally.complaints]
     return Report(
         seed=seed,
         scale=scale,
-        commit=report.commit(),
+        commit=proof_report.commit(),
         server=database.server,
-        config=stage.config.printed(),
+        config=environment.config.printed(),
         seconds=time.monotonic() - began,
         quiet_seconds=quiet_seconds,
         quiet_seconds_max=quiet_seconds_max,
@@ -121,61 +110,6 @@ def _judged(
         points=dict(campaign.tally.points),
         violations=[*verdict.sentences, *ended, *unmet],
     )
-
-
-@contextmanager
-def open_database(place: Path, dsn: str | None) -> Iterator[Database]:
-    """A migrated database: on a server of its own, or with a DSN on that server. Taken away at the end."""
-    if dsn is None:
-        with _own_server(place / "data") as server:
-            name = f"PostgreSQL {server.running.major}, embedded"
-            yield _migrated(server.running.dsn, name, restart=server.restart)
-    else:
-        with _own_database(dsn) as made:
-            yield _migrated(made, "PostgreSQL of --dsn, in a database of its own", restart=None)
-
-
-def _migrated(dsn: str, server: str, *, restart: Callable[[], None] | None) -> Database:
-    migrate.upgrade(dsn)
-    return Database(dsn, server, restart)
-
-
-class _OwnServer:
-    """An embedded server that can be stopped as by a power cut."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
-        self.running = embedded.start(data_dir)
-
-    def restart(self) -> None:
-        """Nothing is written down at the end; the next start recovers."""
-        os.kill(self.running.pid, signal.SIGQUIT)
-        while self.running.running:
-            time.sleep(0.02)
-        self.running.close()
-        self.running = embedded.start(self._data_dir)
-
-
-@contextmanager
-def _own_server(data_dir: Path) -> Iterator[_OwnServer]:
-    server = _OwnServer(data_dir)
-    try:
-        yield server
-    finally:
-        server.running.stop()
-        server.running.close()
-
-
-@contextmanager
-def _own_database(dsn: str) -> Iterator[str]:
-    name = f"redrive_prove_{secrets.token_hex(6)}"
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
-    try:
-        yield conninfo.make_conninfo(dsn, dbname=name)
-    finally:
-        with psycopg.connect(dsn, autocommit=True) as conn:
-            conn.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 class _Wire:
@@ -194,8 +128,8 @@ class _Wire:
 
 
 @contextmanager
-def _wire(place: Path, dsn: str, seed: int) -> Iterator[_Wire]:
-    directory = place / "wire"
+def _wire(parent: Path, dsn: str, seed: int) -> Iterator[_Wire]:
+    directory = parent / "wire"
     directory.mkdir()
     proxy = Proxy(directory, dsn, seed=seed)
     loop = asyncio.new_event_loop()

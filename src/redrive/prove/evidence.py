@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from redrive.prove import journal
+from redrive.kit.proof import journal
 
 Row = Mapping[str, Any]
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from redrive.kit.proof.failpoints import Act, Failpoint
+from redrive.kit.proof.processes import Process, state_of
 from redrive.prove import config
 from redrive.prove.app import BUG_VARIABLE
 from redrive.prove.environment import Environment
-from redrive.prove.faults import Act, Failpoint
-from redrive.prove.processes import Process, state_of
 from redrive.prove.producer import Order
 
 END_SECONDS = 15.0
@@ -102,8 +102,8 @@ RECIPES: Final[Mapping[str, Recipe]] = {
 class Strikes:
     """Strikes relays of one stage; at most `STRIKES_AT_ONCE` at once, each in a lane with destinations of its own."""
 
-    def __init__(self, stage: Environment) -> None:
-        self._stage = stage
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
         self._count = 0
         self._counting = threading.Lock()
         self._lanes: queue.Queue[str] = queue.Queue()
@@ -123,8 +123,8 @@ class Strikes:
     def _once(self, event: str, act: Act, recipe: Recipe, destination: str) -> bool:
         name = self._name(event)
         self._prepare(name, recipe, destination)
-        mark = self._stage.mark()
-        relay = self._stage.relay(
+        mark = self._environment.mark()
+        relay = self._environment.relay(
             name,
             only=[destination],
             failpoint=Failpoint(event=event, nth=recipe.nth, act=act),
@@ -133,21 +133,22 @@ class Strikes:
             environment=recipe.environment,
         )
         if recipe.stops:
-            self._stage.wait(lambda: relay.code is not None or self._works(name, event), seconds=recipe.seconds)
+            self._environment.wait(lambda: relay.code is not None or self._works(name, event), seconds=recipe.seconds)
             relay.signal(signal.SIGTERM)
         if recipe.asks:
             self._ask(relay, destination, seconds=recipe.seconds)
         if recipe.duty:
             self._keep_duties_due(name, relay)
         met = (
-            self._stage.wait(lambda: mark.exists() or relay.code is not None, seconds=recipe.seconds) and mark.exists()
+            self._environment.wait(lambda: mark.exists() or relay.code is not None, seconds=recipe.seconds)
+            and mark.exists()
         )
         if met and act == "stop":
-            self._wake_up_late(name, _pid(self._stage, mark), destination)
+            self._wake_up_late(name, _pid(self._environment, mark), destination)
         self._end(relay)
         if recipe.kind == "bug":
             relay.end()  # the bad deploy is rolled back as a whole: its child would pause the destination again
-            self._stage.value("SELECT redrive.resume_1(%s, 'proof', 'mended')", destination)
+            self._environment.value("SELECT redrive.resume_1(%s, 'proof', 'mended')", destination)
         return met
 
     def _name(self, event: str) -> str:
@@ -160,15 +161,17 @@ class Strikes:
             # About four of a key: more in one row would keep the end waiting, and show no more.
             keys = [f"{name}-{number}" for number in range(max(1, recipe.messages // 8))]
             order = Order(name=name, count=recipe.messages, destinations=[destination], plain=True, keys=keys)
-            self._stage.enqueue(order)
+            self._environment.enqueue(order)
         if recipe.suspects:
             self._make_suspects(name, destination)
 
     def _ask(self, relay: Process, destination: str, *, seconds: float) -> None:
         """Whether what has died could be sent; asked as soon as something has."""
         parked = "SELECT count(*) FROM redrive.parked WHERE destination = %s"
-        self._stage.wait(lambda: relay.code is not None or self._stage.value(parked, destination), seconds=seconds)
-        self._stage.value(
+        self._environment.wait(
+            lambda: relay.code is not None or self._environment.value(parked, destination), seconds=seconds
+        )
+        self._environment.value(
             "INSERT INTO redrive.request (destination, kind, message_id, row_version, asked_at, asked_by)"
             " SELECT k.destination, 'validate', k.id, k.row_version, clock_timestamp(), 'proof' FROM redrive.parked k"
             " WHERE k.destination = %s RETURNING 1",
@@ -178,21 +181,23 @@ class Strikes:
     def _keep_duties_due(self, name: str, relay: Process) -> None:
         """Due and nobody's until this relay has begun, so that it does them; only the reaper keeps its own time."""
         for _ in range(int(BEGIN_SECONDS / DUE_SECONDS)):
-            self._stage.value(
+            self._environment.value(
                 "UPDATE redrive.duty SET finished_at = NULL, holder = NULL, holder_until = NULL WHERE name <> 'reap'"
                 " RETURNING 1"
             )
             if relay.code is not None or self._works(name, ""):
                 break
-            self._stage.wait(lambda: relay.code is not None, seconds=DUE_SECONDS)
+            self._environment.wait(lambda: relay.code is not None, seconds=DUE_SECONDS)
 
     def _make_suspects(self, name: str, destination: str) -> None:
-        killed = self._stage.relay(f"{name}-before", only=[destination], failpoint=Failpoint(event="send.start", nth=2))
-        self._stage.wait(lambda: killed.code is not None, seconds=END_SECONDS)
+        killed = self._environment.relay(
+            f"{name}-before", only=[destination], failpoint=Failpoint(event="send.start", nth=2)
+        )
+        self._environment.wait(lambda: killed.code is not None, seconds=END_SECONDS)
 
     def _works(self, name: str, event: str) -> bool:
         """Whether the relay has begun; before a hand back it must also have something to hand back."""
-        leases = self._stage.value(
+        leases = self._environment.value(
             "SELECT count(l.id) FROM redrive.relay r LEFT JOIN redrive.lease l USING (worker)"
             " WHERE r.name = %s GROUP BY r.worker",
             name,
@@ -202,16 +207,16 @@ class Strikes:
     def _wake_up_late(self, name: str, frozen: int, destination: str) -> None:
         """The frozen process wakes up when its claims are lost, and another is in the midst of the same messages."""
         leases = "SELECT count(*) FROM redrive.lease WHERE destination = %s"
-        self._stage.wait(lambda: self._stage.value(leases, destination) == 0, seconds=REAPED_SECONDS)
-        mark = self._stage.mark()
-        heir = self._stage.relay(
+        self._environment.wait(lambda: self._environment.value(leases, destination) == 0, seconds=REAPED_SECONDS)
+        mark = self._environment.mark()
+        heir = self._environment.relay(
             f"{name}-heir", only=[destination], failpoint=Failpoint(event="send.start", act="stop"), mark=mark
         )
-        met = self._stage.wait(mark.exists, seconds=END_SECONDS)
+        met = self._environment.wait(mark.exists, seconds=END_SECONDS)
         _wake(frozen)
-        self._stage.wait(lambda: False, seconds=0.25 * self._stage.config.lease_seconds)
+        self._environment.wait(lambda: False, seconds=0.25 * self._environment.config.lease_seconds)
         if met:
-            _wake(_pid(self._stage, mark))
+            _wake(_pid(self._environment, mark))
         self._end(heir)
 
     def _end(self, relay: Process) -> None:
@@ -231,11 +236,11 @@ def _tries(recipe: Recipe) -> Iterator[Recipe]:
         yield replace(recipe, seconds=times * recipe.seconds)
 
 
-def _pid(stage: Environment, mark: Path) -> int:
+def _pid(environment: Environment, mark: Path) -> int:
     """Who has fired, once it is frozen."""
-    stage.wait(lambda: mark.read_text("ascii"), seconds=END_SECONDS)
+    environment.wait(lambda: mark.read_text("ascii"), seconds=END_SECONDS)
     pid = int(mark.read_text("ascii"))
-    stage.wait(lambda: state_of(pid) in {"T", ""}, seconds=END_SECONDS)
+    environment.wait(lambda: state_of(pid) in {"T", ""}, seconds=END_SECONDS)
     return pid
 
 

@@ -20,7 +20,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from redrive.prove import journal, script
+from redrive.kit.proof import journal
+from redrive.prove import script
 
 MAX_LINE_BYTES = 1_000_000
 

@@ -23,7 +23,7 @@ from typing import Any
 import psycopg
 
 import redrive
-from redrive.prove.journal import Journal
+from redrive.kit.proof.journal import Journal
 
 TENANT = "proof"
 ROLLBACK_SHARE = 0.08

@@ -11,12 +11,12 @@ from typing import get_args
 import pytest
 
 from redrive.errors import InvalidValue
-from redrive.prove.histories.commands import Command
+from redrive.kit.proof.commands import Command
 from redrive.systems.payments.prove import steering
-from redrive.systems.payments.prove.histories import VERBS, Ability, History, history
+from redrive.systems.payments.prove.drawing import VERBS, Ability, History, history
 from redrive.systems.payments.prove.history_campaign import Histories, histories_of, run_histories
 from redrive.systems.payments.prove.history_script import answers_of, read_script
-from redrive.systems.payments.prove.judge import Reported, judged
+from redrive.systems.payments.prove.judging import Reported, judged
 from redrive.systems.payments.rail.ledger import Effect
 
 IN_A_TEST_RUN = 30
@@ -197,7 +197,7 @@ def test_a_rail_that_is_sent_to_without_a_question_is_a_violation_that_is_shrunk
     """The relays are told that the rail remembers tokens, which it does not: in doubt they send again."""
     wrong = replace(PAID, commands=(PAID.commands[0], Command("reconcile")))
     monkeypatch.setattr(
-        "redrive.systems.payments.prove.history_run.DECLARED", {"can_look_up": False, "token_ttl_seconds": 60.0}
+        "redrive.systems.payments.prove.running.DECLARED", {"can_look_up": False, "token_ttl_seconds": 60.0}
     )
     (violated,) = run([wrong]).violated
     assert violated.sentences[0].startswith("[paid twice] pay-1 has 2 effects")

@@ -13,13 +13,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from redrive.prove.environment import Environment
+from redrive.kit.proof.environment import ProofEnvironment
 from redrive.systems import payments
 from redrive.systems.payments import Instruction
 from redrive.systems.payments.prove import config, rules
-from redrive.systems.payments.prove.campaign import PaymentsReport, prove
 from redrive.systems.payments.prove.config import Config, Plan
-from redrive.systems.payments.prove.environment import Scene, engine_terms_of
+from redrive.systems.payments.prove.environment import Scene
+from redrive.systems.payments.prove.prove import prove
+from redrive.systems.payments.prove.report import PaymentsReport
 from redrive.systems.payments.rail.ledger import Effect, read_effects
 from redrive.systems.payments.rail.script import Fault
 from tests.support.scratch import scratch
@@ -168,37 +169,39 @@ def test_the_report_says_what_happened() -> None:
 
 
 @pytest.fixture
-def stage(database: str) -> Iterator[Environment]:
-    agreed = engine_terms_of(config.WITHIN)
-    with scratch("redrive-pay-") as place, Environment(place, database, agreed=agreed) as opened:
+def environment(database: str) -> Iterator[ProofEnvironment]:
+    limits = config.WITHIN.limits()
+    with scratch("redrive-pay-") as place, ProofEnvironment(place, database, limits=limits) as opened:
         yield opened
 
 
 @pytest.mark.full
 @pytest.mark.req("P-05", "G-14")
-def test_an_answer_that_comes_after_the_lease_is_refused_and_kept_and_it_is_paid_once(stage: Environment) -> None:
+def test_an_answer_that_comes_after_the_lease_is_refused_and_kept_and_it_is_paid_once(
+    environment: ProofEnvironment,
+) -> None:
     """The rail pays and is slow to say so; meanwhile the claim is lost, and another relay asks and finds it."""
     slow = Config(hang_seconds=6.0, timeout_seconds=60.0)
-    scene = Scene(stage, slow, name="late")
+    scene = Scene(environment, slow, name="late")
     scene.open_rails(config.RAILS[:1], seed=1, faults={Fault.HANG: 100.0})
     (sleeper,) = scene.open_relays(1)
-    with psycopg.connect(stage.dsn) as conn:
+    with psycopg.connect(environment.dsn) as conn:
         payments.add_participant(conn, "acme")
         payments.submit(conn, WANTED[0])
     ledger = scene.ledgers["sepa"]
-    assert stage.wait(lambda: list(read_effects(ledger)), seconds=60)
+    assert environment.wait(lambda: list(read_effects(ledger)), seconds=60)
     paid_at = time.monotonic()
     os.kill(sleeper.pid, signal.SIGSTOP)
     scene.open_relays(1)
-    assert stage.wait(lambda: stage.counts()["closed"] == 1, seconds=60)
-    stage.wait(lambda: time.monotonic() > paid_at + slow.hang_seconds, seconds=60)  # by now the rail has answered
+    assert environment.wait(lambda: environment.counts()["closed"] == 1, seconds=60)
+    environment.wait(lambda: time.monotonic() > paid_at + slow.hang_seconds, seconds=60)  # by now the rail has answered
     os.kill(sleeper.pid, signal.SIGCONT)
     late = "SELECT answer, reference FROM redrive.late_answer"
-    assert stage.wait(lambda: stage.rows(late), seconds=60)
+    assert environment.wait(lambda: environment.rows(late), seconds=60)
     assert scene.close_relays() == []
     (paid,) = read_effects(ledger)
-    assert stage.rows(late) == [("delivered", paid.reference)]
-    reaped, *_, closed = stage.rows("SELECT verb, closed, reference FROM redrive.attempt ORDER BY completed_at")
+    assert environment.rows(late) == [("delivered", paid.reference)]
+    reaped, *_, closed = environment.rows("SELECT verb, closed, reference FROM redrive.attempt ORDER BY completed_at")
     assert reaped == ("reap", None, None)
     # By the other relay, which asked the rail, or by the statement, if the books were compared before that.
     assert closed in {("settle", "delivered", paid.reference), ("confirm", "delivered", paid.reference)}

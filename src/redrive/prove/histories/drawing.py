@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from redrive.prove.histories import commands
-from redrive.prove.histories.commands import Command
+from redrive.kit.proof import commands
+from redrive.kit.proof.commands import Command
 from redrive.prove.histories.destinations import (
     DESTINATIONS,
     HELD,

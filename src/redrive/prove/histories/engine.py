@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from redrive.kit.proof.directories import open_directory
+from redrive.kit.proof.history_campaign import Campaign, Say, Violated, add_up, seeds_of
+from redrive.kit.proof.history_environment import HistoryEnvironment
+from redrive.kit.proof.report import Progress
 from redrive.prove import config
-from redrive.prove.directories import open_place
-from redrive.prove.histories.campaign import Campaign, Progress, Say, Violated, add_up, seeds_of
 from redrive.prove.histories.drawing import History, history
-from redrive.prove.histories.environment import HistoryEnvironment
 from redrive.prove.histories.judging import Delays, percentile
 from redrive.prove.histories.processes import MODULE
 from redrive.prove.histories.running import LIMITS, Told, tell
@@ -93,7 +94,7 @@ def run_histories(
     at_a_time: int | None = None,
 ) -> Histories:
     """All of them, or with `seconds` those that were begun by then. say: hears each line of their scripts."""
-    with open_place() as place:
+    with open_directory() as place:
         environment = HistoryEnvironment(place, MODULE, tables=config.TABLES)
         return asyncio.run(_run(environment, histories, progress, say, seconds, at_a_time or os.cpu_count() or 2))
 
@@ -116,7 +117,7 @@ async def _run(
         count=len(told),
         commands=sum(len(one.history.commands) for one in told),
         seconds=time.monotonic() - began,
-        server=f"PostgreSQL {environment.major}, embedded",
+        server=environment.name,
         answers=add_up(one.answers for one in told),
         faults=add_up(one.faults for one in told),
         violated=violated,

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+from redrive.kit.proof.fork_server import serve
 from redrive.prove import client, observer
 from redrive.prove.histories import destinations
-from redrive.prove.histories.fork_server import serve
 from redrive.relay.limits import RelayLimits
 from redrive.relay.process import RelayProcess, run_relay, run_to_exit
 

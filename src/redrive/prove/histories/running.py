@@ -24,14 +24,14 @@ from psycopg.rows import TupleRow
 
 import redrive
 from redrive.errors import RedriveError
+from redrive.kit.proof import journal
+from redrive.kit.proof.commands import Command
+from redrive.kit.proof.history_campaign import Say
+from redrive.kit.proof.history_environment import OPERATOR_ROLE, HistoryEnvironment, Place
 from redrive.produce.payload import canonical_json
-from redrive.prove import journal
 from redrive.prove.histories import judging, steering
-from redrive.prove.histories.campaign import Say
-from redrive.prove.histories.commands import Command
 from redrive.prove.histories.destinations import HEALTHY
 from redrive.prove.histories.drawing import OK, History
-from redrive.prove.histories.environment import OPERATOR_ROLE, HistoryEnvironment, Place
 from redrive.prove.histories.judging import Asked, Book, Delays, Disturbed, Message, Reported
 
 LIMITS: Final[Mapping[str, Any]] = {

@@ -10,7 +10,7 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from redrive.prove.histories.commands import Command
+from redrive.kit.proof.commands import Command
 from redrive.prove.histories.destinations import DESTINATIONS, HEALTHY
 
 UNFITTING: Final = 0.12  # of the acts are drawn from all

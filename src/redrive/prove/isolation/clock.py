@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from redrive.prove import movable_clock
+from redrive.kit.proof import movable_clock
 from redrive.prove.isolation.case import Case, Figure
 from redrive.prove.isolation.environment import CaseEnvironment
 
@@ -21,7 +21,10 @@ def run(environment: CaseEnvironment) -> list[Figure]:
     """How long what was due waits, how long duties rest, and what goes out twice; on a server of its own."""
     if movable_clock.library() is None:
         return [Figure(what=f"NOT MEASURED: {movable_clock.MISSING}", measured=0, unit="")]
-    with movable_clock.open_movable(environment.place) as (dsn, clock), CaseEnvironment(environment.place, dsn) as here:
+    with (
+        movable_clock.open_movable(environment.directory) as (dsn, clock),
+        CaseEnvironment(environment.directory, dsn) as here,
+    ):
         here.start_relay(limits={"lease_seconds": LEASE_SECONDS})
         back = _jump(here, clock, "back", -3 * HOUR)
         forward = _jump(here, clock, "forward", 3 * HOUR)

@@ -17,8 +17,8 @@ from typing import Any, Final
 import psycopg
 
 import redrive
+from redrive.kit.proof.processes import Process
 from redrive.prove.environment import Environment
-from redrive.prove.processes import Process
 
 APP: Final = "redrive.prove.isolation.app:app"
 NEIGHBOUR: Final = "neighbour"
@@ -51,14 +51,14 @@ class Delays:
 
 
 class CaseEnvironment(Environment):
-    """A stage on which handlers say when they began."""
+    """Its handlers say when they began."""
 
     @property
     def begun_log(self) -> Path:
-        return self.place / "begun.log"
+        return self.directory / "begun.log"
 
     def start_relay(self, *, app: str = APP, limits: Mapping[str, Any] | None = None) -> Process:
-        """One with our app, or another one; it is ended with the ground."""
+        """One with our app, or another one; ended with the environment."""
         return self.relay(app=app, limits=limits, environment={LOG_VARIABLE: str(self.begun_log)})
 
     def begun(self) -> dict[str, list[float]]:

@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from redrive.prove import report
-from redrive.prove.campaign import Progress
-from redrive.prove.directories import open_place
-from redrive.prove.engine import open_database
+from redrive.kit.proof.database import open_proof_database
+from redrive.kit.proof.directories import open_directory
+from redrive.kit.proof.report import Progress, commit, of_commit
 from redrive.prove.isolation.case import Case, Figure
 from redrive.prove.isolation.environment import CaseEnvironment
 
@@ -43,7 +42,7 @@ class Report:
 
     def lines(self) -> Iterator[str]:
         """For people."""
-        yield f"redrive prove isolation{f', commit {self.commit}' if self.commit else ''}"
+        yield f"redrive prove isolation{of_commit(self.commit)}"
         yield self.server
         for case in self.cases:
             yield ""
@@ -58,15 +57,15 @@ def prove(cases: Sequence[Case], *, dsn: str | None, progress: Progress) -> Repo
     server = ""
     for number, case in enumerate(cases):
         progress("cases", number, len(cases))
-        with open_place() as place, open_database(place, dsn) as database:
+        with open_directory() as directory, open_proof_database(directory, dsn) as database:
             server = database.server
-            measured.append(_measure(case, place, database.dsn))
-    return Report(commit=report.commit(), server=server, cases=measured)
+            measured.append(_measure(case, directory, database.dsn))
+    return Report(commit=commit(), server=server, cases=measured)
 
 
-def _measure(case: Case, place: Path, dsn: str) -> Measured:
+def _measure(case: Case, directory: Path, dsn: str) -> Measured:
     began = time.monotonic()
-    with CaseEnvironment(place, dsn) as environment:
+    with CaseEnvironment(directory, dsn) as environment:
         figures = case.run(environment)
     return Measured(case=case.name, title=case.title, seconds=time.monotonic() - began, figures=figures)
 

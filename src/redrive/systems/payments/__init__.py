@@ -63,7 +63,7 @@ def _prove(**values: Any) -> Any:
     promoted. Each instruction must have one effect in the rail's ledger, or none and not be reported as paid. A history
     that is violated is shrunk and printed. Exit code 1 means that one of these is not so.
     """
-    from redrive.systems.payments.prove.campaign import prove
+    from redrive.systems.payments.prove.prove import prove
 
     return prove(**values)
 

@@ -21,7 +21,7 @@ _BREAKER: Final = Breaker(codes=DOWN_CODES, cool_off_seconds=0.5, cool_off_max_s
 
 def environment(config: Config, urls: Mapping[str, str]) -> dict[str, str]:
     """What a relay process needs to know. urls: of each rail type."""
-    return {VARIABLE: json.dumps({"terms": config.printed(), "urls": dict(urls)})}
+    return {VARIABLE: json.dumps({"config": config.printed(), "urls": dict(urls)})}
 
 
 def rails(config: Config, urls: Mapping[str, str]) -> list[Rail]:
@@ -46,7 +46,7 @@ def rails(config: Config, urls: Mapping[str, str]) -> list[Rail]:
 
 
 def _app(declared: Mapping[str, Any]) -> App:
-    config = Config(**{**declared["terms"], "late_seconds": tuple(declared["terms"]["late_seconds"])})
+    config = Config(**{**declared["config"], "late_seconds": tuple(declared["config"]["late_seconds"])})
     made = App()
     made.include(
         with_rails(

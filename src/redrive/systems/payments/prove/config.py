@@ -1,4 +1,4 @@
-"""The terms of the proof: which payments, which rails, which faults, how short everything is. Pure; printed with it."""
+"""Which payments, rails and faults the proof has, and how short its times are. Pure; the report prints it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PAYMENTS: Final = 10_000  # at scale 1
 PARTICIPANTS: Final = 100
 KILLS: Final = 20
 STOPS: Final = 3
-BEYOND: Final = 400  # payments of the second run, at scale 1
+BEYOND_PAYMENTS: Final = 400  # of the second run, at scale 1
 RELAYS: Final = 3
 LOOKUP_AFTER_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class RailTerms:
+class RailConfig:
     """A rail of the proof: its currency, how many decimals that has, and whom it pays."""
 
     rail_type: str
@@ -31,12 +31,12 @@ class RailTerms:
 
 
 RAILS: Final = (
-    RailTerms("sepa", "EUR", 2, {"iban": "DE75512108001245126199", "name": "Ada Lovelace"}),
-    RailTerms("ach", "USD", 2, {"routing_number": "021000021", "account_number": "123456789"}),
-    RailTerms("card", "JPY", 0, {"card_token": "tok_4f9a1c2e7b"}),
-    RailTerms("wallet", "BHD", 3, {"wallet_id": "grace@wallet"}),
+    RailConfig("sepa", "EUR", 2, {"iban": "DE75512108001245126199", "name": "Ada Lovelace"}),
+    RailConfig("ach", "USD", 2, {"routing_number": "021000021", "account_number": "123456789"}),
+    RailConfig("card", "JPY", 0, {"card_token": "tok_4f9a1c2e7b"}),
+    RailConfig("wallet", "BHD", 3, {"wallet_id": "grace@wallet"}),
 )
-BEYOND_RAIL: Final = RailTerms("sepa_instant", "EUR", 2, RAILS[0].destination)
+BEYOND_RAIL: Final = RailConfig("sepa_instant", "EUR", 2, RAILS[0].destination)
 # In per cent of first requests: 10 lost replies, 5 late effects, 5 with 5xx (before and after the effect), 2 with 429.
 FAULTS: Final[Mapping[str, float]] = {
     Fault.LOST_REPLY: 10.0,
@@ -76,10 +76,14 @@ class Config:
     def printed(self) -> dict[str, Any]:
         return asdict(self)
 
+    def limits(self) -> dict[str, Any]:
+        """Of the relays."""
+        return {"lease_seconds": self.lease_seconds, "reap_every_seconds": self.reap_every_seconds}
+
 
 WITHIN: Final = Config()
 # A rail that forgets tokens, and pays after its "not found" is believed: only a person may act on such a payment.
-BEYOND_TERMS: Final = Config(
+BEYOND: Final = Config(
     profile=Profile.LOOKUP.value,
     token_ttl_seconds=None,
     lookup_after_seconds=0.5,
@@ -110,7 +114,7 @@ class Plan:
             participants=PARTICIPANTS,
             kills=max(2, round(KILLS * scale)),
             stops=max(1, round(STOPS * scale)) if own_server else 0,
-            beyond=max(40, round(BEYOND * scale)),
+            beyond=max(40, round(BEYOND_PAYMENTS * scale)),
         )
 
 
@@ -124,7 +128,7 @@ def instructions(plan: Plan) -> Sequence[Instruction]:
 
 
 def beyond_instructions(plan: Plan) -> Sequence[Instruction]:
-    """Those of the second run, each of a participant of its own: what is held keeps nobody else waiting."""
+    """Those of the second run, each of a participant of its own: what is held keeps no other payment waiting."""
     chance = random.Random(f"{plan.seed}/beyond")
     return [_instruction(chance, f"late-{number}", f"late-{number}", [BEYOND_RAIL]) for number in range(plan.beyond)]
 
@@ -134,7 +138,7 @@ def participant(number: int) -> str:
 
 
 def _instruction(
-    chance: random.Random, name: str, participant_id: str, rails: Sequence[RailTerms] = RAILS
+    chance: random.Random, name: str, participant_id: str, rails: Sequence[RailConfig] = RAILS
 ) -> Instruction:
     rail = chance.choice(rails)
     return Instruction(

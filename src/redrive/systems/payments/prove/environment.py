@@ -1,4 +1,4 @@
-"""The processes of the proof: simulated rails with a ledger each, and relays, on the engine's own stage."""
+"""The processes of the proof: simulated rails with a ledger each, and relays, in the environment of a proof."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from redrive.prove import config as engine_terms
-from redrive.prove.environment import READY_SECONDS, Environment
-from redrive.prove.processes import Ended, Process
+from redrive.kit.proof.environment import READY_SECONDS, ProofEnvironment
+from redrive.kit.proof.processes import Ended, Process
 from redrive.systems.payments.prove import app
-from redrive.systems.payments.prove.config import RELAYS, Config, RailTerms
+from redrive.systems.payments.prove.config import RELAYS, Config, RailConfig
 
 SERVER = "redrive.systems.payments.rail.server"
 STOP_SECONDS = 20.0
@@ -24,41 +23,41 @@ SELECT r.name FROM redrive.relay r JOIN redrive.lease l USING (worker)
 class Scene:
     """Rails and relays of one run. ledgers: rail type to the file of its rail, the judge."""
 
-    def __init__(self, stage: Environment, config: Config, *, name: str) -> None:
-        self._stage = stage
-        self._terms = config
+    def __init__(self, environment: ProofEnvironment, config: Config, *, name: str) -> None:
+        self._environment = environment
+        self._config = config
         self._name = name
         self._relays: list[Process] = []
         self.urls: dict[str, str] = {}
         self.ledgers: dict[str, Path] = {}
 
-    def open_rails(self, rails: Sequence[RailTerms], *, seed: int, faults: Mapping[str, float]) -> None:
+    def open_rails(self, rails: Sequence[RailConfig], *, seed: int, faults: Mapping[str, float]) -> None:
         """Start them all, then wait until each has said where it listens."""
         started = {rail.rail_type: self._start_rail(rail.rail_type, seed, faults) for rail in rails}
         for rail_type, process in started.items():
-            if not self._stage.wait(lambda said=process.said: _address(said), seconds=READY_SECONDS):  # type: ignore[misc]
+            if not self._environment.wait(lambda said=process.said: _address(said), seconds=READY_SECONDS):  # type: ignore[misc]
                 raise RuntimeError(f"Rail {rail_type} did not start; see {process.said}.")
             self.urls[rail_type] = _address(process.said)
 
     def _start_rail(self, rail_type: str, seed: int, faults: Mapping[str, float]) -> Process:
-        self.ledgers[rail_type] = self._stage.place / f"{self._name}-{rail_type}.ledger"
+        self.ledgers[rail_type] = self._environment.directory / f"{self._name}-{rail_type}.ledger"
         script = {
             "seed": seed,
             "faults": dict(faults),
-            "late_seconds": self._terms.late_seconds,
-            "retry_after_seconds": self._terms.retry_after_seconds,
-            "hang_seconds": self._terms.hang_seconds,
+            "late_seconds": self._config.late_seconds,
+            "retry_after_seconds": self._config.retry_after_seconds,
+            "hang_seconds": self._config.hang_seconds,
         }
-        settings = {"ledger": str(self.ledgers[rail_type]), "profile": self._terms.profile, "script": script}
-        return self._stage.processes.start(f"rail-{rail_type}", SERVER, settings=settings)
+        settings = {"ledger": str(self.ledgers[rail_type]), "profile": self._config.profile, "script": script}
+        return self._environment.processes.start(f"rail-{rail_type}", SERVER, settings=settings)
 
     def open_relays(self, count: int = RELAYS) -> list[Process]:
         self._relays += [self._start_relay(len(self._relays) + number) for number in range(count)]
         return self._relays
 
     def kill_busiest_relay(self) -> None:
-        """Whichever has most in hand, without a word; another one takes its place."""
-        name = self._stage.value(_BUSIEST)
+        """The one that has most in hand, without a signal that it could handle; another one takes its place."""
+        name = self._environment.value(_BUSIEST)
         number = next((number for number, relay in enumerate(self._relays) if relay.name == name), 0)
         self._relays[number].end()
         with suppress(Ended):
@@ -68,11 +67,11 @@ class Scene:
         """Stop them gracefully; what did not end as it must, in words."""
         for relay in self._relays:
             # One that has just been started does not know yet how to stop.
-            self._stage.wait(lambda relay=relay: self._has_begun(relay), seconds=STOP_SECONDS)  # type: ignore[misc]
+            self._environment.wait(lambda relay=relay: self._has_begun(relay), seconds=STOP_SECONDS)  # type: ignore[misc]
             relay.signal(signal.SIGTERM)
         complaints = []
         for relay in self._relays:
-            self._stage.wait(lambda relay=relay: relay.code is not None, seconds=STOP_SECONDS)  # type: ignore[misc]
+            self._environment.wait(lambda relay=relay: relay.code is not None, seconds=STOP_SECONDS)  # type: ignore[misc]
             if relay.code != 0:
                 said = relay.said.read_text("utf-8", "replace").strip().splitlines()
                 complaints.append(f"Relay {relay.name} ended with {relay.code}: {said[-1] if said else 'no word'}")
@@ -82,17 +81,12 @@ class Scene:
 
     def _has_begun(self, relay: Process) -> bool:
         known = "SELECT count(*) FROM redrive.relay WHERE pid = %s"
-        return relay.code is not None or self._stage.value(known, relay.pid) > 0
+        return relay.code is not None or self._environment.value(known, relay.pid) > 0
 
     def _start_relay(self, number: int) -> Process:
-        return self._stage.relay(
-            f"{self._name}-relay-{number}", app=app.SPEC, environment=app.environment(self._terms, self.urls)
+        return self._environment.relay(
+            f"{self._name}-relay-{number}", app=app.SPEC, environment=app.environment(self._config, self.urls)
         )
-
-
-def engine_terms_of(config: Config) -> engine_terms.Config:
-    """For the relays."""
-    return engine_terms.Config(lease_seconds=config.lease_seconds, reap_every_seconds=config.reap_every_seconds)
 
 
 def _address(said: Path) -> str:

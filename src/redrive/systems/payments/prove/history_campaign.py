@@ -1,4 +1,4 @@
-"""Many histories, some at a time; one that is violated is shrunk and printed (`redrive.prove.histories.campaign`)."""
+"""Many histories, some at a time; one that is violated is shrunk and printed (`redrive.kit.proof.history_campaign`)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from redrive.prove.directories import open_place
-from redrive.prove.histories.campaign import Campaign, Progress, Say, Violated, add_up, seeds_of
-from redrive.prove.histories.environment import HistoryEnvironment
-from redrive.store.migrations.files import MigrationSet
+from redrive.kit.proof.directories import open_directory
+from redrive.kit.proof.history_campaign import Campaign, Say, Violated, add_up, seeds_of
+from redrive.kit.proof.history_environment import HistoryEnvironment
+from redrive.kit.proof.report import Progress
 from redrive.systems import payments
-from redrive.systems.payments.prove.child_processes import MODULE
-from redrive.systems.payments.prove.histories import History, history
-from redrive.systems.payments.prove.history_run import Told, tell
+from redrive.systems.payments.prove.drawing import History, history
+from redrive.systems.payments.prove.processes import MODULE
+from redrive.systems.payments.prove.running import Told, tell
 from redrive.systems.payments.prove.steering import GUARDS
 
 HISTORIES: Final = 200  # at scale 1
@@ -50,14 +50,8 @@ def histories_of(seed: int, count: int) -> Sequence[History]:
 
 def run_histories(histories: Sequence[History], *, progress: Progress, say: Say | None = None) -> Histories:
     """All of them. say: hears each line of their scripts as it happens."""
-    with open_place() as place:
-        return asyncio.run(_run(HistoryEnvironment(place, MODULE, sets=[payments_set()]), histories, progress, say))
-
-
-def payments_set() -> MigrationSet:
-    """The tables of payments."""
-    assert payments.system.migrations is not None
-    return MigrationSet(payments.system.name, payments.system.migrations)
+    with open_directory() as place:
+        return asyncio.run(_run(HistoryEnvironment(place, MODULE, systems=[payments.system]), histories, progress, say))
 
 
 async def _run(
@@ -70,7 +64,7 @@ async def _run(
         count=len(told),
         commands=sum(len(one.history.commands) for one in told),
         seconds=time.monotonic() - began,
-        server=f"PostgreSQL {environment.major}, embedded",
+        server=environment.name,
         abilities=Counter(one.history.rail for one in told),
         answers=add_up(one.answers for one in told),
         guards={guard: sum(one.guards[guard] for one in told) for guard in GUARDS},

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from redrive.prove.histories import commands
-from redrive.systems.payments.prove.histories import ABILITY_NAMES, VERBS, History
+from redrive.kit.proof import commands
+from redrive.systems.payments.prove.drawing import ABILITY_NAMES, VERBS, History
 
 _HEAD: Final = re.compile(
     rf"history (?P<seed>\d+): rail with (?P<rail>{'|'.join(ABILITY_NAMES.values())}),"

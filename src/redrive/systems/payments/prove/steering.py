@@ -10,9 +10,9 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from redrive.prove.histories.commands import Command
-from redrive.systems.payments.prove.histories import APPROVER, PEOPLE
-from redrive.systems.payments.prove.judge import Reported
+from redrive.kit.proof.commands import Command
+from redrive.systems.payments.prove.drawing import APPROVER, PEOPLE
+from redrive.systems.payments.prove.judging import Reported
 
 # What the engine answers where it does not let people do something to money.
 GUARDS: Final = ("evidence", "second_person", "approver", "in_doubt", "owned", "one_stage", "moved_on")

@@ -1,7 +1,7 @@
-"""The rail's own book: every request, acceptance and effect, on disk before anybody is told (RELIABILITY.md, log R).
+"""The rail's own book: every request, acceptance and effect, on disk before it is answered.
 
-Append-only, one JSON object a line, in the form of `redrive.prove.journal`; a kill leaves at most half a line, which
-never happened. Opened again it knows all effects, and what was accepted and is not paid yet.
+Append-only, one JSON object a line (`redrive.kit.proof.journal`); a kill leaves at most half a line, which is ignored.
+Opened again it knows all effects, and what was accepted and is not paid yet.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
-from redrive.prove import journal
+from redrive.kit.proof import journal
 
 PAGE_MAX: Final = 500
 

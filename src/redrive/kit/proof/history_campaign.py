@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, Self, TypeVar
 
-from redrive.prove.histories.commands import Command
-from redrive.prove.histories.environment import HistoryEnvironment
+from redrive.kit.proof.commands import Command
+from redrive.kit.proof.history_environment import HistoryEnvironment
+from redrive.kit.proof.report import Progress
 
-Progress = Callable[[str, int, int], None]
 Say = Callable[[str], None]
 
 SEEDS_OF_A_RUN: Final = 100_000

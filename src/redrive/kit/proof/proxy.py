@@ -1,7 +1,8 @@
-"""A wire to PostgreSQL that can be cut: everything passes, until the reply to some statement is lost.
+"""A proxy in front of PostgreSQL that can lose a reply: the server has done the work, the client is not told.
 
-`lose_reply` picks one connection: the next thing that the server says on it is thrown away, and both sides are closed.
-The client cannot know whether its statement (a claim, a settle, a COMMIT) has happened.
+`lose_reply` cuts one connection at the next bytes that the server sends on it: the client cannot know whether its
+statement (a claim, a settle, a COMMIT) has happened. `lose_reply_to` waits for a statement with certain words and for
+the end of its reply, so that its transaction has ended.
 """
 
 from __future__ import annotations
@@ -19,38 +20,57 @@ from psycopg import conninfo
 CHUNK_BYTES = 65_536
 SOCKET_NAME = ".s.PGSQL.5432"
 ACCEPT_STEPS = 5  # of the event loop, from an accepted connection to the task that has it
+HEAD_BYTES = 5  # of a message of the protocol: its type, its length
+READY_FOR_QUERY = ord("Z")
 
 
 class _Wire:
-    """One connection. losing: the next reply does not arrive."""
+    """One connection. cut: at the next bytes of the server. losing: a reply is kept back until it has ended."""
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self.client, self.server = client, server
-        self.losing = False
+        self.cut = self.losing = False
+        self._rest = b""
 
     def close(self) -> None:
         self.client.close()
         self.server.close()
 
+    def replies(self, said: bytes) -> int:
+        """How many replies end in these bytes: with each the server is ready for the next query."""
+        said = self._rest + said
+        start = ended = 0
+        while len(said) >= start + HEAD_BYTES:
+            end = start + 1 + int.from_bytes(said[start + 1 : start + HEAD_BYTES], "big")
+            if len(said) < end:
+                break
+            ended += said[start] == READY_FOR_QUERY
+            start = end
+        self._rest = said[start:]
+        return ended
+
 
 class Proxy:
-    """Listens on a Unix socket in a directory of its own and passes everything on to the server of a DSN."""
+    """Listens on a Unix socket in a directory of its own and passes everything on to the server of a DSN.
+
+    cuts: how many connections lost a reply. replies: how often the server was ready for the next query.
+    """
 
     def __init__(self, directory: Path, dsn: str, *, seed: int = 0) -> None:
         self._directory = directory
         self._target = conninfo.conninfo_to_dict(dsn)
         self._wires: set[_Wire] = set()
         self._connections: set[asyncio.Task[None] | None] = set()
-        self._chance = random.Random(seed)
+        self._random = random.Random(seed)
         self._words: bytes | None = None
-        self.cuts = 0
+        self.cuts = self.replies = 0
 
     @property
     def dsn(self) -> str:
-        """The same database, through this wire; a Unix socket is never encrypted."""
-        there = {**self._target, "host": str(self._directory), "port": "5432"}
-        there.pop("hostaddr", None)
-        return conninfo.make_conninfo("", **there)
+        """The same database, through this proxy; a Unix socket is never encrypted."""
+        target = {**self._target, "host": str(self._directory), "port": "5432"}
+        target.pop("hostaddr", None)
+        return conninfo.make_conninfo("", **target)
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_unix_server(self._connection, self._directory / SOCKET_NAME)
@@ -70,14 +90,14 @@ class Proxy:
         await asyncio.gather(*ending, return_exceptions=True)
 
     def lose_reply(self) -> bool:
-        """Cut one connection at the server's next word; False when there is none."""
-        wires = [wire for wire in self._wires if not wire.losing]
+        """Cut one connection at the next bytes of the server; False when there is no connection."""
+        wires = [wire for wire in self._wires if not wire.cut]
         if wires:
-            self._chance.choice(wires).losing = True
+            self._random.choice(wires).cut = True
         return bool(wires)
 
     def lose_reply_to(self, words: bytes) -> None:
-        """Lose the reply to the next thing that a client says with these words in it, once."""
+        """Lose the whole reply to the next statement of a client that contains these words, once."""
         self._words = words
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -107,7 +127,7 @@ class Proxy:
         return await asyncio.open_connection(host, port)
 
     async def _up(self, wire: _Wire, client: asyncio.StreamReader) -> None:
-        """What the client says."""
+        """From the client to the server."""
         with contextlib.suppress(OSError):
             while said := await client.read(CHUNK_BYTES):
                 if self._words is not None and self._words in said:
@@ -117,14 +137,17 @@ class Proxy:
         wire.close()
 
     async def _down(self, wire: _Wire, server: asyncio.StreamReader) -> None:
-        """What the server answers."""
+        """From the server to the client."""
         with contextlib.suppress(OSError):
             while said := await server.read(CHUNK_BYTES):
-                if wire.losing:
+                ended = wire.replies(said)
+                self.replies += ended
+                if wire.cut or (wire.losing and ended):
                     self.cuts += 1
                     break
-                wire.client.write(said)
-                await wire.client.drain()
+                if not wire.losing:
+                    wire.client.write(said)
+                    await wire.client.drain()
         wire.close()
 
 

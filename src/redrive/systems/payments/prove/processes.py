@@ -1,4 +1,4 @@
-"""The relays and rails of histories, as processes that `redrive.prove.histories.fork_server` starts."""
+"""The relays and rails of histories, as processes that `redrive.kit.proof.fork_server` starts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from redrive import App, Backoff, Policy
+from redrive.kit.proof.fork_server import serve
 from redrive.kit.relay import RelayLimits, RelayProcess, run_relay, run_to_exit
-from redrive.prove.histories.fork_server import serve
 from redrive.systems.payments.rail import server
 from redrive.systems.payments.rails import Rail, with_rails
 from redrive.transports.http import Egress
 
-MODULE = "redrive.systems.payments.prove.child_processes"
+MODULE = "redrive.systems.payments.prove.processes"
 _QUICK = Backoff(initial_seconds=0.02, multiplier=2, max_seconds=0.2, jitter="full")
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
-import signal
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,11 +19,13 @@ import psycopg
 from psycopg import conninfo, sql
 from psycopg.rows import TupleRow
 
+from redrive.kit.proof import movable_clock
+from redrive.kit.proof.database import kill_server, server_name, sets_of
+from redrive.kit.proof.fork_server import ForkServer
+from redrive.kit.proof.proxy import Proxy
 from redrive.operate import embedded
-from redrive.prove import movable_clock
-from redrive.prove.histories.fork_server import ForkServer
-from redrive.prove.proxy import Proxy
 from redrive.store.migrations import migrate
+from redrive.system import System
 
 TEMPLATE: Final = "history_template"
 OPERATOR_ROLE: Final = "history_operator"
@@ -50,16 +50,14 @@ $$
 class HistoryEnvironment:
     """place: a directory with a short path. As a context manager it ends everything that was started on it.
 
-    module: runs as the process that starts others (`fork_server`). sets, tables: what databases have besides the
-    engine's own.
+    module: runs as the process that starts others (`fork_server`). systems, tables: what databases have besides
+    the engine's own.
     """
 
-    def __init__(
-        self, place: Path, module: str, *, sets: Sequence[migrate.MigrationSet] = (), tables: LiteralString = ""
-    ) -> None:
+    def __init__(self, place: Path, module: str, *, systems: Sequence[System] = (), tables: LiteralString = "") -> None:
         self.place = place
         self._module = module
-        self._sets = sets
+        self._sets = sets_of(systems)
         self._tables = tables
         self._base = place / "base"
         self._count = 0
@@ -88,7 +86,7 @@ class HistoryEnvironment:
                 if self._tables:
                     conn.execute(self._tables)
                 conn.execute("CHECKPOINT")
-            self.major = server.major
+            self.name = server_name(server.major)
         finally:
             server.stop()
             server.close()
@@ -189,7 +187,7 @@ class Place:
     async def stop_hard(self) -> None:
         """As by a power cut, and started again."""
         await self._disconnect()
-        await asyncio.to_thread(_kill, self.server)
+        await asyncio.to_thread(kill_server, self.server)
         self.server = await asyncio.to_thread(
             embedded.start, self.server.data_dir, settings=SETTINGS, environment=self._variables
         )
@@ -239,7 +237,7 @@ class Place:
                 await self._on_server(sql.SQL("DROP DATABASE {} WITH (FORCE)"), self._name)
                 await self._on_server(sql.SQL("CREATE DATABASE {} TEMPLATE {}"), self._name, self._backup)
             return
-        await asyncio.to_thread(_kill, self.server)
+        await asyncio.to_thread(kill_server, self.server)
         await asyncio.to_thread(shutil.rmtree, self.server.data_dir)
         await asyncio.to_thread(_copy, self._backup, self.server.data_dir)
         self.server = await asyncio.to_thread(embedded.start, self.server.data_dir, settings=SETTINGS)
@@ -305,16 +303,9 @@ class Place:
 def end_server(server: embedded.Server) -> None:
     """At once, with its data."""
     if server.running:
-        _kill(server)
+        kill_server(server)
     server.close()
     shutil.rmtree(server.data_dir, ignore_errors=True)
-
-
-def _kill(server: embedded.Server) -> None:
-    os.kill(server.pid, signal.SIGQUIT)
-    while server.running:
-        time.sleep(0.01)
-    server.close()
 
 
 def _copy(source: Path, target: Path, *, wal: bool = True) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from redrive.systems.payments.prove.histories import CURRENCY, History
+from redrive.systems.payments.prove.drawing import CURRENCY, History
 from redrive.systems.payments.rail.ledger import Effect
 
 

@@ -3,7 +3,7 @@
     REDRIVE_FAILPOINT=claim.stop:3:kill    REDRIVE_FAILPOINT_MARK=/some/file
 
 A failpoint is a subscriber to the engine's events, so there is one at every boundary that the engine has, and
-`failpoints()` lists them from its own list of steps. The mark is made once, by whoever fires first: a child that is
+`boundaries()` lists them from its own list of steps. The mark is made once, by whoever fires first: a child that is
 started again goes on.
 """
 
@@ -47,7 +47,7 @@ class Failpoint:
         return f"{self.event}:{self.nth}:{self.act}:{self.seconds:g}"
 
 
-def failpoints() -> list[str]:
+def boundaries() -> list[str]:
     """Every boundary on which a crash can fall, from the engine's own list of steps; those after a jump of the clock
     are left to random histories, which set the clock of a server of their own."""
     return [

@@ -53,7 +53,7 @@ class MovableClock:
 
 @contextmanager
 def open_movable(place: Path) -> Iterator[tuple[str, MovableClock]]:
-    """The DSN of a migrated database on a server of its own, and its clock. place: as of `open_place`."""
+    """The DSN of a migrated database on a server of its own, and its clock. place: as of `open_directory`."""
     clock = MovableClock(place)
     server = embedded.start(place / "movable", environment=clock.environment)
     try:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 
 @contextmanager
-def open_place() -> Iterator[Path]:
+def open_directory() -> Iterator[Path]:
     """A directory with a short path that the server's user can pass, whichever user that is; removed at the end."""
-    place = Path(tempfile.mkdtemp(prefix="redrive-prove-"))
-    place.chmod(0o711)
+    directory = Path(tempfile.mkdtemp(prefix="redrive-prove-"))
+    directory.chmod(0o711)
     try:
-        yield place
+        yield directory
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A relay process of a proof: `python -m redrive.prove.relay`, its settings as JSON on standard input.
+"""A relay process of a proof: `python -m redrive.kit.proof.relay`, its settings as JSON on standard input.
 
 The same `run_relay` that `redrive relay` runs, with a failpoint if the environment names one. The database is in
 `REDRIVE_DSN`, the observer in `REDRIVE_PROVE_OBSERVER`.
@@ -12,19 +12,17 @@ import sys
 from typing import Any
 
 from redrive.events import Events
-from redrive.prove import faults
+from redrive.kit.proof import failpoints
 from redrive.relay.limits import RelayLimits
 from redrive.relay.load_app import load_app
 from redrive.relay.process import RelayProcess, run_relay, run_to_exit
 
-APP = "redrive.prove.app:app"
-
 
 def main() -> None:
     settings: dict[str, Any] = json.loads(sys.stdin.buffer.read())
-    spec = settings.get("app", APP)
+    spec = settings["app"]
     events = Events()
-    faults.install(events)
+    failpoints.install(events)
     process = RelayProcess(
         app=load_app(spec),
         dsn=os.environ["REDRIVE_DSN"],
@@ -33,7 +31,7 @@ def main() -> None:
         only=settings.get("only", ()),
         name=settings.get("name", "proof"),
         retention_days=settings.get("retention_days"),
-        alone_module="redrive.prove.suspect_child",
+        alone_module="redrive.kit.proof.suspect_child",
     )
     run_to_exit(run_relay(process, events=events))
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final, Literal, get_args
 
-from redrive.prove.histories.commands import Command
+from redrive.kit.proof.commands import Command
 from redrive.systems.payments.rail.script import Fault, Profile
 
 Ability = Literal["tl", "lo", "to", "no"]

@@ -21,18 +21,16 @@ import aiohttp
 import psycopg
 
 from redrive.errors import RedriveError
-from redrive.kit.database import TransientFailure
+from redrive.kit.database import TransientFailure, open_database
+from redrive.kit.proof import journal
+from redrive.kit.proof.commands import Command
+from redrive.kit.proof.history_campaign import Say
+from redrive.kit.proof.history_environment import APPROVER_ROLE, OPERATOR_ROLE, READY_SECONDS, HistoryEnvironment, Place
 from redrive.kit.statements import canonical_json
-from redrive.prove import journal
-from redrive.prove.histories.campaign import Say
-from redrive.prove.histories.commands import Command
-from redrive.prove.histories.environment import APPROVER_ROLE, OPERATOR_ROLE, READY_SECONDS, HistoryEnvironment, Place
-from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments.names import destination_of, key_of, order_of
-from redrive.systems.payments.prove import judge, steering
-from redrive.systems.payments.prove.child_processes import rail_of
-from redrive.systems.payments.prove.histories import (
+from redrive.systems.payments.prove import judging, steering
+from redrive.systems.payments.prove.drawing import (
     APPROVER,
     CURRENCY,
     IBAN,
@@ -41,7 +39,8 @@ from redrive.systems.payments.prove.histories import (
     RAIL_TYPE,
     History,
 )
-from redrive.systems.payments.prove.judge import Reported
+from redrive.systems.payments.prove.judging import Reported
+from redrive.systems.payments.prove.processes import rail_of
 from redrive.systems.payments.rail.ledger import read_effects
 from redrive.systems.payments.rail.script import LookupFault, Profile
 from redrive.systems.payments.reconcile import reconcile
@@ -483,7 +482,7 @@ class _Teller:
     async def _reconcile(self, _: Command | None = None) -> str:
         if not self.history.statement:
             return "no statement"
-        async with PostgresStore(self.place.dsn, connections=2) as store:
+        async with open_database(self.place.dsn) as store:
             compared = await reconcile(store, rail_of(self._rail), lag_seconds=STATEMENT_SECONDS)
         return f"{compared.confirmed} confirmed, {len(compared.findings)} findings"
 
@@ -638,7 +637,7 @@ class _Teller:
         await asyncio.sleep(LATE_SECONDS[1])
 
     async def _judged(self) -> list[str]:
-        return judge.judged(
+        return judging.judged(
             self.history, list(read_effects(self._ledger)), await self._reported(), disordered=self._disordered
         )
 

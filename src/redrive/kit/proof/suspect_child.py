@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from redrive.events import Events
-from redrive.prove import faults
+from redrive.kit.proof import failpoints
 from redrive.relay.crash import suspect_child
 
 if __name__ == "__main__":
     events = Events()
-    faults.install(events)
+    failpoints.install(events)
     suspect_child.main(events)

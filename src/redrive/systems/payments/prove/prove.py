@@ -1,0 +1,92 @@
+"""`redrive prove payments`: two runs with thousands of payments, then random histories."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from redrive.kit.proof.database import open_proof_database
+from redrive.kit.proof.directories import open_directory
+from redrive.kit.proof.environment import ProofEnvironment
+from redrive.kit.proof.report import Progress, commit
+from redrive.systems import payments
+from redrive.systems.payments.prove.campaign import Beyond, Within
+from redrive.systems.payments.prove.config import BEYOND, WITHIN, Plan
+from redrive.systems.payments.prove.drawing import history as random_history
+from redrive.systems.payments.prove.history_campaign import HISTORIES, Histories, histories_of, run_histories
+from redrive.systems.payments.prove.history_script import read_script
+from redrive.systems.payments.prove.report import BEYOND as IN_BEYOND
+from redrive.systems.payments.prove.report import IN_HISTORIES, PaymentsReport
+
+
+def prove(
+    *,
+    seed: int,
+    scale: float,
+    dsn: str | None,
+    progress: Progress,
+    histories: int | None = None,
+    history: int | None = None,
+    script: Path | None = None,
+) -> PaymentsReport:
+    """Run it; the report says what was found.
+
+    histories: how many random ones. history: only the one of this seed. script: only the one that is written there.
+    """
+    began = time.monotonic()
+    alone = read_script(script.read_text("utf-8")) if script else None
+    if history is not None:
+        alone = random_history(history)
+    campaigns = _Campaigns() if alone else _campaigns(seed=seed, scale=scale, dsn=dsn, progress=progress)
+    count = max(1, round(HISTORIES * scale)) if histories is None else histories
+    wanted = [alone] if alone else histories_of(seed, count)
+    told = run_histories(wanted, progress=progress, say=print if alone else None) if wanted else Histories()
+    return PaymentsReport(
+        seed=seed,
+        scale=scale,
+        commit=commit(),
+        server=campaigns.server or told.server,
+        seconds=time.monotonic() - began,
+        settings=campaigns.settings,
+        counts={**campaigns.counts, **_counted(told)},
+        violations=[*campaigns.violations, *("\n".join(one.lines()) for one in told.violated)],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Campaigns:
+    """What came of the two runs with thousands of payments."""
+
+    server: str = ""
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    violations: Sequence[str] = ()
+
+
+def _campaigns(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> _Campaigns:
+    with open_directory() as directory, open_proof_database(directory, dsn, systems=[payments.system]) as database:
+        plan = Plan.of(seed=seed, scale=scale, own_server=database.restart is not None)
+        with ProofEnvironment(directory, database.dsn, limits=WITHIN.limits()) as environment:
+            within = Within(environment, plan, database, progress)
+            within.run()
+            beyond = Beyond(environment, plan, progress)
+            beyond.run()
+        return _Campaigns(
+            server=database.server,
+            settings={"token and lookup": WITHIN.printed(), "lookup only": BEYOND.printed()},
+            counts={**within.counts, **{f"{IN_BEYOND}{name}": count for name, count in beyond.counts.items()}},
+            violations=[*within.violations, *beyond.violations],
+        )
+
+
+def _counted(told: Histories) -> dict[str, int]:
+    if not told.count:
+        return {}
+    counts = {"histories": told.count, "commands": told.commands, **told.abilities}
+    counts |= {f"fault: {name}": count for name, count in told.faults.items()}
+    counts |= {f"guard: {name}": count for name, count in told.guards.items()}
+    counts |= {f"answer: {name}": count for name, count in told.answers.items()}
+    return {f"{IN_HISTORIES}{name}": count for name, count in counts.items()}
