@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -20,8 +20,8 @@ from redrive import errors
 from redrive.operate.cli.exit_codes import exit_of
 from redrive.operate.cli.main import Commands, cli
 from redrive.operate.embedded import EmbeddedError
-from redrive.operate.settings import Settings
-from redrive.operate.settings_sources import PREFIX
+from redrive.settings import HEALS_WITHIN_SECONDS, HEARTBEATS_PER_LEASE, LEASE_SECONDS_ADVISED, TABLE, Setting
+from redrive.settings_sources import PREFIX
 from tools import django_migration, documents, reference_api, reference_http, reference_metrics, reference_sources
 from tools.reference_text import paragraph, table
 
@@ -71,24 +71,25 @@ def settings_page() -> Iterator[str]:
     )
     yield ""
     yield from table(
-        ("setting", "variable", "unit", "default", "bounds", "meaning"),
-        [_setting(name, field) for name, field in Settings.model_fields.items()],
+        ("setting", "variable", "read by", "unit", "default", "bounds", "meaning"),
+        [_setting(setting) for setting in TABLE.values()],
     )
     yield from paragraph(
-        """Checked together: `lease_seconds` is at least three times `heartbeat_seconds`. A relay warns when
-        `lease_seconds` + `reap_every_seconds` is above 120: so long may messages of a crashed relay wait."""
+        f"""Checked together: `lease_seconds` is at least {HEARTBEATS_PER_LEASE} times `heartbeat_seconds`. A relay
+        warns when `lease_seconds` + `reap_every_seconds` is above {HEALS_WITHIN_SECONDS:g}: messages of a crashed relay
+        may wait that long; and when `lease_seconds` is below {LEASE_SECONDS_ADVISED:g}: a process that pauses for
+        longer has its messages sent again. Such short leases are meant for tests."""
+    )
+    yield from paragraph(
+        """`App.running(settings=…)` takes every setting that a relay reads: [Use it with
+        FastAPI](../how-to/use-with-fastapi.md)."""
     )
 
 
-def _setting(name: str, field: Any) -> tuple[str, ...]:
-    extra = field.json_schema_extra or {}
-    bounds = f"{extra['low']} to {extra['high']}" if extra else _choices(field.annotation)
-    default = "none" if field.default is None else str(field.default)
-    return f"`{name}`", f"`{PREFIX}{name.upper()}`", extra.get("unit", ""), default, bounds, field.description
-
-
-def _choices(annotation: Any) -> str:
-    return ", ".join(choice for choice in getattr(annotation, "__args__", ()) if isinstance(choice, str))
+def _setting(setting: Setting) -> tuple[str, ...]:
+    default = "none" if setting.default is None else str(setting.default)
+    named = (f"`{setting.name}`", f"`{setting.variable}`", setting.read_by)
+    return *named, setting.unit, default, setting.bounds, setting.help
 
 
 # errors

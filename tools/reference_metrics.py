@@ -13,7 +13,7 @@ from tools.reference_text import paragraph, table, words
 def metrics_page() -> Iterator[str]:
     yield "# Metrics"
     yield from paragraph(
-        """A relay shows them at `/metrics` of `--metrics-port` ([how to](../how-to/monitor.md)). A label is a
+        """A relay shows them at `/metrics` of `--metrics-listen` ([how to](../how-to/monitor.md)). A label is a
         destination, a duty, a table or a word of a closed list; none carries an id, a key, a tenant or a text.
         A destination's series begin at 0 when the relay starts."""
     )

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from redrive.produce import status as status
     from redrive.produce import wait as wait
     from redrive.produce import wait_async as wait_async
+    from redrive.settings import Settings as Settings
     from redrive.system import System as System
 
 # Public name -> the module that has it; the type checker reads the imports above.
@@ -74,6 +75,7 @@ _HOME = {
     "redrive.message": "Attempt CancelAnswer HistoryEntry MessageId NewMessage Priority Receipt Status",
     "redrive.policy": "Backoff Breaker Policy Settlement",
     "redrive.produce": "acancel aenqueue aenqueue_many astatus cancel enqueue enqueue_many key status wait wait_async",
+    "redrive.settings": "Settings",
     "redrive.system": "System",
 }
 _MODULE_OF = modules_of(_HOME)

@@ -16,10 +16,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Any, Final, TypedDict, TypeVar, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, get_args
 
 from redrive import produce
-from redrive.errors import InvalidPayload, InvalidValue, NotFound
+from redrive.errors import InvalidPayload, InvalidValue, NotFound, SettingsError
 from redrive.events import Events
 from redrive.message import Attempt, NewMessage, OnOtherPayload, Priority, Receipt
 from redrive.policy import Breaker, InDoubt, OnDead, Policy, Rules, address_of, in_doubt_default
@@ -28,6 +28,9 @@ from redrive.produce import bounds
 from redrive.schemas import Schema
 from redrive.system import System
 from redrive.transports.functions import Classify, FunctionTransport, Handler
+
+if TYPE_CHECKING:
+    from redrive.settings import Settings
 
 HandlerType = TypeVar("HandlerType", bound=Handler)
 
@@ -458,22 +461,29 @@ class App:
 
     def running(
         self,
-        dsn: str,
+        dsn: str | None = None,
         *,
+        settings: Settings | None = None,
         only: Iterable[str] = (),
         name: str = "",
-        listen_dsn: str | None = None,
         events: Events | None = None,
     ) -> AbstractAsyncContextManager[None]:
         """A relay in this program, while an `async with` block runs; for a process of its own there is `redrive relay`.
 
-        only: these destinations, all unless named. name: shown in `status`. listen_dsn: where `dsn` leads to a pooler.
+        dsn: None = that of the settings. settings: None = the defaults; `Settings.load()` reads the environment and
+        redrive.toml as `redrive relay` does; `log_*` is left to the program. only: these destinations, all unless
+        named. name: shown in `status`.
         """
+        from redrive.operate.observe.relay import observed
         from redrive.relay.in_process import running
         from redrive.relay.process import RelayProcess
+        from redrive.settings import Settings
 
-        process = RelayProcess(app=self, dsn=dsn, only=tuple(only), name=name, listen_dsn=listen_dsn)
-        return running(process, events=events)
+        settings, events = settings or Settings(), events or Events()
+        if (dsn := dsn or settings.dsn) is None:
+            raise SettingsError("No database is named.", next="app.running(dsn), or settings with a dsn")
+        process = RelayProcess.of(settings, app=self, dsn=dsn, only=tuple(only), name=name)
+        return running(process, events=events, beside=observed(events, process, settings))
 
     def only(self, names: Iterable[str]) -> dict[str, Destination]:
         """The destinations that a relay shall handle; all when none is named. An unknown one is refused."""

@@ -21,10 +21,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from redrive.operate.settings import Settings
 from redrive.operate.web import serving
 from redrive.operate.web.app import API_PREFIX
 from redrive.operate.web.principal import Role
+from redrive.settings import Settings
 from tests.api import world as w
 from tests.api.conftest import House, bearer
 

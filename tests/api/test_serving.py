@@ -19,8 +19,8 @@ from click.testing import CliRunner
 
 from redrive.errors import SettingsError
 from redrive.operate.cli.main import cli
-from redrive.operate.settings import Settings
 from redrive.operate.web import serving
+from redrive.settings import Settings
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -145,17 +145,3 @@ def test_a_port_that_is_taken_is_said_and_up_takes_another() -> None:
             serving.listening(taken)
         with serving.listening(taken, any_port=True) as second:
             assert second.getsockname()[1] != first.getsockname()[1]
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [("8321", ("127.0.0.1", 8321)), ("0.0.0.0:80", ("0.0.0.0", 80)), ("[::1]:0", ("::1", 0))],
-)
-def test_where_to_listen_is_a_port_or_an_address_and_a_port(text: str, address: tuple[str, int]) -> None:
-    assert serving.address_of(text) == address
-
-
-@pytest.mark.parametrize("text", ["", "host", "127.0.0.1:", "127.0.0.1:99999", "x:y"])
-def test_anything_else_is_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match="console_listen"):
-        serving.address_of(text)

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from redrive.operate.cli.main import NOUNS, cli
-from redrive.operate.settings import Settings
+from redrive.settings import TABLE
 from redrive.store.runtime.open_store import without_secrets
 from redrive.system import discover
 
@@ -31,7 +31,7 @@ def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(monkeypat
     monkeypatch.setenv("DATABASE_URL", "postgresql://anna@db.example/shop")
     document = json.loads(show("--json"))
     items = {item["name"]: (item["value"], item["origin"]) for item in document["items"]}
-    assert list(items) == list(Settings.model_fields)
+    assert list(items) == list(TABLE)
     assert items["poll_seconds"] == (0.5, "poll_seconds in redrive.toml")
     assert items["claim_max"] == (7, "REDRIVE_CLAIM_MAX")
     assert sorted(items["dsn"][0].split()) == ["dbname=shop", "host=db.example", "user=anna"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -9,17 +10,16 @@ from typing import Any
 import pytest
 
 from redrive.errors import SettingsError
-from redrive.operate.settings import HEALS_WITHIN_SECONDS, Settings
-from redrive.relay.limits import RelayLimits
+from redrive.settings import HEALS_WITHIN_SECONDS, LEASE_SECONDS_ADVISED, TABLE, RelayLimits, Settings
 from tests.cli.conftest import Redrive
 
-BOUNDS = {
-    name: (field.json_schema_extra["low"], field.json_schema_extra["high"])
-    for name, field in Settings.model_fields.items()
-    if isinstance(field.json_schema_extra, dict)
-}
+BOUNDS = {name: (row.low, row.high) for name, row in TABLE.items() if row.low is not None and row.high is not None}
+OTHER = {"metrics_listen": "9464", "console_listen": "8000"}
 # A lease at its lower bound needs heartbeats that fit into it.
-BESIDE = {"lease_seconds": {"heartbeat_seconds": 1}, "heartbeat_seconds": {"lease_seconds": 3600}}
+BESIDE: dict[str, dict[str, float]] = {
+    "lease_seconds": {"heartbeat_seconds": 0.1},
+    "heartbeat_seconds": {"lease_seconds": 3600},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def test_a_value_on_its_bound_is_accepted_and_its_neighbour_refused_with_value_a
     for value in (low, high):
         assert getattr(Settings(**{name: value, **beside}), name) == value
     step = 1 if isinstance(low, int) and isinstance(high, int) else 0.001
-    for value in (low - step, high + step):  # type: ignore[operator]
+    for value in (low - step, high + step):
         with pytest.raises(SettingsError) as refused:
             Settings(**{name: value, **beside})
         assert f"{name} is {value}; it must be" in refused.value.message
@@ -82,6 +82,12 @@ def test_the_defaults_heal_in_time_and_slower_settings_are_pointed_out() -> None
     assert "121 s" in advice
 
 
+def test_a_lease_that_a_pause_of_the_process_outlasts_is_pointed_out() -> None:
+    assert Settings(lease_seconds=LEASE_SECONDS_ADVISED, heartbeat_seconds=1).advice() == []
+    (advice,) = Settings(lease_seconds=LEASE_SECONDS_ADVISED - 0.1, heartbeat_seconds=1).advice()
+    assert "lease_seconds is 4.9" in advice
+
+
 @pytest.mark.parametrize(
     ("wrong", "meant"),
     [("lease_second", "lease_seconds"), ("concurency", "concurrency"), ("leaseseconds", "lease_seconds")],
@@ -125,12 +131,12 @@ def test_a_flag_goes_before_a_variable_before_the_file_before_the_default(
     origins = settings.origins()
     named = [origins[name] for name in names]
     assert named == ["--concurrency", "REDRIVE_CLAIM_MAX", "poll_seconds in redrive.toml", "default"]
-    assert origins.keys() == Settings.model_fields.keys()
+    assert origins.keys() == TABLE.keys()
 
 
 def test_a_refused_value_names_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDRIVE_LEASE_SECONDS", "4")
-    with pytest.raises(SettingsError, match=r"lease_seconds is '4' \(from REDRIVE_LEASE_SECONDS\)"):
+    monkeypatch.setenv("REDRIVE_LEASE_SECONDS", "0.5")
+    with pytest.raises(SettingsError, match=r"lease_seconds is '0.5' \(from REDRIVE_LEASE_SECONDS\)"):
         Settings.load()
 
 
@@ -202,22 +208,37 @@ def test_settings_are_frozen() -> None:
         Settings().lease_seconds = 5
 
 
-@pytest.mark.parametrize("name", Settings.model_fields)
+@pytest.mark.parametrize("name", TABLE)
 def test_every_setting_is_documented_with_its_unit(name: str) -> None:
-    field = Settings.model_fields[name]
-    assert field.description
-    extra = field.json_schema_extra
-    assert extra is None or (isinstance(extra, dict) and extra["unit"])
+    row = TABLE[name]
+    assert row.help.endswith(".")
+    assert bool(row.unit) == (row.low is not None) == (row.kind in (int, float))
 
 
-def test_defaults_agree_with_those_of_a_relay_in_code() -> None:
-    limits, settings = RelayLimits(), Settings()
-    for name in ("lease_seconds", "concurrency", "claim_max", "poll_seconds", "stop_seconds", "reap_every_seconds"):
-        assert getattr(limits, name) == getattr(settings, name)
+def test_the_table_is_that_of_the_class_and_a_relay_takes_a_part_of_it() -> None:
+    assert list(TABLE) == list(Settings.model_fields)
+    assert RelayLimits.table().items() <= TABLE.items()
+    assert Settings(lease_seconds=30).limits() == RelayLimits(lease_seconds=30).limits()
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_every_setting_is_read_from_its_variable_and_from_the_file(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    row = TABLE[name]
+    value: Any = row.choices[-1] if row.choices else row.high if row.low is not None else OTHER.get(name, "/x")
+    beside = BESIDE.get(name, {})
+    lines = "".join(f"{key} = {json.dumps(one)}\n" for key, one in {**beside, name: value}.items())
+    (tmp_path / "redrive.toml").write_text(lines)
+    settings = Settings.load()
+    assert (str(getattr(settings, name)), settings.origins()[name]) == (str(row.kind(value)), f"{name} in redrive.toml")
+    monkeypatch.setenv(row.variable, str(value))
+    settings = Settings.load()
+    assert (str(getattr(settings, name)), settings.origins()[name]) == (str(row.kind(value)), row.variable)
 
 
 def test_a_bad_setting_ends_a_command_with_two(nowhere: Redrive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDRIVE_LEASE_SECONDS", "4")
+    monkeypatch.setenv("REDRIVE_LEASE_SECONDS", "0.5")
     result = nowhere("status")
     assert result.exit_code == 2
     assert "REDRIVE_LEASE_SECONDS" in result.stderr

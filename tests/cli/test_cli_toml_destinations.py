@@ -12,9 +12,9 @@ import pytest
 from redrive.app import App
 from redrive.errors import InvalidValue, SettingsError
 from redrive.operate import toml_destinations
-from redrive.operate.settings import Settings
 from redrive.policy import Backoff, Breaker, Policy
 from redrive.relay.load_app import load_app
+from redrive.settings import Settings
 from redrive.transports.http import HttpTransport
 from tests.cli.conftest import NOWHERE, Redrive
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from redrive.operate.settings import Settings
 from redrive.operate.web import serving, tokens
 from redrive.operate.web.app import create_app
 from redrive.operate.web.auth_config import AuthConfig
 from redrive.operate.web.principal import Role
 from redrive.operate.web.tokens import NewToken
+from redrive.settings import Settings
 from redrive.store.runtime.postgres import PostgresStore
 from tests.console.story import beside
 

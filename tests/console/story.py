@@ -18,8 +18,8 @@ import psycopg
 import redrive
 from redrive.events import Events
 from redrive.policy import Breaker
-from redrive.relay.limits import RelayLimits
 from redrive.relay.process import RelayProcess, run_relay
+from redrive.settings import RelayLimits
 from tests.support.waiting import wait_until
 
 NO_CURRENCY: Final = 312

@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,8 @@ import redrive
 from redrive.ports import ClaimRequest
 from redrive.prove.environment import Environment
 from redrive.relay import process as relay_process
-from redrive.relay.limits import RelayLimits
 from redrive.relay.process import RelayProcess, run_relay
+from redrive.settings import RelayLimits
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.transports.functions import ABANDONED_MAX
 from tests.crash.apps import hanging
@@ -86,7 +85,7 @@ async def test_a_child_that_outlives_its_relay_ends_itself_whatever_blocks_it(en
         settings = {
             "app": APP,
             "only": ["blocking"],
-            "limits": asdict(RelayLimits(lease_seconds=60, stop_seconds=0)),
+            "limits": RelayLimits(lease_seconds=60, stop_seconds=0).limits(),
             "worker": str(m.WORKER),
             "seconds": 3.0,
             "tell": told,

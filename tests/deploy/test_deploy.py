@@ -19,7 +19,7 @@ import yaml
 
 from redrive.operate.cli.main import cli
 from redrive.operate.observe import catalogue
-from redrive.operate.settings import Settings
+from redrive.settings import Settings
 from redrive.systems.payments.metrics import METRICS
 
 ROOT = Path(__file__).parents[2]

@@ -25,8 +25,8 @@ from psycopg import sql
 import redrive
 from redrive.events import Events
 from redrive.operate.cli.main import cli
-from redrive.relay.limits import RelayLimits
 from redrive.relay.process import RelayProcess, run_relay
+from redrive.settings import RelayLimits
 from redrive.testing.draining import HAS_WORK
 from tests.docs.pages import Step, fits
 

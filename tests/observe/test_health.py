@@ -12,7 +12,8 @@ from redrive.errors import SettingsError
 from redrive.events import Events
 from redrive.operate.observe.health import Health, Verdict
 from redrive.operate.observe.observing import observing
-from redrive.operate.observe.server import Address, answer_to
+from redrive.operate.observe.server import answer_to
+from redrive.settings import Address, Settings
 from tests.observe.scrape import parsed
 from tests.relay.harness import Seen, processing
 
@@ -122,13 +123,18 @@ def test_only_what_is_shown_can_be_asked_for(request_line: str, status: int) -> 
     [("9464", ("127.0.0.1", 9464)), ("0.0.0.0:9464", ("0.0.0.0", 9464)), ("[::1]:0", ("::1", 0))],
 )
 def test_a_port_alone_is_one_of_this_machine(text: str, address: tuple[str, int]) -> None:
-    assert Address.parsed(text) == address
+    parsed = Address.parsed(text)
+    assert parsed == address
+    assert Address.parsed(str(parsed)) == address
+    assert Settings(console_listen=text).console_address == address
 
 
-@pytest.mark.parametrize("text", ["", "nine", "here:", "1.2.3.4:70000", "-1"])
+@pytest.mark.parametrize("text", ["", "nine", "here:", "1.2.3.4:70000", "-1", "127.0.0.1:", "x:y", "²"])
 def test_an_address_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match="metrics_listen"):
-        Address.parsed(text)
+    assert Address.parsed(text) is None
+    for name in ("metrics_listen", "console_listen"):
+        with pytest.raises(SettingsError, match=f"{name} is .*it must be a port from 0 to 65535, or HOST:PORT"):
+            Settings(**{name: text})
 
 
 async def test_a_real_relay_is_scraped_and_probed_over_http(database: str, app: App) -> None:

@@ -101,7 +101,7 @@ def relay(dsn: str, directory: Path, log_format: str, **settings: str) -> Iterat
         "REDRIVE_DSN": dsn,
         **{f"REDRIVE_{name.upper()}": value for name, value in settings.items()},
     }
-    options = ["--metrics-port", "0", "--log-format", log_format, "--log-level", "debug"]
+    options = ["--metrics-listen", "0", "--log-format", log_format, "--log-level", "debug"]
     command = [sys.executable, "-m", "redrive", "relay", "traced:app", *options]
     with log.open("w") as file, subprocess.Popen(command, env=environment, stdout=file, stderr=file) as process:
         try:

@@ -20,9 +20,9 @@ from redrive.events import Events
 from redrive.message import MessageId, WorkerId
 from redrive.ports import RelayInfo, Store
 from redrive.relay.clock_watch import ClockWatch
-from redrive.relay.limits import RelayLimits
 from redrive.relay.loop import Relay, new_worker
 from redrive.relay.process import RelayProcess, SystemClock, declared, run_relay
+from redrive.settings import RelayLimits
 from redrive.store.runtime import listen_connection
 from redrive.store.runtime.postgres import PostgresStore
 

@@ -255,7 +255,7 @@ async def test_the_relay_goes_on_by_itself_when_the_rest_is_over(store: Postgres
     """Without a heartbeat that tells it so."""
     shop = Switch(app, off=Retryable("HTTP_429", retry_after=0.2), concurrency=1)
     await enqueue(store, 10)
-    async with relaying(store, app, heartbeat_seconds=9) as relay:
+    async with relaying(store, app, heartbeat_seconds=9, lease_seconds=30) as relay:
         await relay.seen.until("destination.paused")
         shop.off = None
         await relay.seen.until("destination.resumed", destination="shop")

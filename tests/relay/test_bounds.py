@@ -159,7 +159,7 @@ async def test_draining_a_thousand_messages_takes_few_statements(database: str, 
     async with Counting(database, connections=6) as store:
         await enqueue(store, 1000)
         store.calls.clear()
-        async with relaying(store, app, heartbeat_seconds=5.0) as relay:
+        async with relaying(store, app, heartbeat_seconds=5.0, lease_seconds=15.0) as relay:
             await relay.seen.until("message.delivered", count=1000)
             spent = {verb: store.calls.count(verb) for verb in set(store.calls) if verb}
     assert spent.pop("claim_1") <= 30
@@ -234,7 +234,7 @@ async def test_idle_looks_come_at_the_pace_of_the_steps_and_then_of_the_poll(sto
     @app.destination("shop")
     async def handle(attempt: Attempt) -> None: ...
 
-    async with relaying(store, app, poll_seconds=0.3, heartbeat_seconds=5) as relay:
+    async with relaying(store, app, poll_seconds=0.3, heartbeat_seconds=5, lease_seconds=15) as relay:
         await relay.seen.until("relay.idle", count=6)
         before = asyncio.get_running_loop().time()
         await relay.seen.next("relay.idle", count=2)

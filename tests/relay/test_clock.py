@@ -14,8 +14,8 @@ from redrive.events import Events
 from redrive.message import Attempt
 from redrive.ports import Place, RelayInfo
 from redrive.relay.clock_watch import ClockWatch
-from redrive.relay.limits import RelayLimits
 from redrive.relay.loop import Relay, new_worker
+from redrive.settings import RelayLimits
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ManualClock
 from tests.model_store.model import ModelStore
@@ -75,7 +75,7 @@ async def test_what_is_claimed_on_a_clock_that_jumped_is_handed_back_unsent(data
     async def handle(_: Attempt) -> None: ...
 
     async with SetClock(database) as store:
-        async with relaying(store, app, watches_clock=True, heartbeat_seconds=9.0) as relay:
+        async with relaying(store, app, watches_clock=True, heartbeat_seconds=9.0, lease_seconds=30.0) as relay:
             await relay.seen.until("claim.stop")
             store.offset_seconds = 3 * HOUR
             (id,) = await enqueue(store)

@@ -14,9 +14,9 @@ from redrive.app import App
 from redrive.message import Attempt
 from redrive.operate.findings import findings
 from redrive.policy import Settlement
-from redrive.relay.limits import RelayLimits
 from redrive.relay.wakeup import listening, poll_schedule
 from redrive.relay.wakeup.idle import BUSY_AFTER_FULL, BUSY_AFTER_MESSAGES
+from redrive.settings import RelayLimits
 from redrive.store.reads.status import status as read_status
 from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import Gate, Running, Seen, enqueue, relaying, states
@@ -162,7 +162,7 @@ async def test_a_destination_that_is_resumed_is_looked_at_at_once(
     await enqueue(store)
     async with relaying(store, declare(app, "shop"), listen_dsn=database, **SLOW) as relay:
         await relay.seen.until("destination.paused")
-        relay.relay._limits = RelayLimits(**SLOW, heartbeat_seconds=50)
+        relay.relay._limits = RelayLimits(**SLOW, heartbeat_seconds=30)
         await relay.seen.next("heartbeat.stop")  # the last for a long time
         await store.resume("shop", actor="ann", reason="up")
         await relay.seen.until("message.delivered")

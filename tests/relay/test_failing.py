@@ -13,8 +13,8 @@ from redrive.app import App
 from redrive.message import Attempt, Fence, NewMessage, ParkReason, WorkerId
 from redrive.policy import Settlement
 from redrive.ports import Outcome, Settled
-from redrive.relay.limits import RelayLimits
 from redrive.relay.process import RelayProcess, run_relay
+from redrive.settings import RelayLimits
 from redrive.store.runtime.postgres import PostgresStore
 from tests.model_store.model import ModelStore
 from tests.relay.harness import QUICK, SECONDS_MAX, Running, Seen, enqueue, relaying

@@ -12,8 +12,8 @@ from redrive.app import App
 from redrive.errors import ActRefused, NotFound, SchemaError, SettingsError
 from redrive.message import Attempt, ParkReason
 from redrive.ports import ClaimRequest
-from redrive.relay.limits import RelayLimits
 from redrive.relay.process import RelayProcess, _store, run_relay
+from redrive.settings import RelayLimits
 from redrive.store.reads.status import status as read_status
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.system import System

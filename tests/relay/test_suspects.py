@@ -20,8 +20,8 @@ from redrive.ports import ClaimRequest, Reaped, TransientFailure
 from redrive.relay import loop
 from redrive.relay.crash.child_events import STARTED, WAITING
 from redrive.relay.crash.suspects import CHILDREN_MAX, OVERDUE, START_SECONDS_MAX, RunAlone, Suspects
-from redrive.relay.limits import RelayLimits
 from redrive.relay.process import CHILD_NOT_STARTED, RelayProcess, child
+from redrive.settings import RelayLimits
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ManualClock
 from tests.model_store.model import ModelStore

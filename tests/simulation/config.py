@@ -15,8 +15,8 @@ from typing import Final, Literal
 from redrive.app import Destination
 from redrive.policy import Backoff, Breaker, Policy, Rules
 from redrive.ports import Record, Transport
-from redrive.relay.limits import RelayLimits
 from redrive.relay.loop import ABANDON_SECONDS
+from redrive.settings import RelayLimits
 
 Fault = Literal[
     "killed",
@@ -168,7 +168,7 @@ def draw(seed: int) -> Config:
             horizon_seconds=random.choice((0.0, 0.5)),
             record_timeout_seconds=0.5,
             stop_seconds=random.choice((0.0, 1.0)),
-            heartbeat_seconds=random.choice((0.3, 0.8)),
+            heartbeat_seconds=random.choice((0.3, min(0.8, lease_seconds / 3))),
         ),
         policy=Policy(
             attempts=4,

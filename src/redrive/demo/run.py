@@ -23,9 +23,8 @@ from redrive.events import Events
 from redrive.operate import embedded
 from redrive.operate.cli.console import beside as served
 from redrive.operate.cli.local_server import command_line
-from redrive.operate.settings import Settings
-from redrive.relay.limits import RelayLimits
 from redrive.relay.process import RelayProcess, run_relay
+from redrive.settings import RelayLimits, Settings
 from redrive.store.migrations import migrate
 
 ORDERS_ONCE = 40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redrive.events import Events
 from redrive.operate import embedded
-from redrive.relay.limits import RelayLimits
 from redrive.relay.process import RelayProcess, run_relay, run_to_exit
+from redrive.settings import RelayLimits
 
 __all__ = ["Events", "RelayLimits", "RelayProcess", "embedded", "run_relay", "run_to_exit"]

@@ -19,9 +19,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from redrive import settings_sources as sources
 from redrive.app import App
 from redrive.errors import InvalidValue, SettingsError
-from redrive.operate import settings_sources as sources
 from redrive.produce.bounds import shown
 from redrive.system import System, discover
 

@@ -78,7 +78,7 @@ class Config:
     limited: dict[str, Limits] = field(default_factory=lambda: {LIMITED: Limits()})
 
     def relay_limits(self, **changes: Any) -> dict[str, Any]:
-        """For `redrive.relay.limits.RelayLimits`."""
+        """For `redrive.settings.RelayLimits`."""
         own = {"lease_seconds": self.lease_seconds, "reap_every_seconds": self.reap_every_seconds}
         return {**RELAY_LIMITS, **own, **self.limits, **changes}
 

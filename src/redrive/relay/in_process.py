@@ -1,10 +1,10 @@
-"""A relay inside somebody else's program, for as long as a block runs: behind `App.running`."""
+"""A relay inside another program, for as long as a block runs: behind `App.running`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from redrive.events import Events
@@ -12,12 +12,19 @@ from redrive.relay.process import RelayProcess, run_relay
 
 
 @asynccontextmanager
-async def running(process: RelayProcess, *, events: Events | None = None) -> AsyncIterator[None]:
-    """The block begins when the relay does, and at its end the relay stops gracefully.
+async def running(
+    process: RelayProcess, *, events: Events, beside: AbstractAsyncContextManager[None]
+) -> AsyncIterator[None]:
+    """The block begins when the relay does, and at its end the relay stops gracefully. beside: entered before it.
 
-    A relay that fails ends the block with its error: nobody shall believe that messages are sent when they are not.
+    A relay that fails ends the block with its error, so that the program does not go on without it.
     """
-    events = events or Events()
+    async with beside, _relay(process, events=events):
+        yield
+
+
+@asynccontextmanager
+async def _relay(process: RelayProcess, *, events: Events) -> AsyncIterator[None]:
     has_started = asyncio.Event()
     end_listening = events.subscribe(lambda *_: has_started.set(), "relay.started")
     relay = asyncio.create_task(run_relay(process, events=events, signals=False))

@@ -36,7 +36,6 @@ from redrive.relay.clock_watch import ClockWatch
 from redrive.relay.crash.witness import Witness
 from redrive.relay.dispatching.destination_queue import DestinationQueue, Slot
 from redrive.relay.dispatching.dispatch import Dispatcher
-from redrive.relay.limits import RelayLimits
 from redrive.relay.settling.hand_over import HandOvers
 from redrive.relay.settling.settle import Settler
 from redrive.relay.tasks import Tasks, end
@@ -44,6 +43,7 @@ from redrive.relay.until_reachable import UNREACHABLE_SECONDS, UntilReachable
 from redrive.relay.wakeup.doorbell import Doorbell
 from redrive.relay.wakeup.listening import OpenListenConnection
 from redrive.relay.wakeup.poll_schedule import PollSchedule
+from redrive.settings import RelayLimits
 
 TIMEKEEPER_SECONDS = 0.05
 ABANDON_SECONDS = 5.0  # a handler that ignores its cancellation for this long is left to itself

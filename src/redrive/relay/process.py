@@ -16,11 +16,11 @@ import time
 import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 from uuid import UUID
 
 import redrive
@@ -36,12 +36,12 @@ from redrive.relay.crash.suspects import Suspects
 from redrive.relay.crash.witness import Witness
 from redrive.relay.dispatching.destination_queue import DISPATCH_STEPS
 from redrive.relay.dispatching.requests import Requests
-from redrive.relay.limits import RelayLimits
 from redrive.relay.loop import ABANDON_SECONDS, TURN_SECONDS, Relay, new_worker
 from redrive.relay.settling.settle import WAIT_SECONDS
 from redrive.relay.tasks import end
 from redrive.relay.until_reachable import UNREACHABLE_SECONDS
 from redrive.relay.wakeup.listening import OpenListenConnection
+from redrive.settings import RelayLimits, Settings
 from redrive.store.migrations.files import MigrationSet
 from redrive.store.runtime import listen_connection
 from redrive.store.runtime.open_store import require_schema
@@ -98,6 +98,34 @@ class RelayProcess:
     allow_asynchronous_commit: bool = False
     state_directory: Path | None = None
     alone_module: str = "redrive.relay.crash.suspect_child"
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        *,
+        app: App,
+        dsn: str,
+        app_spec: str | None = None,
+        only: Sequence[str] = (),
+        name: str = "",
+    ) -> Self:
+        """As the settings say."""
+        return cls(
+            app=app,
+            dsn=dsn,
+            limits=settings,
+            app_spec=app_spec,
+            only=only,
+            name=name,
+            listen=settings.wakeup == "notify",
+            listen_dsn=settings.listen_dsn,
+            partition_days=settings.partition_days,
+            partitions_ahead=settings.partitions_ahead,
+            retention_days=settings.retention_days,
+            allow_asynchronous_commit=settings.asynchronous_commit == "warn",
+            state_directory=settings.relay_state_directory,
+        )
 
 
 async def run_relay(process: RelayProcess, *, events: Events | None = None, signals: bool = True) -> None:
@@ -188,7 +216,7 @@ def child(process: RelayProcess, events: Events | None = None) -> RunAlone:
         settings = {
             "app": process.app_spec,
             "only": [destination],
-            "limits": asdict(process.limits),
+            "limits": process.limits.limits(),
             "worker": str(worker),
             "seconds": child_seconds(process.app.destinations[destination], process.limits) + CHILD_END_SECONDS,
             "tell": told,
@@ -362,7 +390,7 @@ def _witness(
 
 
 def declared(
-    destinations: Mapping[str, Destination], *, lease_seconds: float = RelayLimits.lease_seconds
+    destinations: Mapping[str, Destination], *, lease_seconds: float = RelayLimits().lease_seconds
 ) -> dict[str, Any]:
     """What all relays must know of these destinations, as fields of `RelayInfo`."""
     return {

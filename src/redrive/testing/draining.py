@@ -25,8 +25,8 @@ from redrive.errors import UnsupportedConnection
 from redrive.events import Events
 from redrive.message import MessageId, WorkerId
 from redrive.ports import RelayInfo, Store
-from redrive.relay.limits import RelayLimits
 from redrive.relay.loop import Relay
+from redrive.settings import RelayLimits
 from redrive.store.runtime.one_connection import StoreOnConnection, apsycopg_below, is_async, psycopg_below
 from redrive.testing.clock import ManualClock
 from redrive.testing.in_turn import in_turn, lent_to_threads

@@ -13,10 +13,10 @@ import redrive
 from redrive.answers import Absent, Answer, CannotTell, Delivered, Found, LookupAnswer, Retryable, Terminal, Unknown
 from redrive.errors import InvalidValue, SettingsError
 from redrive.message import MessageId, token
-from redrive.operate.settings import Settings
 from redrive.operate.toml_destinations import app_from_file
 from redrive.policy import Backoff, Policy
 from redrive.relay.process import declared
+from redrive.settings import Settings
 from redrive.systems.payments import Rail
 from redrive.systems.payments.names import key_of
 from redrive.systems.payments.rails import CODES, RailTransport

@@ -13,9 +13,9 @@ from typing import Any
 
 from redrive.events import Events
 from redrive.kit.proof import failpoints
-from redrive.relay.limits import RelayLimits
 from redrive.relay.load_app import load_app
 from redrive.relay.process import RelayProcess, run_relay, run_to_exit
+from redrive.settings import RelayLimits
 
 
 def main() -> None:

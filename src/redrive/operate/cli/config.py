@@ -10,10 +10,9 @@ from redrive.operate import toml_destinations
 from redrive.operate.cli import output
 from redrive.operate.cli.context import Call, example, plain_command
 from redrive.operate.cli.output import Column
-from redrive.operate.settings import Settings
+from redrive.settings import TABLE, Settings
 from redrive.store.runtime.open_store import without_secrets
 
-_SECRET: Final = ("dsn", "listen_dsn")
 _COLUMNS: Final = (Column("setting"), Column("value", fold=True))
 _ORIGIN: Final = Column("from", fold=True)
 
@@ -43,15 +42,12 @@ def show(call: Call, origin: bool) -> None:
 
 def _items(settings: Settings) -> list[dict[str, Any]]:
     origins = settings.origins()
-    return [
-        {"name": name, "value": _value(name, getattr(settings, name)), "origin": origins[name]}
-        for name in type(settings).model_fields
-    ]
+    return [{"name": name, "value": _value(name, getattr(settings, name)), "origin": origins[name]} for name in TABLE]
 
 
 def _value(name: str, value: Any) -> Any:
     """A DSN may hold a password."""
-    return without_secrets(value) if name in _SECRET and value is not None else value
+    return without_secrets(value) if TABLE[name].secret and value is not None else value
 
 
 def _cell(value: Any) -> str:

@@ -14,9 +14,9 @@ from redrive.errors import SettingsError
 from redrive.operate import logs
 from redrive.operate.cli import output
 from redrive.operate.cli.acts import user_name
-from redrive.operate.cli.context import database_of, example, load_settings
+from redrive.operate.cli.context import database_of, example, load_settings, setting_option
 from redrive.operate.operations import explained
-from redrive.operate.settings import Settings
+from redrive.settings import Address, Settings
 from redrive.store.migrations import migrate
 
 LIBRARIES: Final = ("fastapi", "uvicorn", "jinja2", "sse_starlette", "python_multipart")
@@ -28,8 +28,8 @@ LIBRARIES: Final = ("fastapi", "uvicorn", "jinja2", "sse_starlette", "python_mul
 )
 @click.option("--host", help="The address to listen on. Default: this machine only (console_listen).")
 @click.option("--port", type=click.IntRange(0, 65_535), help="The port to listen on; 0 chooses one.")
-@click.option("--root-path", "console_root_path", metavar="PREFIX", help="The prefix below which it lies: /redrive.")
-@click.option("--dsn", metavar="DSN", help="The database. Default: REDRIVE_DSN, redrive.toml.")
+@setting_option("console_root_path", "--root-path")
+@setting_option("dsn")
 @click.pass_context
 def command(context: click.Context, /, host: str | None, port: int | None, **flags: Any) -> None:
     """Serve the web console, and the API below /api/v1.
@@ -59,12 +59,9 @@ def require_libraries() -> None:
 
 
 def _listening_on(settings: Settings, host: str | None, port: int | None) -> Settings:
-    from redrive.operate.web.serving import address_of
-
-    set_host, set_port = address_of(settings.console_listen)
-    wanted = host or set_host
-    place = f"[{wanted}]" if ":" in wanted else wanted
-    return settings.model_copy(update={"console_listen": f"{place}:{set_port if port is None else port}"})
+    set_host, set_port = settings.console_address
+    address = Address(host or set_host, set_port if port is None else port)
+    return settings.model_copy(update={"console_listen": str(address)})
 
 
 async def _serve(settings: Settings, dsn: str) -> None:

@@ -19,7 +19,7 @@ from redrive.errors import SettingsError
 from redrive.message import MessageId
 from redrive.operate import logs, operations
 from redrive.operate.cli.local_server import running_dsn
-from redrive.operate.settings import Settings
+from redrive.settings import TABLE, Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -53,6 +53,16 @@ def load_settings(context: click.Context, **flags: Any) -> Settings:
     shared = context.find_root().params
     dsn = flags.pop("dsn", None) or shared.get("dsn")
     return Settings.load(config=shared.get("config"), dsn=dsn, **flags)
+
+
+def setting_option(name: str, flag: str | None = None) -> Callable[[Command], Command]:
+    """The option for a setting, as its row in the table describes it; `Settings` checks the value."""
+    setting = TABLE[name]
+    kind = setting.kind if setting.kind in (int, float) else str
+    words = f"[{'|'.join(setting.choices)}]" if setting.choices else name.rsplit("_", maxsplit=1)[-1].upper()
+    metavar = words if kind is str else None
+    help_text = setting.help.split(". ")[0].removesuffix(".")
+    return click.option(flag or setting.flag, name, type=kind, metavar=metavar, help=f"{help_text}.")
 
 
 class IdType(click.ParamType[MessageId]):
@@ -116,7 +126,7 @@ def _common_options(command: Callable[..., None]) -> Callable[..., None]:
     command = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")(
         command
     )
-    return click.option("--dsn", metavar="DSN", help="The database. Default: REDRIVE_DSN, redrive.toml.")(command)
+    return setting_option("dsn")(command)
 
 
 def _call(context: click.Context, *, dsn: str | None, as_json: bool) -> Call:

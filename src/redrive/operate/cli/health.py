@@ -29,7 +29,7 @@ STOPS: Final = frozenset({"no_tenant", "unhandled"})
 @click.command(
     "health", epilog=example("redrive health", "redrive health --url http://127.0.0.1:9464", "redrive health --strict")
 )
-@click.option("--url", metavar="URL", help="Ask the relay that listens there (--metrics-port), not the database.")
+@click.option("--url", metavar="URL", help="Ask the relay that listens there (--metrics-listen), not the database.")
 @click.option("--strict", is_flag=True, help="Exit with 6 when degraded, too.")
 @plain_command
 def command(call: Call, url: str | None, strict: bool) -> None:
@@ -63,7 +63,7 @@ def _of_relay(url: str) -> tuple[Verdict, list[str]]:
     try:
         return Verdict(said["status"]), [str(reason) for reason in said["reasons"]]
     except (KeyError, TypeError, ValueError):
-        raise Unreachable("What answers there is no relay.", next="see --metrics-port of redrive relay") from None
+        raise Unreachable("What answers there is no relay.", next="see --metrics-listen of redrive relay") from None
 
 
 def _asked(url: str) -> Any:
@@ -75,7 +75,7 @@ def _asked(url: str) -> Any:
         text = error.read(BYTES_MAX)
     except (URLError, OSError, HTTPException) as error:
         why = getattr(error, "reason", None) or type(error).__name__
-        raise Unreachable(f"Nobody answers at {url}: {why}.", next="start the relay with --metrics-port") from None
+        raise Unreachable(f"Nobody answers at {url}: {why}.", next="start the relay with --metrics-listen") from None
     try:
         return json.loads(text)
     except ValueError:

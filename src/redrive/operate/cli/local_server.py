@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from redrive.operate import embedded
 from redrive.operate.embedded import postmaster
-from redrive.operate.settings import Settings
+from redrive.settings import Settings
 
 
 def demo_home() -> Path:

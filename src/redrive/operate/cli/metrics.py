@@ -16,8 +16,8 @@ from redrive.store.runtime.postgres import PostgresStore
 async def command(call: Call, store: PostgresStore) -> None:
     """Print the values of the database in Prometheus' text format.
 
-    A relay with --metrics-port shows them too, with its own counters; this is for where no relay is scraped. It needs a
-    login with the role redrive_relay.
+    A relay with --metrics-listen shows them too, with its own counters; this is for where no relay is scraped. It needs
+    a login with the role redrive_relay.
     """
     gauges = await read_gauges(store)
     if call.json:

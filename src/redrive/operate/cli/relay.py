@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,12 +16,12 @@ import click
 from redrive.app import App
 from redrive.events import Events
 from redrive.operate import logs, toml_destinations
-from redrive.operate.cli.context import database_of, example, load_settings
+from redrive.operate.cli.context import database_of, example, load_settings, setting_option
+from redrive.operate.observe.relay import observed
 from redrive.operate.operations import explained
-from redrive.operate.settings import Settings
-from redrive.relay.limits import RelayLimits
 from redrive.relay.load_app import load_app
 from redrive.relay.process import RelayProcess, run_relay
+from redrive.settings import TABLE, Settings
 from redrive.store.migrations import migrate
 from redrive.transports.functions import THREADS
 
@@ -31,16 +29,8 @@ _OPTIONS: Final = (
     click.argument("app_spec", metavar="[MODULE:APP]", required=False),
     click.option("--only", multiple=True, metavar="DESTINATION", help="Handle just this one; may be repeated."),
     click.option("--name", default="", help="Shown by `redrive status`. Default: host and process id."),
-    click.option("--dsn", metavar="DSN", help="The database. Default: REDRIVE_DSN, redrive.toml."),
-    click.option("--concurrency", type=int, help="Dispatches at a time in this process."),
-    click.option("--lease-seconds", type=float, help="How long a claim lasts without renewal."),
-    click.option("--poll-seconds", type=float, help="Longest pause between two looks for work."),
-    click.option("--stop-seconds", type=float, help="How long a stop waits for what runs."),
-    click.option(
-        "--metrics-port", type=click.IntRange(0, 65_535), help="Show /metrics and /health on this port of this machine."
-    ),
-    click.option("--log-format", help="auto, console, json or logfmt."),
-    click.option("--log-level", help="debug, info, warning, error or critical."),
+    setting_option("dsn"),
+    *(setting_option(name) for name, setting in TABLE.items() if setting.option),
 )
 
 
@@ -69,18 +59,12 @@ def command(context: click.Context, /, app_spec: str | None, only: tuple[str, ..
     Any number of relays on any number of machines share one database. SIGTERM or Ctrl-C stops gracefully: what
     runs ends, what has not begun is handed back. Every other setting: REDRIVE_* or redrive.toml.
     """
-    settings = relay_settings(context, **flags)
+    settings = load_settings(context, **flags)
     app, spec = load(context, app_spec)
     dsn = database_of(settings)
     with explained(dsn):
         migrate.require_current(dsn)
         deliver(settings, dsn, app, spec, only=only, name=name)
-
-
-def relay_settings(context: click.Context, *, metrics_port: int | None, **flags: Any) -> Settings:
-    """A port alone is one of this machine."""
-    listen = None if metrics_port is None else str(metrics_port)
-    return load_settings(context, metrics_listen=listen, **flags)
 
 
 def load(context: click.Context, app_spec: str | None) -> tuple[App, str]:
@@ -106,21 +90,7 @@ def deliver(
 ) -> None:
     """Run the relay until it is stopped. beside: what runs on the same loop for as long."""
     logs.configure(settings.log_format, settings.log_level)
-    process = RelayProcess(
-        app=app,
-        dsn=dsn,
-        limits=limits_of(settings),
-        app_spec=app_spec,
-        only=only,
-        name=name,
-        listen=settings.wakeup == "notify",
-        listen_dsn=settings.listen_dsn,
-        partition_days=settings.partition_days,
-        partitions_ahead=settings.partitions_ahead,
-        retention_days=settings.retention_days,
-        allow_asynchronous_commit=settings.asynchronous_commit == "warn",
-        state_directory=settings.state_directory or user_state_directory(),
-    )
+    process = RelayProcess.of(settings, app=app, dsn=dsn, app_spec=app_spec, only=only, name=name)
     before = frozenset(threading.enumerate())  # of somebody else, in whose process this command was called
     # Not asyncio.run: at its end that waits for handlers that ignore their cancellation.
     loop = asyncio.new_event_loop()
@@ -139,9 +109,7 @@ async def _run(
     events = Events()
     _trace(events)
     logs.subscribe(events)
-    for advice in settings.advice():
-        logging.getLogger("redrive").warning(advice)
-    async with _observed(events, process, settings), beside():
+    async with observed(events, process, settings), beside():
         await run_relay(process, events=events)
 
 
@@ -151,41 +119,3 @@ def _trace(events: Events) -> None:
         from redrive.operate.observe import traces
 
         traces.subscribe(events)
-
-
-@asynccontextmanager
-async def _observed(events: Events, process: RelayProcess, settings: Settings) -> AsyncIterator[None]:
-    """With metrics and health, if the settings say where; the library that they need is imported only then."""
-    if settings.metrics_listen is None:
-        yield
-        return
-    from redrive.operate.observe.observing import observing
-    from redrive.operate.observe.server import Address
-
-    async with observing(
-        events,
-        process.dsn,
-        Address.parsed(settings.metrics_listen),
-        more=[metric for system in process.app.systems.values() for metric in system.metrics.values()],
-        every_seconds=settings.metrics_every_seconds,
-        stalled_seconds=settings.stalled_seconds,
-    ) as address:
-        logging.getLogger("redrive").info("metrics and health on http://%s:%d", *address)
-        yield
-
-
-def user_state_directory() -> Path | None:
-    """As the XDG base directories say: XDG_STATE_HOME, or .local/state of the user; None without a home."""
-    named = os.environ.get("XDG_STATE_HOME", "")
-    if named.startswith("/"):
-        return Path(named) / "redrive"
-    try:
-        return Path.home() / ".local" / "state" / "redrive"
-    except RuntimeError:
-        return None
-
-
-def limits_of(settings: Settings) -> RelayLimits:
-    """The settings that a relay's loop knows, by the same names."""
-    known = {field.name for field in fields(RelayLimits)} & set(Settings.model_fields)
-    return RelayLimits(**{name: getattr(settings, name) for name in known})

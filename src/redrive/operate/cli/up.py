@@ -11,16 +11,16 @@ import click
 
 from redrive.operate import embedded
 from redrive.operate.cli import console, output
-from redrive.operate.cli.context import example
-from redrive.operate.cli.relay import deliver, load, relay_options, relay_settings
+from redrive.operate.cli.context import example, load_settings, setting_option
+from redrive.operate.cli.relay import deliver, load, relay_options
 from redrive.operate.installed import installed_sets
 from redrive.operate.operations import explained
-from redrive.operate.settings import Settings
+from redrive.settings import Settings
 from redrive.store.migrations import migrate
 
 
 @click.command("up", epilog=example("redrive up shop:app", "redrive up shop:app --data-dir ./data"))
-@click.option("--data-dir", help="Where the embedded server keeps its data.")
+@setting_option("data_dir")
 @click.option("--console/--no-console", "with_console", default=True, show_default=True, help="Serve the console too.")
 @relay_options
 @click.pass_context
@@ -38,7 +38,7 @@ def command(
     While it runs, the other commands find its database by themselves if they are given the same data directory. The
     console's address, with a link that is good for one login, is printed.
     """
-    settings = relay_settings(context, **flags)
+    settings = load_settings(context, **flags)
     app, spec = load(context, app_spec)
     with _database(settings) as dsn, explained(dsn):
         migrate.upgrade(dsn, sets=installed_sets(), progress=output.note)

@@ -18,7 +18,8 @@ from redrive.operate.observe.catalogue import Metric
 from redrive.operate.observe.health import STALLED_SECONDS, Health
 from redrive.operate.observe.metrics import RelayMetrics, exposition
 from redrive.operate.observe.reader import EVERY_SECONDS, Reader
-from redrive.operate.observe.server import Address, serve
+from redrive.operate.observe.server import serve
+from redrive.settings import Address
 from redrive.store.runtime.postgres import PostgresStore
 
 CONNECTIONS = 1

@@ -16,31 +16,13 @@ from typing import Final, NamedTuple
 
 from redrive.errors import SettingsError
 from redrive.operate.observe.health import Check, Health, Verdict
+from redrive.settings import Address
 
-LOOPBACK: Final = "127.0.0.1"
 REQUEST_BYTES_MAX: Final = 8192
 REQUEST_SECONDS: Final = 5.0
 _TEXT: Final = "text/plain; charset=utf-8"
 
 Expose = Callable[[str], tuple[bytes, str]]
-
-
-class Address(NamedTuple):
-    """Where to listen."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parsed(cls, text: str) -> Address:
-        """`9464` listens on this machine only; `0.0.0.0:9464` and `[::]:9464` on every interface."""
-        host, _, port = text.strip().rpartition(":")
-        if not port.isdigit() or not 0 <= int(port) <= 65_535:
-            raise SettingsError(
-                f"metrics_listen is {text!r}; it must be a port from 0 to 65535, or HOST:PORT.",
-                next="metrics_listen = 9464",
-            )
-        return cls(host.strip("[]") or LOOPBACK, int(port))
 
 
 class Answer(NamedTuple):
@@ -65,7 +47,7 @@ async def serve(address: Address, *, expose: Expose, health: Health) -> asyncio.
     except OSError as error:
         raise SettingsError(
             f"Nothing can listen on {address.host}:{address.port}: {error.strerror or type(error).__name__}.",
-            next="give metrics_listen (--metrics-port) another port",
+            next="give metrics_listen another port",
         ) from error
 
 

@@ -14,8 +14,8 @@ from typing import Final, Self
 from urllib.parse import urlsplit
 
 from redrive.errors import SettingsError
-from redrive.operate.settings import Settings
 from redrive.operate.web.principal import Principal, Role
+from redrive.settings import Settings
 from redrive.store.runtime.tenant_store import ALL_TENANTS
 
 LOOPBACK_HOSTS: Final = frozenset({"localhost", "127.0.0.1", "::1"})

@@ -16,13 +16,13 @@ from typing import Final
 import uvicorn
 
 from redrive.errors import SettingsError
-from redrive.operate.settings import Settings
 from redrive.operate.web.app import create_app
 from redrive.operate.web.auth_config import AuthConfig, is_loopback, require_login_method
 from redrive.operate.web.middleware import Guard
 from redrive.operate.web.principal import Role
 from redrive.operate.web.secrets import LINK_PREFIX, hash_of, new_secret
 from redrive.operate.web.tokens import console_store
+from redrive.settings import Settings
 from redrive.store.runtime import access
 from redrive.store.runtime.access import Bearer
 from redrive.store.runtime.postgres import PostgresStore
@@ -42,7 +42,7 @@ class Server(uvicorn.Server):
 
 def listening(settings: Settings, *, any_port: bool = False) -> socket.socket:
     """A listening socket. any_port: use a free port if the configured one is taken."""
-    host, port = address_of(settings.console_listen)
+    host, port = settings.console_address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -64,21 +64,10 @@ def listening(settings: Settings, *, any_port: bool = False) -> socket.socket:
     return sock
 
 
-def address_of(text: str) -> tuple[str, int]:
-    """`8321` is this machine only; `0.0.0.0:8321` and `[::]:8321` are everybody's."""
-    host, _, port = text.strip().rpartition(":")
-    if not port.isdigit() or not 0 <= int(port) <= 65_535:
-        raise SettingsError(
-            f"console_listen is {text!r}; it must be a port from 0 to 65535, or HOST:PORT.",
-            next='console_listen = "127.0.0.1:8321"',
-        )
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
 async def prepared(dsn: str, settings: Settings) -> Guard:
     """The application; SettingsError if it has no safe way to log in."""
     auth = AuthConfig.of(settings)
-    host, _ = address_of(settings.console_listen)
+    host, _ = settings.console_address
     async with PostgresStore(dsn, connections=1, name="redrive console") as store:
         require_login_method(auth, host, has_token=await access.has_token(console_store(store)))
     return create_app(dsn, auth)

@@ -15,8 +15,8 @@ from typing import Any, Final, NoReturn
 from redrive.kit.proof.fork_server import serve
 from redrive.prove import client, observer
 from redrive.prove.histories import destinations
-from redrive.relay.limits import RelayLimits
 from redrive.relay.process import RelayProcess, run_relay, run_to_exit
+from redrive.settings import RelayLimits
 
 MODULE: Final = "redrive.prove.histories.processes"
 TICK_SECONDS: Final = 0.1

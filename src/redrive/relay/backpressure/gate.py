@@ -19,9 +19,9 @@ from redrive.relay.backpressure import breaker, bug_breaker
 from redrive.relay.backpressure.limit_keys import LimitKeys
 from redrive.relay.claiming.leases import Leases
 from redrive.relay.dispatching.destination_queue import DestinationQueue
-from redrive.relay.limits import RelayLimits
 from redrive.relay.tasks import Tasks
 from redrive.relay.until_reachable import UntilReachable
+from redrive.settings import RelayLimits
 
 RETRY_AFTER: Final = "retry_after"
 

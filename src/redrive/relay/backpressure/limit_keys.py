@@ -20,9 +20,9 @@ from redrive.relay.backpressure.limit_key_queue import TURN_SECONDS_MAX, LimitKe
 from redrive.relay.claiming.claim import Claim
 from redrive.relay.claiming.leases import Leases
 from redrive.relay.dispatching.destination_queue import DestinationQueue
-from redrive.relay.limits import RelayLimits
 from redrive.relay.tasks import Tasks
 from redrive.relay.until_reachable import UntilReachable
+from redrive.settings import RelayLimits
 
 KEYS_MAX: Final = 10_000  # of so many that are not plain a relay hears
 BOOK_SECONDS: Final = 0.5  # turns of a rate that are waited for in hand

@@ -15,9 +15,9 @@ from redrive.events import Events
 from redrive.message import Attempt, Fence, MessageId, WorkerId
 from redrive.ports import Clock, PutOff, Store, TransientFailure
 from redrive.relay.claiming.claim import Claim
-from redrive.relay.limits import RENEWALS_PER_LEASE, RelayLimits
 from redrive.relay.tasks import Tasks
 from redrive.relay.until_reachable import UntilReachable
+from redrive.settings import RENEWALS_PER_LEASE, RelayLimits
 
 WAITERS_MAX = 2  # for claims to hand back that another transaction holds, each on a connection of its own
 WAIT_SECONDS = 5.0  # then another one is waited for

@@ -17,9 +17,9 @@ from typing import Any
 
 from redrive.events import Events
 from redrive.relay.crash.child_events import WAITING, tell
-from redrive.relay.limits import RelayLimits
 from redrive.relay.load_app import load_app
 from redrive.relay.process import RelayProcess, run_suspects, run_to_exit, worker_from
+from redrive.settings import RelayLimits
 
 
 def main(events: Events | None = None) -> None:

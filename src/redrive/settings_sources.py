@@ -1,8 +1,7 @@
-"""Where settings come from, and the sentence for one that cannot be accepted.
+"""Reads settings from `REDRIVE_*`, the file and the variables of others, each with the name of its origin.
 
-Reads `REDRIVE_*`, the file and the DSN in the words of others, each with the name under which a person finds the
-value again. A variable with our prefix that is no setting is refused: a misspelt one would be ignored in
-silence. Called by `redrive.operate.settings`.
+A variable with our prefix that is no setting is refused, so that a misspelt one is not ignored. `explain` writes the
+sentence for a value that is refused. Called by `redrive.settings`, which has the table.
 """
 
 from __future__ import annotations
@@ -13,14 +12,16 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
-from pydantic_settings import BaseSettings, EnvSettingsSource
+from pydantic_settings import EnvSettingsSource
 
 from redrive.errors import SettingsError
 from redrive.system import discover
+
+if TYPE_CHECKING:
+    from redrive.settings import RelayLimits, Setting
 
 PREFIX: Final = "REDRIVE_"
 FILE_NAME: Final = "redrive.toml"
@@ -35,7 +36,7 @@ _OTHER_VARIABLES: Final = re.compile(
 _LIBPQ_VARIABLES: Final = ("PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE")
 _FROM_LIBPQ: Final = "postgresql://"  # names nothing: libpq takes all of it from its own variables
 
-Fields = Mapping[str, FieldInfo]
+Table = Mapping[str, "Setting"]
 
 
 class Found(NamedTuple):
@@ -86,9 +87,9 @@ def from_file(config: Path | str | None) -> Found:
     return Found(values, {name: f"{name} in {read.path}" for name in values})
 
 
-def from_environment(settings: type[BaseSettings]) -> Found:
+def from_environment(settings: type[RelayLimits]) -> Found:
     """`REDRIVE_*`; an empty variable counts as absent."""
-    _refuse_unknown_variables(settings.model_fields)
+    _refuse_unknown_variables(settings.table())
     values = dict(EnvSettingsSource(settings)())
     names = {name: f"{PREFIX}{name.upper()}" for name in values}
     secret = os.environ.get(f"{PREFIX}DSN_FILE")
@@ -103,28 +104,30 @@ def from_flags(flags: Mapping[str, Any]) -> Found:
     return Found(values, {name: f"--{name.replace('_', '-')}" for name in values})
 
 
-def explain(error: ErrorDetails, origins: Mapping[str, str], fields: Fields) -> SettingsError:
+def explain(error: ErrorDetails, origins: Mapping[str, str], table: Table) -> SettingsError:
     """One sentence with the key, the value, where it came from, the bound, and what to do."""
     if error["type"] == "contradiction":
         return SettingsError(f"{error['msg']}.", next=str(error.get("ctx", {}).get("next", "")))
     name = str(error["loc"][0])
     origin = origins.get(name, ARGUMENT)
-    if name not in fields:
-        return _unknown(name, origin, fields)
-    shown = "what was given" if name.endswith("dsn") else repr(error["input"])
+    if name not in table:
+        return _unknown(name, origin, table)
+    setting = table[name]
+    shown = "what was given" if setting.secret else repr(error["input"])
     place = "" if origin == ARGUMENT else f" (from {origin})"
+    default = "none" if setting.default is None else setting.default
     return SettingsError(
-        f"{name} is {shown}{place}; it must be {_allowed(fields[name])}.",
-        next=f"give it such a value, or leave it out for {_default(fields[name])}",
+        f"{name} is {shown}{place}; it must be {setting.allowed}.",
+        next=f"give it such a value, or leave it out for the default, {default}",
     )
 
 
-def _refuse_unknown_variables(fields: Fields) -> None:
-    known = {f"{PREFIX}{name.upper()}" for name in fields}
+def _refuse_unknown_variables(table: Table) -> None:
+    known = {setting.variable for setting in table.values()}
     for variable in sorted(os.environ):
         name = variable.upper()
         if name.startswith(PREFIX) and name not in known and not _OTHER_VARIABLES.fullmatch(name):
-            raise _unknown(name.removeprefix(PREFIX).lower(), variable, fields)
+            raise _unknown(name.removeprefix(PREFIX).lower(), variable, table)
 
 
 def _read_secret(path: Path) -> str:
@@ -137,21 +140,7 @@ def _read_secret(path: Path) -> str:
         ) from error
 
 
-def _unknown(name: str, origin: str, fields: Fields) -> SettingsError:
-    near = get_close_matches(name, fields, n=1)
-    advice = f"did you mean {near[0]}?" if near else f"known are: {', '.join(fields)}"
+def _unknown(name: str, origin: str, table: Table) -> SettingsError:
+    near = get_close_matches(name, table, n=1)
+    advice = f"did you mean {near[0]}?" if near else f"known are: {', '.join(table)}"
     return SettingsError(f"There is no setting {name!r} (from {origin}).", next=advice)
-
-
-def _allowed(field: FieldInfo) -> str:
-    extra = field.json_schema_extra
-    if isinstance(extra, dict):
-        kind = "a whole number" if "int" in str(field.annotation) else "a number"
-        absent = ", or none" if field.default is None else ""
-        return f"{kind} from {extra['low']} to {extra['high']} ({extra['unit']}){absent}"
-    texts = [choice for choice in getattr(field.annotation, "__args__", ()) if isinstance(choice, str)]
-    return f"one of {', '.join(texts)}" if texts else "a text"
-
-
-def _default(field: FieldInfo) -> str:
-    return "the default, none" if field.default is None else f"the default, {field.default}"
