@@ -20,7 +20,7 @@ ENQUEUE = "SELECT id FROM redrive.enqueue_1('mail', 'x', p_order_by => 'customer
 CLAIM = "SELECT id FROM redrive.claim_1(%s, '{mail}', '{1}', '{10}', 60, p_now => %s) WHERE id IS NOT NULL"
 DELIVER = "SELECT id FROM redrive.settle_delivered_1(%s, %s, '{1}', '{5}', '{ref}', '{rules}', '{false}', 60, %s)"
 CANCEL = "SELECT redrive.cancel_1(%s, p_now => %s)"
-MEND = "SELECT redrive.mend_lanes_1(100, %s)"
+MEND = "SELECT mended FROM redrive.mend_lanes_1(10000, %s)"
 NUMBERS = "SELECT sequence FROM redrive.message ORDER BY sequence"
 
 pytestmark = pytest.mark.req("G-07")

@@ -124,7 +124,7 @@ def test_a_delivery_is_settled_while_a_cancel_holds_its_lane_and_the_lane_goes_o
     assert value(relay, STATE, first) == "delivered"
     assert claim(relay, after="2 seconds") == []  # the lane is held
     getattr(application, ends)()
-    assert value(relay, "SELECT redrive.mend_lanes_1(100)") == 0
+    assert value(relay, "SELECT mended FROM redrive.mend_lanes_1(10000)") == 0
     assert claim(relay, after="3 seconds") == [third if ends == "commit" else second]
 
 

@@ -100,7 +100,7 @@ def test_a_message_that_comes_while_its_lane_is_being_released_is_found_without_
     relay: Connection, settling: Connection, release: Release
 ) -> None:
     clock, following = settle_while_the_next_one_comes(relay, settling, release)
-    assert value(relay, "SELECT redrive.mend_lanes_1(100, %s)", clock.later(1)) == 0
+    assert value(relay, "SELECT mended FROM redrive.mend_lanes_1(10000, %s)", clock.later(1)) == 0
     assert claim(relay, clock.now) == [following]
 
 
@@ -118,7 +118,7 @@ def test_a_complete_whose_transaction_is_older_than_the_next_message_leaves_a_to
     assert claim(relay, clock.later(1)) == [], "its lane is busy, and the token is used up"
     complete(settling, first, clock.later(1))
     settling.commit()
-    assert value(relay, "SELECT redrive.mend_lanes_1(100, %s)", clock.later(1)) == 0
+    assert value(relay, "SELECT mended FROM redrive.mend_lanes_1(10000, %s)", clock.later(1)) == 0
     assert claim(relay, clock.now) == [following]
 
 
@@ -130,7 +130,7 @@ def test_a_claim_that_judges_through_an_old_snapshot_would_lose_it_for_good(
     clock, following = settle_while_the_next_one_comes(relay, settling, deliver)
     assert claim(relay, clock.later(86_400)) == []
     assert value(relay, "SELECT redrive.state_of(%s)", following) == "pending"
-    assert value(relay, "SELECT redrive.mend_lanes_1(100, %s)", clock.now) == 1, "the duty counts it, and mends it"
+    assert value(relay, "SELECT mended FROM redrive.mend_lanes_1(10000, %s)", clock.now) == 1, "the duty mends it"
     assert claim(relay, clock.now) == [following]
 
 

@@ -179,7 +179,7 @@ DECLARE
                           FROM redrive.stream s WHERE s.id = p_lane);
     v_later    timestamptz := p_now + interval '200 days';
     v_astray   integer := interleaving.tokens_astray();
-    v_mended   integer := redrive.mend_lanes_1(100, v_later);
+    v_mended   integer := (SELECT m.mended FROM redrive.mend_lanes_1(10000, v_later) m);
 BEGIN
     RETURN json_build_object('messages', v_messages, 'stream', v_stream, 'mended', v_mended, 'astray', v_astray,
                              'drained', interleaving.drain(v_later));

@@ -41,7 +41,7 @@ async def claimed_after_a_restore(
     await store.register(relay(in_doubt), now=m.START)
     await store.declare_restored(actor="anna", reason="from the backup", now=m.at(10))
     for actor in ("anna", "ben"):
-        await store.rows("SELECT redrive.resume_2(%s, %s, 'compared by hand', %s)", [BANK, actor, m.at(15)])
+        await store.rows("SELECT redrive.resume_1(%s, %s, 'compared by hand', %s)", [BANK, actor, m.at(15)])
     await m.enqueue(store, destination=BANK, token_seed=seed, now=m.at(20))
     claimed = await store.claim(
         m.WORKER, [ClaimRequest(BANK, Priority.NORMAL.level, 1)], lease_seconds=60, now=m.at(50)

@@ -119,7 +119,7 @@ def test_where_few_have_something_due_a_claim_asks_about_those_few(connection: C
 
 def test_suspects_are_looked_for_where_there_are_any(connection: Connection) -> None:
     make_limited(connection)
-    for verb in ("has_suspect_1(%s)", "claim_suspect_1(gen_random_uuid(), %s, 60, NULL, true)"):
+    for verb in ("suspect_destinations_1(%s)", "claim_suspect_1(gen_random_uuid(), %s, 60, NULL, true)"):
         before = calls(connection)
         connection.execute(f"SELECT * FROM redrive.{verb}".encode(), [NAMES])
         asked = {name: count - before.get(name, 0) for name, count in calls(connection).items()}

@@ -147,7 +147,7 @@ def test_what_went_out_after_a_message_is_counted_from_what_waits_of_its_key(wor
 @pytest.mark.parametrize("lanes", [10, 1000])
 def test_the_duty_that_mends_lanes_probes_so_many_keys_and_reads_no_long_one(world: Connection, lanes: int) -> None:
     with touched(world) as seen:
-        found = world.execute("SELECT * FROM redrive.mend_lanes_2(%s)", [lanes]).fetchone()
+        found = world.execute("SELECT * FROM redrive.mend_lanes_1(%s)", [lanes]).fetchone()
         assert found == (0, min(lanes, KEYS + 1), lanes > KEYS)
     assert not seen.scanned
     looked_at = min(lanes, KEYS + 1)

@@ -63,9 +63,8 @@ def test_every_sql_file_opens_with_what_it_promises(path: Path) -> None:
 
 def test_every_verb_is_a_versioned_security_definer_function_with_a_fixed_search_path() -> None:
     for path in sorted((SOURCE / "store" / "sql" / "verbs").glob("*.sql")):
-        for name, head in re.findall(
-            r"CREATE OR REPLACE FUNCTION redrive\.(\w+_\d+)\((.*?)\nAS \$", path.read_text(encoding="utf-8"), re.DOTALL
-        ):
+        text = path.read_text(encoding="utf-8")
+        for name, head in re.findall(r"REPLACE FUNCTION redrive\.(\w+_\d+)\((.*?) AS \$body", text, re.DOTALL):
             assert "SECURITY DEFINER SET search_path = redrive, pg_temp" in head, f"{path.name}: {name}"
             assert "LANGUAGE plpgsql" in head, f"{path.name}: {name}"
 

@@ -538,7 +538,7 @@ class _Teller:
 
     async def _resume(self, command: Command) -> str:
         rows = await self.place.rows(
-            "SELECT redrive.resume_2(%s, 'alice', 'history')", command.values["destination"], role=OPERATOR_ROLE
+            "SELECT redrive.resume_1(%s, 'alice', 'history')", command.values["destination"], role=OPERATOR_ROLE
         )
         return str(rows[0][0])
 
@@ -758,7 +758,7 @@ class _Teller:
                     "SELECT name FROM redrive.destination WHERE paused_at IS NOT NULL AND paused_until IS NULL"
                 )
                 for (name,) in paused:
-                    await self.place.rows("SELECT redrive.resume_2(%s, 'alice', 'history')", name, role=OPERATOR_ROLE)
+                    await self.place.rows("SELECT redrive.resume_1(%s, 'alice', 'history')", name, role=OPERATOR_ROLE)
             if await self._is_quiet(1.0, without=without) and not paused:
                 return
 

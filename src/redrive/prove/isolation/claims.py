@@ -35,7 +35,7 @@ def run(environment: CaseEnvironment) -> list[Figure]:
         plain = milliseconds(lambda: conn.execute(_CLAIM, values).fetchall())
         conn.execute(_LIMITS.encode())
         limited = milliseconds(lambda: conn.execute(_CLAIM, values).fetchall())
-        suspects = milliseconds(lambda: conn.execute("SELECT redrive.has_suspect_1(%s)", [NAMES]).fetchall())
+        suspects = milliseconds(lambda: conn.execute("SELECT redrive.suspect_destinations_1(%s)", [NAMES]).fetchall())
     count = f"{DESTINATIONS_MAX:,} destinations"
     return [
         Figure(what=f"a claim for {count}", measured=plain, unit="ms", bound=CLAIM_MS_MAX),

@@ -44,7 +44,7 @@ def run(environment: CaseEnvironment) -> list[Figure]:
         def call(query: str, *values: Any) -> float:
             return milliseconds(lambda: conn.execute(query.encode(), values).fetchall(), times=5)
 
-        mend = call("SELECT * FROM redrive.mend_lanes_2(%s)", LANES_AT_ONCE)
+        mend = call("SELECT * FROM redrive.mend_lanes_1(%s)", LANES_AT_ONCE)
         gauges = call("SELECT * FROM redrive.gauges_1(%s, %s)", LIVE_SECONDS, COUNTED_MAX)
     report = milliseconds(lambda: asyncio.run(doctor.examine(environment.dsn)), times=3)
     return [

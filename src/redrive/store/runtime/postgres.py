@@ -396,7 +396,7 @@ class PostgresStore(LimitKeyVerbs):
             raise ActRefused(f"Ordering key {order_by!r}: {_WHY_NOT_SKIPPED[answer]}", next="redrive keys list")
 
     async def mend_lanes(self, *, lanes: int, now: datetime | None = None) -> MendedLanes:
-        rows = await self.rows("SELECT mended, looked_at, is_over FROM redrive.mend_lanes_2(%s, %s)", [lanes, now])
+        rows = await self.rows("SELECT mended, looked_at, is_over FROM redrive.mend_lanes_1(%s, %s)", [lanes, now])
         return MendedLanes(*rows[0])
 
     async def confirm(
@@ -453,7 +453,7 @@ class PostgresStore(LimitKeyVerbs):
 
     async def resume(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool:
         require_actor_and_reason(actor, reason)
-        answer = await self._value("SELECT redrive.resume_2(%s, %s, %s, %s)", [destination, actor, reason, now])
+        answer = await self._value("SELECT redrive.resume_1(%s, %s, %s, %s)", [destination, actor, reason, now])
         if answer == "second_person":
             raise ActRefused(
                 f"Destination {destination} stands still because its database was restored or promoted; the resume is"
@@ -560,7 +560,7 @@ class PostgresStore(LimitKeyVerbs):
             now,
         ]
         try:
-            await self.rows("SELECT redrive.register_2(%s, %s, %s, %s, %s, %s::json, %s::json, %s, %s)", values)
+            await self.rows("SELECT redrive.register_1(%s, %s, %s, %s, %s, %s::json, %s::json, %s, %s)", values)
         except psycopg.Error as error:
             if error.sqlstate != ADDRESS_REFUSED:
                 raise

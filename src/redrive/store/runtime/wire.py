@@ -144,7 +144,7 @@ _MOMENTS = ("claimed_at", "completed_at", "due_at")
 
 
 def declared(relay: RelayInfo, name: str) -> dict[str, Any]:
-    """One destination of a relay, as register_2 takes it."""
+    """One destination of a relay, as register_1 takes it."""
     return {
         "name": name,
         "has_record": name in relay.records,

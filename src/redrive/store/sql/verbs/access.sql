@@ -5,12 +5,10 @@
 CREATE OR REPLACE FUNCTION redrive.create_token_1(
     p_kind text, p_name text, p_role text, p_tenant text, p_secret_hash bytea, p_valid_seconds float8, p_actor text,
     p_reason text, p_now timestamptz DEFAULT NULL
-) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_id  uuid := redrive.new_id();
+) RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
+        v_id  uuid := redrive.new_id();
 BEGIN
     INSERT INTO access_token (id, kind, name, role, tenant, secret_hash, created_at, created_by, expires_at)
     VALUES (v_id, p_kind, p_name, p_role, p_tenant, p_secret_hash, v_now, p_actor, v_now + p_valid_seconds * interval '1 s');
@@ -18,20 +16,16 @@ BEGIN
                           json_build_object('kind', p_kind, 'name', p_name, 'role', p_role, 'tenant', p_tenant,
                                             'valid_seconds', p_valid_seconds), v_now);
     RETURN v_id;
-END
-$body$;
+END $body$;
 
 -- revoke_token: it lets nobody in any more, nor does a session that came by it. Answers 'done', 'revoked' (before) or
 -- 'not_found'.
 -- Locks: the token, then the audit chain.
-CREATE OR REPLACE FUNCTION redrive.revoke_token_1(
-    p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
-) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_token access_token;
+CREATE OR REPLACE FUNCTION redrive.revoke_token_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
+RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
+        v_token access_token;
 BEGIN
     SELECT * INTO v_token FROM access_token t WHERE t.id = p_id FOR UPDATE;
     IF NOT FOUND THEN
@@ -44,21 +38,17 @@ BEGIN
     PERFORM redrive.audit(p_actor, 'revoke_token', 'token ' || p_id, p_reason,
                           json_build_object('name', v_token.name, 'role', v_token.role, 'tenant', v_token.tenant), NULL, v_now);
     RETURN 'done';
-END
-$body$;
+END $body$;
 
 -- find_token: who comes with this secret, if it is of a token that is good now; no row else. A link is none: it is good for
 -- a login only. That it was used is noted about once a minute.
 -- Locks: now and then the token, with SKIP LOCKED. Relies on: the unique index of the hash.
 CREATE OR REPLACE FUNCTION redrive.find_token_1(p_secret_hash bytea, p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (name text, role text, tenant text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_token access_token;
+DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
+        v_token access_token;
 BEGIN
     SELECT * INTO v_token FROM access_token t
      WHERE t.secret_hash = p_secret_hash AND t.kind = 'token' AND t.revoked_at IS NULL AND t.expires_at > v_now;
@@ -71,8 +61,7 @@ BEGIN
          WHERE t.id = free.id;
     END IF;
     RETURN QUERY SELECT v_token.name, v_token.role, v_token.tenant;
-END
-$body$;
+END $body$;
 
 -- log_in: a session for whoever comes with the secret of a good token, or of a link, which is good for nothing afterwards.
 -- Answers who it is, or no row. Sessions that are over are removed on the way.
@@ -80,13 +69,10 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.log_in_1(
     p_secret_hash bytea, p_session_hash bytea, p_valid_seconds float8, p_peer text, p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (name text, role text, tenant text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_token access_token;
+DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
+        v_token access_token;
 BEGIN
     SELECT * INTO v_token FROM access_token t
      WHERE t.secret_hash = p_secret_hash AND t.revoked_at IS NULL AND t.expires_at > v_now
@@ -105,22 +91,17 @@ BEGIN
     PERFORM redrive.audit(v_token.name, 'log_in', 'token ' || v_token.id, 'logged in by a ' || v_token.kind, NULL,
                           json_build_object('peer', p_peer), v_now);
     RETURN QUERY SELECT v_token.name, v_token.role, v_token.tenant;
-END
-$body$;
+END $body$;
 
 -- find_session: who has this session, if it is good now and was used within p_idle_seconds; no row else. That it was used is
 -- noted about once a minute.
 -- Locks: now and then the session, with SKIP LOCKED. Relies on: the primary key.
-CREATE OR REPLACE FUNCTION redrive.find_session_1(
-    p_session_hash bytea, p_idle_seconds float8, p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (name text, role text, tenant text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.find_session_1(p_session_hash bytea, p_idle_seconds float8, p_now timestamptz DEFAULT NULL)
+RETURNS TABLE (name text, role text, tenant text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_found record;
+DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
+        v_found record;
 BEGIN
     SELECT s.seen_at, t.name, t.role, t.tenant INTO v_found
       FROM access_session s JOIN access_token t ON t.id = s.token_id
@@ -135,38 +116,32 @@ BEGIN
          WHERE s.secret_hash = free.secret_hash;
     END IF;
     RETURN QUERY SELECT v_found.name, v_found.role, v_found.tenant;
-END
-$body$;
+END $body$;
 
 -- log_out: the session is over. Answers whether there was one.
 CREATE OR REPLACE FUNCTION redrive.log_out_1(p_session_hash bytea) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     DELETE FROM access_session s WHERE s.secret_hash = p_session_hash;
     RETURN FOUND;
-END
-$body$;
+END $body$;
 
 -- has_token: whether anybody could come in by a token now.
 CREATE OR REPLACE FUNCTION redrive.has_token_1(p_now timestamptz DEFAULT NULL) RETURNS boolean
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     RETURN EXISTS (SELECT 1 FROM access_token t WHERE t.kind = 'token' AND t.revoked_at IS NULL
                       AND t.expires_at > coalesce(p_now, clock_timestamp()));
-END
-$body$;
+END $body$;
 
 -- list_tokens: tokens behind p_before, latest first; never their secrets. Links are left out.
-CREATE OR REPLACE FUNCTION redrive.list_tokens_1(p_before uuid, p_limit integer)
-RETURNS TABLE (id uuid, name text, role text, tenant text, created_at timestamptz, created_by text, expires_at timestamptz,
-               used_at timestamptz, revoked_at timestamptz)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.list_tokens_1(
+    p_before uuid, p_limit integer
+) RETURNS TABLE (
+    id uuid, name text, role text, tenant text, created_at timestamptz, created_by text, expires_at timestamptz,
+    used_at timestamptz, revoked_at timestamptz
+)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -174,23 +149,20 @@ BEGIN
       FROM access_token t
      WHERE t.kind = 'token' AND (p_before IS NULL OR t.id < p_before)
      ORDER BY t.id DESC LIMIT p_limit;
-END
-$body$;
+END $body$;
 
 -- note_access: what somebody was refused, or looked at though it is confidential (act read_payload), into the audit.
 -- Locks: the audit chain.
 CREATE OR REPLACE FUNCTION redrive.note_access_1(
     p_actor text, p_act text, p_subject text, p_reason text, p_detail json, p_now timestamptz DEFAULT NULL
-) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     IF p_act NOT IN ('access_denied', 'read_payload') THEN
         RAISE EXCEPTION 'act is %; it must be access_denied or read_payload.', quote_literal(p_act) USING ERRCODE = '22023';
     END IF;
     PERFORM redrive.audit(p_actor, p_act, p_subject, p_reason, NULL, p_detail, coalesce(p_now, clock_timestamp()));
-END
-$body$;
+END $body$;
 
 -- begin_request: whether a change under this key is to be made now. Answers (result, status, answer): 'new'; 'answered' with
 -- what was said then; 'in_flight' while another one is at it; 'other' where the key was used for something else.
@@ -201,13 +173,10 @@ CREATE OR REPLACE FUNCTION redrive.begin_request_1(
     p_actor text, p_key_hash bytea, p_fingerprint bytea, p_stale_seconds float8, p_keep_seconds float8,
     p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (result text, status integer, answer bytea)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_found api_request;
+DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
+        v_found api_request;
 BEGIN
     DELETE FROM api_request r WHERE r.ctid = ANY (ARRAY(
         SELECT o.ctid FROM api_request o WHERE o.asked_at < v_now - p_keep_seconds * interval '1 s' ORDER BY o.asked_at
@@ -229,15 +198,12 @@ BEGIN
         UPDATE api_request r SET asked_at = v_now WHERE r.actor = p_actor AND r.key_hash = p_key_hash;
         RETURN QUERY SELECT 'new', NULL::integer, NULL::bytea;
     END IF;
-END
-$body$;
+END $body$;
 
 -- end_request: what was answered, for whoever asks again; or with no status, that nothing was done and the key is free.
 -- Locks: the row of the key.
-CREATE OR REPLACE FUNCTION redrive.end_request_1(p_actor text, p_key_hash bytea, p_status integer, p_answer bytea)
-RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.end_request_1(p_actor text, p_key_hash bytea, p_status integer, p_answer bytea) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     IF p_status IS NULL THEN
         DELETE FROM api_request r WHERE r.actor = p_actor AND r.key_hash = p_key_hash AND r.status IS NULL;
@@ -245,5 +211,4 @@ BEGIN
         UPDATE api_request r SET status = p_status, answer = p_answer
          WHERE r.actor = p_actor AND r.key_hash = p_key_hash AND r.status IS NULL;
     END IF;
-END
-$body$;
+END $body$;

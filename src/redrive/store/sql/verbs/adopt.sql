@@ -6,32 +6,16 @@
 -- Answers 'done', or what is in the way: 'exists' (the id or the key is taken), 'gap'.
 -- Locks: as enqueue does. Relies on: the primary keys of idempotency and message, stream's key.
 CREATE OR REPLACE FUNCTION redrive.adopt_1(
-    p_id          uuid,
-    p_as          text,
-    p_destination text,
-    p_body        bytea,
-    p_key         text,
-    p_tenant      text,
-    p_kind        text,
-    p_headers     json,
-    p_order_by    text,
-    p_sequence    bigint,
-    p_attempt     integer,
-    p_source_id   text,
-    p_created_at  timestamptz,
-    p_actor       text,
-    p_reason      text,
-    p_reference   text        DEFAULT NULL,
-    p_now         timestamptz DEFAULT NULL
-) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_doubt timestamptz := CASE WHEN p_as IN ('doubtful', 'dead') THEN v_now END;
-    v_level CONSTANT smallint := 1;
-    v_lane  bigint;
-    v_last  bigint;
+    p_id uuid, p_as text, p_destination text, p_body bytea, p_key text, p_tenant text, p_kind text, p_headers json,
+    p_order_by text, p_sequence bigint, p_attempt integer, p_source_id text, p_created_at timestamptz, p_actor text,
+    p_reason text, p_reference text DEFAULT NULL, p_now timestamptz DEFAULT NULL
+) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
+        v_doubt timestamptz := CASE WHEN p_as IN ('doubtful', 'dead') THEN v_now END;
+        v_level CONSTANT smallint := 1;
+        v_lane  bigint;
+        v_last  bigint;
 BEGIN
     IF p_as NOT IN ('pending', 'doubtful', 'dead', 'delivered') OR p_as IS NULL THEN
         RAISE EXCEPTION 'p_as is %; it must be pending, doubtful, dead or delivered.', p_as USING ERRCODE = '22023';
@@ -80,5 +64,4 @@ BEGIN
                 0, 0, 'ADOPTED_DEAD', false, false, v_doubt, '{}');
     END IF;
     RETURN 'done';
-END
-$body$;
+END $body$;

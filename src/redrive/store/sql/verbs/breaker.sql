@@ -9,8 +9,7 @@
 -- Whoever reports says when its message was claimed. What was claimed before the breaker last opened has no say any more.
 
 CREATE OR REPLACE FUNCTION redrive.breaker_state(p_breaker text, p_until timestamptz, p_now timestamptz) RETURNS text
-LANGUAGE sql IMMUTABLE
-AS $body$
+LANGUAGE sql IMMUTABLE AS $body$
     SELECT CASE WHEN p_until > p_now THEN p_breaker
                 WHEN p_breaker = 'open' THEN 'half_open'
                 WHEN p_breaker = 'ramping' THEN 'closed'
@@ -21,18 +20,12 @@ $body$;
 -- p_code: what it was answered. The cool-off is p_cool_off_seconds, doubled with every trip since it was last closed.
 -- Locks: the destination row.
 CREATE OR REPLACE FUNCTION redrive.open_breaker_1(
-    p_destination          text,
-    p_claimed_at           timestamptz,
-    p_code                 text,
-    p_cool_off_seconds     float8,
-    p_cool_off_max_seconds float8,
-    p_now                  timestamptz DEFAULT NULL
+    p_destination text, p_claimed_at timestamptz, p_code text, p_cool_off_seconds float8, p_cool_off_max_seconds float8,
+    p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (opened boolean, opened_at timestamptz, open_seconds float8)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_opened boolean;
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
+        v_opened boolean;
 BEGIN
     INSERT INTO destination (name) VALUES (p_destination) ON CONFLICT DO NOTHING;
     UPDATE destination d
@@ -46,34 +39,29 @@ BEGIN
     RETURN QUERY SELECT v_opened, d.breaker_opened_at,
                         greatest(extract(epoch FROM d.breaker_until - v_now)::float8, 0)
                    FROM destination d WHERE d.name = p_destination;
-END
-$body$;
+END $body$;
 
 -- breaker_trips: how often it opened since it was last closed.
 CREATE OR REPLACE FUNCTION redrive.breaker_trips(d redrive.destination, p_now timestamptz) RETURNS integer
-LANGUAGE sql IMMUTABLE
-AS $body$
+LANGUAGE sql IMMUTABLE AS $body$
     SELECT CASE WHEN redrive.breaker_state(d.breaker, d.breaker_until, p_now) = 'closed' THEN 0 ELSE d.breaker_trips END
 $body$;
 
 -- close_breaker: the probe was answered. The ramp begins, at the end of which the breaker is closed. True when it began now.
 -- Locks: the destination row.
-CREATE OR REPLACE FUNCTION redrive.close_breaker_1(
-    p_destination text, p_claimed_at timestamptz, p_now timestamptz DEFAULT NULL
-) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+CREATE OR REPLACE FUNCTION redrive.close_breaker_1(p_destination text, p_claimed_at timestamptz, p_now timestamptz DEFAULT NULL)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     UPDATE destination d
        SET breaker = 'ramping', breaker_changed_at = v_now, breaker_until = v_now + redrive.ramp()
      WHERE d.name = p_destination AND d.breaker = 'half_open' AND p_claimed_at > d.breaker_opened_at;
     RETURN FOUND;
-END
-$body$;
+END $body$;
 
-CREATE OR REPLACE FUNCTION redrive.ramp() RETURNS interval LANGUAGE sql IMMUTABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.ramp() RETURNS interval
+LANGUAGE sql IMMUTABLE AS $body$
     SELECT interval '10 seconds'
 $body$;
 
@@ -83,11 +71,10 @@ $body$;
 -- Locks: the destination row.
 CREATE OR REPLACE FUNCTION redrive.pause_until_1(
     p_destination text, p_actor text, p_seconds float8, p_now timestamptz DEFAULT NULL
-) RETURNS float8 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_until timestamptz := v_now + make_interval(secs => greatest(p_seconds, 0));
+) RETURNS float8
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
+        v_until timestamptz := v_now + make_interval(secs => greatest(p_seconds, 0));
 BEGIN
     INSERT INTO destination (name) VALUES (p_destination) ON CONFLICT DO NOTHING;
     UPDATE destination d
@@ -102,21 +89,17 @@ BEGIN
          WHERE d.name = p_destination AND d.breaker <> 'open';
     END IF;
     RETURN (SELECT extract(epoch FROM d.paused_until - v_now)::float8 FROM destination d WHERE d.name = p_destination);
-END
-$body$;
+END $body$;
 
 -- half_open: let one message through although its destination is held back by its breaker or by a Retry-After: an operator's
 -- test. Answers 'done'; 'probing' when one is on its way already; 'flows' when nothing holds it back; 'paused' when a person, or
 -- a relay for a person, has paused it; 'empty' when nothing is due; 'not_found'.
 -- Locks: the destination row, then the audit chain.
-CREATE OR REPLACE FUNCTION redrive.half_open_1(
-    p_destination text, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
-) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
-    d     destination;
+CREATE OR REPLACE FUNCTION redrive.half_open_1(p_destination text, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
+RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
+        d     destination;
 BEGIN
     SELECT * INTO d FROM destination x WHERE x.name = p_destination FOR UPDATE;
     IF NOT FOUND THEN
@@ -138,5 +121,4 @@ BEGIN
     PERFORM pg_notify('outbox_pending', 'new_work');
     PERFORM redrive.audit(p_actor, 'half_open', p_destination, p_reason, json_build_object('breaker', d.breaker), NULL, v_now);
     RETURN 'done';
-END
-$body$;
+END $body$;

@@ -5,12 +5,10 @@
 -- Locks: the lease row, or the lane and the pending row, whichever there is. Waits at most lock_timeout, then changes nothing.
 CREATE OR REPLACE FUNCTION redrive.cancel_1(
     p_id uuid, p_actor text DEFAULT NULL, p_reason text DEFAULT NULL, p_now timestamptz DEFAULT NULL
-) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '1s'
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_answer text;
+) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '1s' SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
+        v_answer text;
 BEGIN
     IF p_actor IS NULL AND redrive.is_operator_only() THEN
         RAISE EXCEPTION 'A cancel by % needs an actor and a reason: only an application cancels its own message without them.',
@@ -32,30 +30,25 @@ BEGIN
     RETURN coalesce(v_answer, 'busy');
 EXCEPTION WHEN lock_not_available THEN
     RETURN 'busy';
-END
-$body$;
+END $body$;
 
 -- is_operator_only: whether the role that calls acts for people and for no application. Superusers are members of every role, and the owner
 -- may do what it likes.
-CREATE OR REPLACE FUNCTION redrive.is_operator_only() RETURNS boolean LANGUAGE plpgsql STABLE
-AS $body$
-DECLARE
-    v_role name := redrive.invoking_role();
+CREATE OR REPLACE FUNCTION redrive.is_operator_only() RETURNS boolean
+LANGUAGE plpgsql STABLE AS $body$
+DECLARE v_role name := redrive.invoking_role();
 BEGIN
     RETURN v_role <> current_user AND pg_has_role(v_role, 'redrive_operator', 'member')
            AND NOT pg_has_role(v_role, 'redrive_producer', 'member');
-END
-$body$;
+END $body$;
 
 -- One look in each place; NULL when the message was on its way between two of them.
-CREATE OR REPLACE FUNCTION redrive.try_cancel(p_id uuid, p_actor text, p_reason text, p_now timestamptz)
-RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_lane     bigint;
-    v_lease    lease;
-    v_pending  pending;
-    v_answer   text;
+CREATE OR REPLACE FUNCTION redrive.try_cancel(p_id uuid, p_actor text, p_reason text, p_now timestamptz) RETURNS text
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+DECLARE v_lane     bigint;
+        v_lease    lease;
+        v_pending  pending;
+        v_answer   text;
 BEGIN
     SELECT * INTO v_lease FROM lease l WHERE l.id = p_id FOR UPDATE;
     IF FOUND THEN
@@ -99,14 +92,13 @@ BEGIN
         RETURN 'not_found';
     END IF;
     RETURN CASE WHEN redrive.state_of(p_id) NOT IN ('pending', 'leased', 'parked') THEN 'already_closed' END;
-END
-$body$;
+END $body$;
 
 -- refuse_cancel: why an operator's cancel is not done, if it is not. The application's own needs no second person.
 CREATE OR REPLACE FUNCTION redrive.refuse_cancel(
     p_id uuid, p_destination text, p_attempt integer, p_version integer, p_actor text, p_reason text, p_now timestamptz
-) RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
+) RETURNS text
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 BEGIN
     IF p_actor IS NULL THEN
         RETURN NULL;
@@ -115,12 +107,11 @@ BEGIN
     END IF;
     RETURN redrive.second_person(p_destination, 'cancel', p_id::text, p_actor, p_reason,
                                  json_build_array(p_attempt, NULL, NULL, p_version), p_now);
-END
-$body$;
+END $body$;
 
 CREATE OR REPLACE FUNCTION redrive.cancel_pending(p_row redrive.pending, p_actor text, p_reason text, p_now timestamptz)
-RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
+RETURNS text
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 BEGIN
     -- In doubt it is looked up first; with an answer kept it was answered, and is recorded, never sent; with evidence it is held.
     IF p_row.in_doubt_since IS NOT NULL OR p_row.kept_answer IS NOT NULL OR redrive.has_evidence(p_row.id) THEN
@@ -133,5 +124,4 @@ BEGIN
     VALUES (p_row.id, p_now, p_row.attempt, p_row.spent, p_row.version, 'cancel', p_row.tenant, p_row.destination,
             p_row.stage, 'cancelled', p_actor, p_reason, p_row.token);
     RETURN 'cancelled';
-END
-$body$;
+END $body$;

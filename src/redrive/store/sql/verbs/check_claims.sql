@@ -5,12 +5,9 @@
 CREATE OR REPLACE FUNCTION redrive.check_claims_1(
     p_worker uuid, p_ids uuid[], p_attempts integer[], p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (id uuid, attempt integer, cancel_requested boolean, expired boolean, has_evidence boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     RETURN QUERY
     SELECT i.id, i.attempt, l.cancel_requested, coalesce(l.expires_at <= v_now, false),
@@ -18,5 +15,4 @@ BEGIN
       FROM unnest(p_ids, p_attempts) AS i(id, attempt)
      CROSS JOIN LATERAL (SELECT x.cancel_requested, x.expires_at FROM lease x
                           WHERE x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker LIMIT 1) l;
-END
-$body$;
+END $body$;

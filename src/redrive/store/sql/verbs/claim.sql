@@ -13,34 +13,25 @@
 -- And always the generic plan: the planner plans anew for every array, which took 330 of the 413 µs of settling one.
 -- The same holds for every verb that says so.
 -- p_knows_tokens: false for a relay that is older than token seeds: it would send a message under another token than the one that its
--- destination may know, so it gets nothing that moves money. The older signature had no such parameter.
-DROP FUNCTION IF EXISTS redrive.claim_1(uuid, text[], smallint[], integer[], float8, timestamptz[], timestamptz);
+-- destination may know, so it gets nothing that moves money.
 CREATE OR REPLACE FUNCTION redrive.claim_1(
-    p_worker        uuid,
-    p_destinations  text[],
-    p_levels        smallint[],
-    p_rooms         integer[],
-    p_lease_seconds float8,
-    p_since         timestamptz[] DEFAULT NULL,
-    p_now           timestamptz   DEFAULT NULL,
-    p_knows_tokens  boolean       DEFAULT false
-) RETURNS SETOF redrive.claimed LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now       timestamptz := coalesce(p_now, clock_timestamp());
-    c_few_places CONSTANT integer := 60;  -- probing each of so many takes no longer than finding out which have anything due
-    v_limited   text[];
-    v_down      text[];
-    v_closed    text[];
-    v_money     text[];
-    v_held_back text[];
-    v_probes    uuid[];
-    v_heads     tid[];
-    v_rows      tid[];
-    v_taken     bigint[];
-    v_over      bigint[];
-    v_more      boolean;
+    p_worker uuid, p_destinations text[], p_levels smallint[], p_rooms integer[], p_lease_seconds float8,
+    p_since timestamptz[] DEFAULT NULL, p_now timestamptz DEFAULT NULL, p_knows_tokens boolean DEFAULT false
+) RETURNS SETOF redrive.claimed
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now       timestamptz := coalesce(p_now, clock_timestamp());
+        c_few_places CONSTANT integer := 60;  -- probing each of so many takes no longer than finding out which have anything due
+        v_limited   text[];
+        v_down      text[];
+        v_closed    text[];
+        v_money     text[];
+        v_held_back text[];
+        v_probes    uuid[];
+        v_heads     tid[];
+        v_rows      tid[];
+        v_taken     bigint[];
+        v_over      bigint[];
+        v_more      boolean;
 BEGIN
     SELECT array_agg(d.name) FILTER (WHERE d.limited),
            array_agg(d.name) FILTER (WHERE d.breaker = 'open' AND d.breaker_until > v_now),
@@ -111,15 +102,14 @@ BEGIN
     IF v_over IS NOT NULL THEN
         PERFORM redrive.wake_lanes(v_over, v_now);  -- their heads had expired: they go on
     END IF;
-END
-$body$;
+END $body$;
 
 -- lane_shares: how much of each room is for lanes: half, and what too few unordered messages leave; an odd one goes to
 -- whichever has waited longer.
 CREATE OR REPLACE FUNCTION redrive.lane_shares(
     p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_now timestamptz
-) RETURNS integer[] LANGUAGE plpgsql
-AS $body$
+) RETURNS integer[]
+LANGUAGE plpgsql AS $body$
 BEGIN
     RETURN ARRAY(
         SELECT CASE WHEN t.due_at IS NULL THEN 0
@@ -136,53 +126,42 @@ BEGIN
                                         AND p.lane IS NULL AND NOT p.suspect AND p.due_at BETWEEN s.since AND p_now
                                       ORDER BY p.due_at, p.id LIMIT (r.room + 1) / 2) w) u
          ORDER BY r.n);
-END
-$body$;
+END $body$;
 
 -- rooms_but_of: the rooms, with none for these destinations.
 CREATE OR REPLACE FUNCTION redrive.rooms_but_of(p_closed text[], p_destinations text[], p_rooms integer[]) RETURNS integer[]
-LANGUAGE plpgsql IMMUTABLE
-AS $body$
+LANGUAGE plpgsql IMMUTABLE AS $body$
 BEGIN
     RETURN ARRAY(SELECT CASE WHEN r.destination IN (SELECT unnest(p_closed)) THEN 0 ELSE r.room END
                    FROM unnest(p_destinations, p_rooms) WITH ORDINALITY AS r(destination, room, n)
                   ORDER BY r.n);
-END
-$body$;
+END $body$;
 
 -- rooms_left: the rooms less what was taken; p_taken has the place of a room in the array once for each message.
 CREATE OR REPLACE FUNCTION redrive.rooms_left(p_rooms integer[], p_taken bigint[]) RETURNS integer[]
-LANGUAGE plpgsql IMMUTABLE
-AS $body$
+LANGUAGE plpgsql IMMUTABLE AS $body$
 BEGIN
     RETURN ARRAY(SELECT r.room - (coalesce(t.taken, 0))::integer
                    FROM unnest(p_rooms) WITH ORDINALITY AS r(room, n)
                    LEFT JOIN (SELECT u.n, count(*) AS taken FROM unnest(p_taken) AS u(n) GROUP BY u.n) t ON t.n = r.n
                   ORDER BY r.n);
-END
-$body$;
+END $body$;
 
 -- claim_suspect: one message that came back from a crash, as the only lease of its worker (G-18). One of a lane only while it
 -- is its head.
 -- Locks: pending row, or lane, with SKIP LOCKED. Relies on: pending_suspect.
-DROP FUNCTION IF EXISTS redrive.claim_suspect_1(uuid, text[], float8, timestamptz);
 CREATE OR REPLACE FUNCTION redrive.claim_suspect_1(
-    p_worker        uuid,
-    p_destinations  text[],
-    p_lease_seconds float8,
-    p_now           timestamptz DEFAULT NULL,
-    p_knows_tokens  boolean     DEFAULT false
-) RETURNS SETOF redrive.claimed LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now     timestamptz := coalesce(p_now, clock_timestamp());
-    v_limited text[];
-    v_locked  text[];
-    v_probes  uuid[];
-    v_lane    bigint;
-    v_over    bigint[];
-    v_rows    tid[];
+    p_worker uuid, p_destinations text[], p_lease_seconds float8, p_now timestamptz DEFAULT NULL,
+    p_knows_tokens boolean DEFAULT false
+) RETURNS SETOF redrive.claimed
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now     timestamptz := coalesce(p_now, clock_timestamp());
+        v_limited text[];
+        v_locked  text[];
+        v_probes  uuid[];
+        v_lane    bigint;
+        v_over    bigint[];
+        v_rows    tid[];
 BEGIN
     IF EXISTS (SELECT 1 FROM lease l WHERE l.worker = p_worker) THEN
         RETURN;
@@ -222,29 +201,7 @@ BEGIN
     IF v_over IS NOT NULL THEN
         PERFORM redrive.wake_lanes(v_over, v_now);
     END IF;
-END
-$body$;
-
--- has_suspect: whether claim_suspect would find something. Relays ask by suspect_destinations; this one is for older ones.
-CREATE OR REPLACE FUNCTION redrive.has_suspect_1(p_destinations text[], p_now timestamptz DEFAULT NULL) RETURNS boolean
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now     timestamptz := coalesce(p_now, clock_timestamp());
-    v_limited text[];
-BEGIN
-    p_destinations := redrive.with_suspects(p_destinations);
-    v_limited := redrive.limited(p_destinations);
-    IF v_limited IS NOT NULL THEN
-        p_destinations := redrive.with_room(p_destinations, v_limited, v_limited, v_now);
-    END IF;
-    RETURN EXISTS (SELECT 1 FROM pending p
-                    WHERE p.suspect AND p.lane IS NULL AND p.due_at <= v_now AND p.destination = ANY (p_destinations)
-                      AND redrive.is_open(p.destination, v_now))
-        OR EXISTS (SELECT 1 FROM redrive.suspect_lanes(p_destinations, v_now));
-END
-$body$;
+END $body$;
 
 -- suspect_destinations: those of these destinations for which claim_suspect would find something now, at most p_limit of them, by name,
 -- beginning behind p_after and from the front again: a caller that names the last one that had its turn goes round. A suspect that another
@@ -252,14 +209,12 @@ $body$;
 -- Locks: one pending row or lane of each, shared, with SKIP LOCKED. Relies on: pending_suspect, from destination to destination.
 CREATE OR REPLACE FUNCTION redrive.suspect_destinations_1(
     p_destinations text[], p_after text DEFAULT '', p_limit integer DEFAULT 100, p_now timestamptz DEFAULT NULL
-) RETURNS text[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_name  text        := p_after;
-    v_round integer     := 1;
-    v_found text[]      := '{}';
+) RETURNS text[]
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
+        v_name  text        := p_after;
+        v_round integer     := 1;
+        v_found text[]      := '{}';
 BEGIN
     WHILE cardinality(v_found) < p_limit LOOP
         SELECT p.destination INTO v_name FROM pending p WHERE p.suspect AND p.destination > v_name ORDER BY p.destination LIMIT 1;
@@ -273,15 +228,12 @@ BEGIN
         END IF;
     END LOOP;
     RETURN v_found;
-END
-$body$;
+END $body$;
 
 -- has_free_suspect: whether a suspect of this destination may go now, and no other transaction holds it.
 CREATE OR REPLACE FUNCTION redrive.has_free_suspect(p_destination text, p_now timestamptz) RETURNS boolean
-LANGUAGE plpgsql
-AS $body$
-DECLARE
-    v_name text[] := ARRAY[p_destination];
+LANGUAGE plpgsql AS $body$
+DECLARE v_name text[] := ARRAY[p_destination];
 BEGIN
     IF NOT redrive.is_open(p_destination, p_now)
        OR (redrive.limited(v_name) IS NOT NULL AND redrive.with_room(v_name, v_name, v_name, p_now) = '{}') THEN
@@ -297,16 +249,13 @@ BEGIN
     END IF;
     PERFORM 1 FROM lane x WHERE x.id = ANY (ARRAY(SELECT s.lane FROM redrive.suspect_lanes(v_name, p_now) s)) LIMIT 1 FOR SHARE SKIP LOCKED;
     RETURN FOUND;
-END
-$body$;
+END $body$;
 
 -- suspect_lanes: lanes whose head is a suspect that is due; a first look, without locks.
 CREATE OR REPLACE FUNCTION redrive.suspect_lanes(p_destinations text[], p_now timestamptz) RETURNS TABLE (lane bigint)
-LANGUAGE plpgsql STABLE ROWS 10
-AS $body$
+LANGUAGE plpgsql STABLE ROWS 10 AS $body$
 #variable_conflict use_column
-DECLARE
-    v_open text[] := ARRAY(SELECT d.name FROM unnest(p_destinations) AS d(name) WHERE redrive.is_open(d.name, p_now));
+DECLARE v_open text[] := ARRAY(SELECT d.name FROM unnest(p_destinations) AS d(name) WHERE redrive.is_open(d.name, p_now));
 BEGIN
     RETURN QUERY
     SELECT h.lane
@@ -316,8 +265,7 @@ BEGIN
                                      ORDER BY p.due_at, p.id LIMIT 100)) h
      WHERE h.suspect AND h.due_at <= p_now AND h.destination = ANY (v_open)
      ORDER BY h.due_at, h.lane;
-END
-$body$;
+END $body$;
 
 -- take: the rows that a claim has locked, moved from pending to lease (or closed as expired), with all a handler needs.
 -- p_limited: destinations with limits, whose leases are counted. p_probes: messages that are let through to a destination whose
@@ -326,10 +274,9 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.take(
     p_rows tid[], p_worker uuid, p_alone boolean, p_lease_seconds float8, p_now timestamptz, p_limited text[] DEFAULT NULL,
     p_probes uuid[] DEFAULT NULL
-) RETURNS SETOF redrive.claimed LANGUAGE plpgsql
-AS $body$
-DECLARE
-    v_count bigint;
+) RETURNS SETOF redrive.claimed
+LANGUAGE plpgsql AS $body$
+DECLARE v_count bigint;
 BEGIN
     RETURN QUERY
     WITH taken AS (
@@ -373,22 +320,19 @@ BEGIN
                                 'id', g.id, 'destination', g.destination, 'refusal', 'gone'))).*
                        FROM redrive.park_gone(p_worker, p_now) g;
     END IF;
-END
-$body$;
+END $body$;
 
 -- park_gone: claims that a worker was given at this very moment, and whose messages have no row any more: a partition with open
 -- messages was dropped. There is nothing to send, so each waits for a person: held with the doubt that it had, unrecorded with
 -- its answer, else dead. It halts its ordering key: what the destination would say is in the relay's rules, not here.
 -- Locks: as settle. Reads all leases: as many as are in flight, and only where something is gone.
 CREATE OR REPLACE FUNCTION redrive.park_gone(p_worker uuid, p_now timestamptz) RETURNS TABLE (id uuid, destination text)
-LANGUAGE plpgsql
-AS $body$
+LANGUAGE plpgsql AS $body$
 #variable_conflict use_column
-DECLARE
-    v_gone redrive.lease[] := ARRAY(SELECT l FROM lease l
-                                     WHERE l.worker = p_worker AND l.claimed_at = p_now
-                                       AND (SELECT true FROM message m WHERE m.id = l.id LIMIT 1) IS NULL);
-    v_none text[]          := array_fill(NULL::text, ARRAY[cardinality(v_gone)]);
+DECLARE v_gone redrive.lease[] := ARRAY(SELECT l FROM lease l
+                                         WHERE l.worker = p_worker AND l.claimed_at = p_now
+                                           AND (SELECT true FROM message m WHERE m.id = l.id LIMIT 1) IS NULL);
+        v_none text[]          := array_fill(NULL::text, ARRAY[cardinality(v_gone)]);
 BEGIN
     PERFORM redrive.settle_1(
         p_worker, 'settle', array_agg(g.id), array_agg(g.attempt), array_agg('park'::text), v_none, v_none,
@@ -400,24 +344,21 @@ BEGIN
       FROM unnest(v_gone) AS g
     HAVING count(*) > 0;
     RETURN QUERY SELECT g.id, g.destination FROM unnest(v_gone) AS g;
-END
-$body$;
+END $body$;
 
 -- edited: a later body of a message. A function of its own, so that a claim does not open the partitions of `body`, where
 -- there are few: that took a tenth of its time.
-CREATE OR REPLACE FUNCTION redrive.edited(p_id uuid, p_version integer) RETURNS redrive.body LANGUAGE plpgsql STABLE
-AS $body$
-DECLARE
-    v_body redrive.body;
+CREATE OR REPLACE FUNCTION redrive.edited(p_id uuid, p_version integer) RETURNS redrive.body
+LANGUAGE plpgsql STABLE AS $body$
+DECLARE v_body redrive.body;
 BEGIN
     SELECT * INTO v_body FROM redrive.body b WHERE b.message_id = p_id AND b.version = p_version;
     RETURN v_body;
-END
-$body$;
+END $body$;
 
 -- The last 50 archive rows of a message as JSON, oldest first: what Attempt.history() shows.
-CREATE OR REPLACE FUNCTION redrive.earlier_attempts(p_id uuid) RETURNS json LANGUAGE sql STABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.earlier_attempts(p_id uuid) RETURNS json
+LANGUAGE sql STABLE AS $body$
     WITH recent AS (
         SELECT a.attempt, a.verb, a.stage, a.version, a.settlement, a.answer, a.code, a.text, a.reference, a.result,
                a.closed, a.worker, a.actor, a.reason, a.claimed_at, a.completed_at, a.latency_ms, a.spent, a.due_at
@@ -439,24 +380,22 @@ AS $body$
 $body$;
 
 -- Not in SQL: the body of such a function is parsed and planned anew in every statement that calls it, for 90 µs.
-CREATE OR REPLACE FUNCTION redrive.is_paused(p_destination text, p_now timestamptz) RETURNS boolean LANGUAGE plpgsql STABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.is_paused(p_destination text, p_now timestamptz) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     RETURN EXISTS (SELECT 1 FROM redrive.destination d
                     WHERE d.name = p_destination AND d.paused_at IS NOT NULL
                       AND (d.paused_until IS NULL OR d.paused_until > p_now));
-END
-$body$;
+END $body$;
 
 -- is_open: whether a destination may be sent to now, as far as a look without a lock can tell: its limits may still say no.
 -- What moves money waits after a failover or a restore (epoch.sql).
-CREATE OR REPLACE FUNCTION redrive.is_open(p_destination text, p_now timestamptz) RETURNS boolean LANGUAGE plpgsql STABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.is_open(p_destination text, p_now timestamptz) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     RETURN NOT EXISTS (SELECT 1 FROM redrive.destination d
                         WHERE d.name = p_destination
                           AND ((d.paused_at IS NOT NULL AND (d.paused_until IS NULL OR d.paused_until > p_now))
                                OR (d.breaker = 'open' AND d.breaker_until > p_now)
                                OR (d.money AND redrive.epoch_changed())));
-END
-$body$;
+END $body$;

@@ -10,8 +10,8 @@
 --   duties, relays, replays, requests   set back: nothing that they did lies in the future
 --   expires_at     is absolute, and judged by the clock as it is
 
-CREATE OR REPLACE FUNCTION redrive.clock_tolerance() RETURNS interval LANGUAGE sql IMMUTABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.clock_tolerance() RETURNS interval
+LANGUAGE sql IMMUTABLE AS $body$
     SELECT interval '5 seconds'
 $body$;
 
@@ -21,10 +21,11 @@ $body$;
 -- p_steady_since, p_steady_until: over which stretch this relay has seen the clock go on without a jump.
 -- Locks: the relay's row.
 CREATE OR REPLACE FUNCTION redrive.observe_clock_1(
-    p_worker uuid, p_steady_since timestamptz DEFAULT NULL, p_steady_until timestamptz DEFAULT NULL, p_now timestamptz DEFAULT NULL,
-    OUT at timestamptz, OUT era bigint, OUT unfinished bigint, OUT ahead_seconds float8, OUT noticed timestamptz[], OUT offsets float8[]
-) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-AS $body$
+    p_worker uuid, p_steady_since timestamptz DEFAULT NULL, p_steady_until timestamptz DEFAULT NULL,
+    p_now timestamptz DEFAULT NULL, OUT at timestamptz, OUT era bigint, OUT unfinished bigint, OUT ahead_seconds float8,
+    OUT noticed timestamptz[], OUT offsets float8[]
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 BEGIN
     UPDATE relay r SET steady_since = p_steady_since, steady_until = p_steady_until WHERE r.worker = p_worker;
     SELECT coalesce(max(j.era), 0), min(j.era) FILTER (WHERE j.finished_at IS NULL) INTO era, unfinished FROM clock_jump j;
@@ -35,8 +36,7 @@ BEGIN
                         FROM (SELECT greatest((SELECT max(r.seen_at) FROM relay r),
                                               (SELECT max(greatest(d.started_at, d.finished_at)) FROM duty d)) AS latest) w
                        WHERE w.latest > observe_clock_1.at + redrive.clock_tolerance());
-END
-$body$;
+END $body$;
 
 -- clock_jumped: a relay saw the clock jump by so many seconds since the era that it knew. Several relays see the same jump: one records
 -- it, the others are told its era. A relay whose own clock stood still is contradicted by one that saw the clock go on. Returns the era
@@ -46,14 +46,13 @@ $body$;
 -- transaction holds.
 CREATE OR REPLACE FUNCTION redrive.clock_jumped_1(
     p_worker uuid, p_era bigint, p_offset_seconds float8, p_window_seconds float8, p_now timestamptz DEFAULT NULL
-) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '5s'
-AS $body$
-DECLARE
-    v_now      timestamptz := coalesce(p_now, clock_timestamp());
-    v_era      bigint;
-    v_known    float8;
-    v_by       interval;
-    v_expected timestamptz;
+) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '5s' AS $body$
+DECLARE v_now      timestamptz := coalesce(p_now, clock_timestamp());
+        v_era      bigint;
+        v_known    float8;
+        v_by       interval;
+        v_expected timestamptz;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('redrive.clock', 0));
     SELECT coalesce(max(j.era), 0), coalesce(sum(j.offset_seconds) FILTER (WHERE j.era > p_era), 0) INTO v_era, v_known FROM clock_jump j;
@@ -80,14 +79,12 @@ BEGIN
         PERFORM redrive.set_back(v_by, v_now);
     END IF;
     RETURN v_era;
-END
-$body$;
+END $body$;
 
 -- set_back: what there is one row of for each destination, duty, replay, request or sleeping relay does not lie in the future any more.
 -- Locks: as clock_jumped, which calls it.
 CREATE OR REPLACE FUNCTION redrive.set_back(p_by interval, p_now timestamptz) RETURNS void
-LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 BEGIN
     PERFORM 1 FROM destination d ORDER BY d.name FOR UPDATE;
     UPDATE destination d
@@ -116,8 +113,7 @@ BEGIN
      WHERE q.id = ANY (ARRAY(SELECT x.id FROM request x
                               WHERE x.answered_at IS NULL AND x.taken_until > p_now FOR UPDATE SKIP LOCKED));
     DELETE FROM doorbell b WHERE b.idle_until > p_now;  -- a relay that still sleeps says so again
-END
-$body$;
+END $body$;
 
 -- redate: one step over `pending`, after the clock was set back: at most p_limit rows in the order of their ids, those after p_after.
 -- What was written by the clock as it was: if it was due by that clock it is due now; a retry, or the next stage, keeps its delay; a later
@@ -128,18 +124,16 @@ $body$;
 -- Locks: tokens, lanes and pending rows, all with SKIP LOCKED; then the jump's row.
 -- Relies on: pending's primary key, attempt_message, message's primary key.
 CREATE OR REPLACE FUNCTION redrive.redate_1(
-    p_era bigint, p_after uuid DEFAULT NULL, p_limit integer DEFAULT 1000, p_end boolean DEFAULT false, p_now timestamptz DEFAULT NULL,
-    OUT next uuid, OUT redated integer, OUT left_over integer, OUT settled boolean
-) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_jump   clock_jump;
-    v_looked uuid[];
-    v_old    uuid[];
-    v_lanes  bigint[];
-    v_locked bigint[];
+    p_era bigint, p_after uuid DEFAULT NULL, p_limit integer DEFAULT 1000, p_end boolean DEFAULT false,
+    p_now timestamptz DEFAULT NULL, OUT next uuid, OUT redated integer, OUT left_over integer, OUT settled boolean
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
+        v_jump   clock_jump;
+        v_looked uuid[];
+        v_old    uuid[];
+        v_lanes  bigint[];
+        v_locked bigint[];
 BEGIN
     redated := 0;
     left_over := 0;
@@ -184,25 +178,22 @@ BEGIN
     END IF;
     PERFORM redrive.ring(NULL, v_now);
     UPDATE clock_jump j SET redated = j.redated + redate_1.redated WHERE j.era = p_era AND redate_1.redated > 0;
-END
-$body$;
+END $body$;
 
 -- is_older: whether a row was written by a transaction whose id is earlier.
-CREATE OR REPLACE FUNCTION redrive.is_older(p_xmin xid, p_than bigint) RETURNS boolean LANGUAGE sql STABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.is_older(p_xmin xid, p_than bigint) RETURNS boolean
+LANGUAGE sql STABLE AS $body$
     SELECT age(p_xmin) > age(p_than::text::xid8::xid)
 $body$;
 
 -- redated_due: when a message of the clock as it was is due by the clock as it is; NULL where it stays as it is. Whether it was written
 -- before the jump: its time lies outside the stretch of the present clock in which the jump happened. Where that is not known, only what
 -- was written in the future is old.
-CREATE OR REPLACE FUNCTION redrive.redated_due(p redrive.pending, p_jump redrive.clock_jump, p_now timestamptz) RETURNS timestamptz
-LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_written timestamptz := CASE WHEN p.attempt = 0 THEN (SELECT m.created_at FROM message m WHERE m.id = p.id)
-                                  ELSE (SELECT max(a.completed_at) FROM attempt a WHERE a.message_id = p.id) END;
+CREATE OR REPLACE FUNCTION redrive.redated_due(p redrive.pending, p_jump redrive.clock_jump, p_now timestamptz)
+RETURNS timestamptz
+LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_written timestamptz := CASE WHEN p.attempt = 0 THEN (SELECT m.created_at FROM message m WHERE m.id = p.id)
+                                      ELSE (SELECT max(a.completed_at) FROM attempt a WHERE a.message_id = p.id) END;
 BEGIN
     IF v_written <= p_jump.noticed_at
        AND (p_jump.window_seconds IS NULL OR v_written >= p_jump.noticed_at - make_interval(secs => p_jump.window_seconds)) THEN
@@ -213,5 +204,4 @@ BEGIN
         RETURN greatest(p.due_at + make_interval(secs => p_jump.offset_seconds), p_now);
     END IF;
     RETURN NULL;
-END
-$body$;
+END $body$;

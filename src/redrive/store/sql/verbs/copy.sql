@@ -5,19 +5,16 @@
 -- money, 'evidence' where something says that the discarded one was delivered, or the state of a message that was not discarded. It does
 -- not expire.
 -- Locks: as enqueue, then the audit chain.
-CREATE OR REPLACE FUNCTION redrive.copy_1(
-    p_id uuid, p_key text, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (result text, id uuid) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.copy_1(p_id uuid, p_key text, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
+RETURNS TABLE (result text, id uuid)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now     timestamptz := coalesce(p_now, clock_timestamp());
-    v_message message;
-    v_end     attempt;
-    v_body    body;
-    v_new     record;
-    v_second  text;
+DECLARE v_now     timestamptz := coalesce(p_now, clock_timestamp());
+        v_message message;
+        v_end     attempt;
+        v_body    body;
+        v_new     record;
+        v_second  text;
 BEGIN
     SELECT * INTO v_end FROM attempt a WHERE a.message_id = p_id AND a.closed = 'discarded';
     IF NOT FOUND THEN
@@ -50,5 +47,4 @@ BEGIN
                               json_build_object('copy', v_new.id), v_now);
     END IF;
     RETURN QUERY SELECT v_new.result, v_new.id;
-END
-$body$;
+END $body$;

@@ -8,15 +8,12 @@
 CREATE OR REPLACE FUNCTION redrive.due_places(
     p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_now timestamptz,
     OUT destinations text[], OUT levels smallint[], OUT rooms integer[], OUT since timestamptz[]
-) LANGUAGE plpgsql STABLE
-    SET search_path = redrive, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off
-    SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    c_enough CONSTANT integer := 100;
-    v_level  smallint;
-    v_names  text[];
-    v_found  text[] := '{}';  -- the level, one digit, and the name
+)
+LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE c_enough CONSTANT integer := 100;
+        v_level  smallint;
+        v_names  text[];
+        v_found  text[] := '{}';  -- the level, one digit, and the name
 BEGIN
     FOR v_level, v_names IN
         SELECT r.level, array_agg(r.destination)
@@ -31,18 +28,16 @@ BEGIN
       INTO destinations, levels, rooms, since
       FROM unnest(p_destinations, p_levels, p_rooms, p_since) AS r(destination, level, room, since)
      WHERE r.room > 0 AND (r.since IS NOT NULL OR (r.level || r.destination) IN (SELECT unnest(v_found)));  -- hashed; ANY is not
-END
-$body$;
+END $body$;
 
 -- due_unordered: those of these destinations that have an unordered message of one level due, and after p_enough of them all that
 -- come later by name.
-CREATE OR REPLACE FUNCTION redrive.due_unordered(p_names text[], p_level smallint, p_enough integer, p_now timestamptz) RETURNS text[]
-LANGUAGE plpgsql STABLE
-AS $body$
-DECLARE
-    c_rows  CONSTANT integer := 32;  -- of one name they are walked over, of many names they save a look for each
-    v_rows  text[];
-    v_found text[] := '{}';
+CREATE OR REPLACE FUNCTION redrive.due_unordered(p_names text[], p_level smallint, p_enough integer, p_now timestamptz)
+RETURNS text[]
+LANGUAGE plpgsql STABLE AS $body$
+DECLARE c_rows  CONSTANT integer := 32;  -- of one name they are walked over, of many names they save a look for each
+        v_rows  text[];
+        v_found text[] := '{}';
 BEGIN
     LOOP
         v_rows := ARRAY(SELECT p.destination FROM pending p
@@ -57,17 +52,14 @@ BEGIN
         END IF;
     END LOOP;
     RETURN v_found;
-END
-$body$;
+END $body$;
 
 -- due_lanes: the same for tokens of lanes.
 CREATE OR REPLACE FUNCTION redrive.due_lanes(p_names text[], p_level smallint, p_enough integer, p_now timestamptz) RETURNS text[]
-LANGUAGE plpgsql STABLE
-AS $body$
-DECLARE
-    c_rows  CONSTANT integer := 32;
-    v_rows  text[];
-    v_found text[] := '{}';
+LANGUAGE plpgsql STABLE AS $body$
+DECLARE c_rows  CONSTANT integer := 32;
+        v_rows  text[];
+        v_found text[] := '{}';
 BEGIN
     LOOP
         v_rows := ARRAY(SELECT w.destination FROM lane_wake w
@@ -81,14 +73,12 @@ BEGIN
         END IF;
     END LOOP;
     RETURN v_found;
-END
-$body$;
+END $body$;
 
 -- with_suspects: those of these destinations that have a suspect, due or not. From name to name in pending_suspect: one probe where there
 -- is none, however many destinations are asked for.
 CREATE OR REPLACE FUNCTION redrive.with_suspects(p_destinations text[]) RETURNS text[]
-LANGUAGE plpgsql STABLE
-AS $body$
+LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     RETURN ARRAY(
         WITH RECURSIVE names AS (
@@ -100,5 +90,4 @@ BEGIN
                                   WHERE p.suspect AND p.destination > f.name ORDER BY p.destination LIMIT 1) n
         )
         SELECT n.name FROM names n WHERE n.name = ANY (p_destinations));
-END
-$body$;
+END $body$;

@@ -8,32 +8,16 @@
 -- What is due at once rings (doorbell.sql).
 -- Locks: idempotency (insert), then the stream, then inserts only. Relies on: idempotency's primary key.
 -- p_token_seed: the message has the same tokens in every database that has a message of this tenant and seed (token.sql).
--- An older signature had no p_token_seed.
-DROP FUNCTION IF EXISTS redrive.enqueue_1(text, bytea, text, text, text, text, json, timestamptz, timestamptz, smallint, text,
-                                          timestamptz);
 CREATE OR REPLACE FUNCTION redrive.enqueue_1(
-    p_destination  text,
-    p_body         bytea,
-    p_key          text        DEFAULT NULL,
-    p_tenant       text        DEFAULT 'default',
-    p_kind         text        DEFAULT '',
-    p_content_type text        DEFAULT 'application/json',
-    p_headers      json        DEFAULT NULL,
-    p_due_at       timestamptz DEFAULT NULL,
-    p_expires_at   timestamptz DEFAULT NULL,
-    p_level        smallint    DEFAULT 1,
-    p_order_by     text        DEFAULT NULL,
-    p_now          timestamptz DEFAULT NULL,
-    p_token_seed   text        DEFAULT NULL,
-    OUT result     text,
-    OUT id         uuid,
-    OUT sequence   bigint,
-    OUT state      text
-) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-AS $body$
+    p_destination text, p_body bytea, p_key text DEFAULT NULL, p_tenant text DEFAULT 'default', p_kind text DEFAULT '',
+    p_content_type text DEFAULT 'application/json', p_headers json DEFAULT NULL, p_due_at timestamptz DEFAULT NULL,
+    p_expires_at timestamptz DEFAULT NULL, p_level smallint DEFAULT 1, p_order_by text DEFAULT NULL,
+    p_now timestamptz DEFAULT NULL, p_token_seed text DEFAULT NULL, OUT result text, OUT id uuid, OUT sequence bigint,
+    OUT state text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 #variable_conflict use_column
-DECLARE
-    v_new record;
+DECLARE v_new record;
 BEGIN
     IF EXISTS (SELECT 1 FROM destination_owner o WHERE starts_with(p_destination, o.prefix)) THEN
         PERFORM redrive.refuse_owned(p_destination);
@@ -45,37 +29,23 @@ BEGIN
     id := v_new.id;
     sequence := v_new.sequence;
     state := v_new.state;
-END
-$body$;
+END $body$;
 
 -- enqueue_internal: the same for the functions of the engine and of systems, which may enqueue anywhere. It has no grant.
 CREATE OR REPLACE FUNCTION redrive.enqueue_internal(
-    p_destination  text,
-    p_body         bytea,
-    p_key          text        DEFAULT NULL,
-    p_tenant       text        DEFAULT 'default',
-    p_kind         text        DEFAULT '',
-    p_content_type text        DEFAULT 'application/json',
-    p_headers      json        DEFAULT NULL,
-    p_due_at       timestamptz DEFAULT NULL,
-    p_expires_at   timestamptz DEFAULT NULL,
-    p_level        smallint    DEFAULT 1,
-    p_order_by     text        DEFAULT NULL,
-    p_now          timestamptz DEFAULT NULL,
-    p_token_seed   text        DEFAULT NULL,
-    OUT result     text,
-    OUT id         uuid,
-    OUT sequence   bigint,
-    OUT state      text
-) LANGUAGE plpgsql
-AS $body$
+    p_destination text, p_body bytea, p_key text DEFAULT NULL, p_tenant text DEFAULT 'default', p_kind text DEFAULT '',
+    p_content_type text DEFAULT 'application/json', p_headers json DEFAULT NULL, p_due_at timestamptz DEFAULT NULL,
+    p_expires_at timestamptz DEFAULT NULL, p_level smallint DEFAULT 1, p_order_by text DEFAULT NULL,
+    p_now timestamptz DEFAULT NULL, p_token_seed text DEFAULT NULL, OUT result text, OUT id uuid, OUT sequence bigint,
+    OUT state text
+)
+LANGUAGE plpgsql AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now         timestamptz := coalesce(p_now, clock_timestamp());
-    v_hash        bytea;
-    v_fingerprint bytea;
-    v_holder      record;
-    v_lane        bigint;
+DECLARE v_now         timestamptz := coalesce(p_now, clock_timestamp());
+        v_hash        bytea;
+        v_fingerprint bytea;
+        v_holder      record;
+        v_lane        bigint;
 BEGIN
     IF NOT redrive.is_within_bounds(p_destination, p_body, p_key, p_tenant, p_kind, p_content_type, p_headers, p_due_at,
                                     p_expires_at, p_level, p_order_by, p_token_seed, v_now) IS TRUE THEN
@@ -123,47 +93,38 @@ BEGIN
     END IF;
     result := 'new';
     state := 'pending';
-END
-$body$;
+END $body$;
 
 -- doubted_since: since when a message of a seed that is new here may have been sent before, from a database that is gone: since the last
 -- epoch (epoch.sql), where money moves and the destination can be asked. Before its first send it is looked up. NULL = it was not.
-CREATE OR REPLACE FUNCTION redrive.doubted_since(p_destination text) RETURNS timestamptz LANGUAGE plpgsql STABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.doubted_since(p_destination text) RETURNS timestamptz
+LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     RETURN (SELECT max(e.began_at) FROM redrive.epoch e
              WHERE e.number > 1 AND coalesce(e.destination, p_destination) = p_destination
                AND EXISTS (SELECT 1 FROM redrive.destination d WHERE d.name = p_destination AND d.money AND d.in_doubt = 'lookup'));
-END
-$body$;
+END $body$;
 
 -- holder_of: the first message of a key, as the registry knows it, and where that message is now.
 -- Never a sequential scan: a plan that was made while the registry was tiny is kept by the session while it grows
 -- (measured at 100,000 keys: 19 ms a duplicate instead of 0.14).
 CREATE OR REPLACE FUNCTION redrive.holder_of(
-    p_tenant        text,
-    p_key_hash      bytea,
-    OUT message_id  uuid,
-    OUT sequence    bigint,
-    OUT fingerprint bytea,
-    OUT state       text
-) LANGUAGE plpgsql STABLE SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+    p_tenant text, p_key_hash bytea, OUT message_id uuid, OUT sequence bigint, OUT fingerprint bytea, OUT state text
+)
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 BEGIN
     SELECT i.message_id, (SELECT m.sequence FROM redrive.message m WHERE m.id = i.message_id), i.fingerprint,
            coalesce(redrive.state_of(i.message_id), 'closed')
       INTO STRICT message_id, sequence, fingerprint, state
       FROM redrive.idempotency i WHERE i.tenant = p_tenant AND i.key_hash = p_key_hash;
-END
-$body$;
+END $body$;
 
 -- What makes two messages of one key the same: destination, kind, ordering key and the bytes of the payload
 -- (canonical JSON where the producer is ours). Lengths go first, so that no two inputs run together.
 -- STABLE, as convert_to and concat_ws are: declared IMMUTABLE it would not be inlined, at 15 µs a call.
-CREATE OR REPLACE FUNCTION redrive.fingerprint(p_destination text, p_kind text, p_order_by text, p_body bytea)
-RETURNS bytea LANGUAGE sql STABLE PARALLEL SAFE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.fingerprint(p_destination text, p_kind text, p_order_by text, p_body bytea) RETURNS bytea
+LANGUAGE sql STABLE PARALLEL SAFE AS $body$
     SELECT sha256(convert_to(concat_ws(':', octet_length(p_destination), p_destination, octet_length(p_kind), p_kind,
                                        coalesce(octet_length(p_order_by), -1), coalesce(p_order_by, ''), ''), 'UTF8')
                   || p_body)

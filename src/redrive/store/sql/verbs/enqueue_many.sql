@@ -11,40 +11,21 @@
 -- ids under which keys are new, as 'registered'), and then enqueues under these ids (p_ids, NULL where a message has no key or its key was
 -- known): so all keys are taken before the first counter, as in a call of one statement, and the first position wins over the whole call.
 -- An id counts only where the registry has it for that key.
--- Older signatures had no p_token_seeds, p_ids and p_only_keys.
-DROP FUNCTION IF EXISTS redrive.enqueue_many_1(text[], bytea[], text[], text[], text[], text[], text[], timestamptz[],
-                                               timestamptz[], smallint[], text[], timestamptz);
-DROP FUNCTION IF EXISTS redrive.enqueue_many_1(text[], bytea[], text[], text[], text[], text[], text[], timestamptz[],
-                                               timestamptz[], smallint[], text[], timestamptz, text[]);
 CREATE OR REPLACE FUNCTION redrive.enqueue_many_1(
-    p_destinations  text[],
-    p_bodies        bytea[],
-    p_keys          text[],
-    p_tenants       text[],
-    p_kinds         text[],
-    p_content_types text[],
-    p_headers       text[],
-    p_due_at        timestamptz[],
-    p_expires_at    timestamptz[],
-    p_levels        smallint[],
-    p_order_by      text[]      DEFAULT NULL,
-    p_now           timestamptz DEFAULT NULL,
-    p_token_seeds   text[]      DEFAULT NULL,
-    p_ids           uuid[]      DEFAULT NULL,
-    p_only_keys     boolean     DEFAULT false
+    p_destinations text[], p_bodies bytea[], p_keys text[], p_tenants text[], p_kinds text[], p_content_types text[],
+    p_headers text[], p_due_at timestamptz[], p_expires_at timestamptz[], p_levels smallint[], p_order_by text[] DEFAULT NULL,
+    p_now timestamptz DEFAULT NULL, p_token_seeds text[] DEFAULT NULL, p_ids uuid[] DEFAULT NULL,
+    p_only_keys boolean DEFAULT false
 ) RETURNS TABLE (place integer, result text, id uuid, sequence bigint, state text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now        timestamptz := coalesce(redrive.allowed_now(p_now), clock_timestamp());
-    v_keyed      bigint := coalesce(cardinality(p_keys) - cardinality(array_positions(p_keys, NULL)), 0);
-    v_registered bigint := 0;
-    v_ids        uuid[];
-    v_holders    uuid[];
-    v_lanes      bigint[];
-    v_sequences  bigint[];
+DECLARE v_now        timestamptz := coalesce(redrive.allowed_now(p_now), clock_timestamp());
+        v_keyed      bigint := coalesce(cardinality(p_keys) - cardinality(array_positions(p_keys, NULL)), 0);
+        v_registered bigint := 0;
+        v_ids        uuid[];
+        v_holders    uuid[];
+        v_lanes      bigint[];
+        v_sequences  bigint[];
 BEGIN
     IF EXISTS (SELECT 1 FROM destination_owner) THEN
         PERFORM redrive.refuse_owned(g.destination)
@@ -171,5 +152,4 @@ BEGIN
          CROSS JOIN LATERAL redrive.holder_of(g.tenant, sha256(convert_to(g.key, 'UTF8'))) h
          WHERE v_holders[g.n] <> v_ids[g.n];
     END IF;
-END
-$body$;
+END $body$;

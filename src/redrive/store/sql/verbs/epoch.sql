@@ -9,33 +9,28 @@
 -- epoch_changed: whether the server says that this is another epoch than the last one written down. About 20 µs; only for what moves money.
 -- SECURITY DEFINER: is_open is for readers too.
 CREATE OR REPLACE FUNCTION redrive.epoch_changed() RETURNS boolean
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
-AS $body$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 BEGIN
     RETURN (SELECT (e.system_identifier, e.timeline) IS DISTINCT FROM (p.system_identifier, p.timeline)
               FROM (SELECT x.system_identifier, x.timeline FROM epoch x ORDER BY x.number DESC LIMIT 1) e
              CROSS JOIN redrive.present_epoch() p);
-END
-$body$;
+END $body$;
 
 -- present_epoch: where we are. The control file names the timeline of the last checkpoint, which a promotion does not wait for.
 CREATE OR REPLACE FUNCTION redrive.present_epoch(OUT system_identifier bigint, OUT timeline integer)
-LANGUAGE plpgsql STABLE
-AS $body$
+LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     SELECT s.system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer
       INTO present_epoch.system_identifier, present_epoch.timeline
       FROM pg_control_system() s;
-END
-$body$;
+END $body$;
 
 -- watch_epoch: begins an epoch where the server is another one; puts in doubt what an earlier epoch could not get hold of. Called by
 -- register and heartbeat.
 -- Locks: an advisory lock that is tried, then as begin_epoch does; nothing while the epoch is the same.
-CREATE OR REPLACE FUNCTION redrive.watch_epoch(p_now timestamptz) RETURNS void LANGUAGE plpgsql
-AS $body$
-DECLARE
-    v_changed boolean := redrive.epoch_changed();
+CREATE OR REPLACE FUNCTION redrive.watch_epoch(p_now timestamptz) RETURNS void
+LANGUAGE plpgsql AS $body$
+DECLARE v_changed boolean := redrive.epoch_changed();
 BEGIN
     IF v_changed IS FALSE AND NOT EXISTS (SELECT 1 FROM epoch e WHERE e.doubted_at IS NULL) THEN
         RETURN;
@@ -52,8 +47,7 @@ BEGIN
     ELSE
         PERFORM redrive.doubt_epochs(p_now);
     END IF;
-END
-$body$;
+END $body$;
 
 -- begin_epoch: writes an epoch down, pauses what moves money (or p_destination alone) with the reason 'epoch', and puts all that is
 -- pending or dead there in doubt. Who paused a destination before stays named: what is in that person's name is not resumed by a
@@ -61,12 +55,11 @@ $body$;
 -- Locks: an advisory lock, destination rows in name order, then as put_in_doubt does, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.begin_epoch(
     p_cause text, p_declared_by text, p_reason text, p_now timestamptz, p_destination text DEFAULT NULL
-) RETURNS integer LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_number integer;
-    v_name   text;
-    v_names  text[] := '{}';
+) RETURNS integer
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+DECLARE v_number integer;
+        v_name   text;
+        v_names  text[] := '{}';
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('redrive.epoch', 0));
     INSERT INTO epoch (number, system_identifier, timeline, began_at, cause, declared_by, reason, destination)
@@ -88,15 +81,13 @@ BEGIN
                               json_build_object('epoch', v_number, 'cause', p_cause, 'reason', p_reason), p_now);
     END LOOP;
     RETURN v_number;
-END
-$body$;
+END $body$;
 
 -- doubt_epochs: puts in doubt what the epochs ask for that could not yet. Where another transaction holds a row for longer than a
 -- moment it is tried again with the next sign of life of a relay; the pause stays until then. Whether nothing is left to do.
-CREATE OR REPLACE FUNCTION redrive.doubt_epochs(p_now timestamptz) RETURNS boolean LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_epoch record;
+CREATE OR REPLACE FUNCTION redrive.doubt_epochs(p_now timestamptz) RETURNS boolean
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+DECLARE v_epoch record;
 BEGIN
     FOR v_epoch IN SELECT e.number, e.began_at, e.destination FROM epoch e WHERE e.doubted_at IS NULL ORDER BY e.number LOOP
         BEGIN
@@ -109,8 +100,7 @@ BEGIN
         END;
     END LOOP;
     RETURN true;
-END
-$body$;
+END $body$;
 
 -- put_in_doubt: all messages of these destinations that wait, as pending or dead, or are in hand, may have been sent: before they are
 -- sent (again) the destination is asked, or gets the same token, or a person is asked. What is in flight is settled by its answer; if
@@ -118,13 +108,10 @@ $body$;
 -- Locks: parked rows in id order, lanes in id order, pending rows; leases with SKIP LOCKED, because settle takes them before lanes.
 -- A row that is held for longer than a second raises lock_not_available.
 CREATE OR REPLACE FUNCTION redrive.put_in_doubt(p_destinations text[], p_now timestamptz) RETURNS bigint
-LANGUAGE plpgsql SET search_path = redrive, pg_temp SET lock_timeout = '1s'
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_lanes bigint[];
-    v_count bigint;
-    v_more  bigint;
+LANGUAGE plpgsql SET search_path = redrive, pg_temp SET lock_timeout = '1s' SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_lanes bigint[];
+        v_count bigint;
+        v_more  bigint;
 BEGIN
     PERFORM 1 FROM parked k
       WHERE k.destination = ANY (p_destinations) AND k.reason = 'dead' AND k.in_doubt_since IS NULL ORDER BY k.id FOR UPDATE;
@@ -143,8 +130,7 @@ BEGIN
            FOR UPDATE SKIP LOCKED));
     PERFORM redrive.wake_lanes(v_lanes, p_now);
     RETURN v_count + v_more;
-END
-$body$;
+END $body$;
 
 -- declare_restored: a person says that this database was restored, copied or promoted. Pauses what moves money, and puts what waits
 -- there in doubt. What it does to which destination: how many messages wait there, without a doubt so far. p_dry_run: nothing is changed.
@@ -152,11 +138,9 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.declare_restored_1(
     p_actor text, p_reason text, p_dry_run boolean DEFAULT false, p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (destination text, pending bigint, dead bigint, paused_before boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     RETURN QUERY
     SELECT d.name, (SELECT count(*) FROM pending p WHERE p.destination = d.name AND p.in_doubt_since IS NULL),
@@ -166,8 +150,7 @@ BEGIN
     IF NOT p_dry_run THEN
         PERFORM redrive.begin_epoch('declared', p_actor, p_reason, v_now);
     END IF;
-END
-$body$;
+END $body$;
 
 -- note_comparison: what a destination says that it did was compared with what is here. p_began_at: when reading its statement began. Where
 -- nothing was found, and the destination is paused for 'epoch' and not in a person's name, it goes on, if that reading began so long after the epoch
@@ -175,11 +158,10 @@ $body$;
 -- Locks: the destination row, then as put_in_doubt and resume_destination do.
 CREATE OR REPLACE FUNCTION redrive.note_comparison(
     p_destination text, p_began_at timestamptz, p_clean boolean, p_actor text, p_reason text, p_now timestamptz
-) RETURNS boolean LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_effects float8;
-    v_since   timestamptz;
+) RETURNS boolean
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+DECLARE v_effects float8;
+        v_since   timestamptz;
 BEGIN
     INSERT INTO comparison AS c (destination, began_at, finished_at, clean) VALUES (p_destination, p_began_at, p_now, p_clean)
     ON CONFLICT (destination) DO UPDATE SET began_at = excluded.began_at, finished_at = excluded.finished_at, clean = excluded.clean
@@ -195,5 +177,4 @@ BEGIN
     END IF;
     PERFORM redrive.resume_destination(p_destination, p_actor, p_reason, p_now);
     RETURN true;
-END
-$body$;
+END $body$;

@@ -7,40 +7,34 @@
 
 -- has_evidence: whether there is any.
 CREATE OR REPLACE FUNCTION redrive.has_evidence(p_id uuid) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
-AS $body$
+LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp AS $body$
 BEGIN
     RETURN EXISTS (SELECT 1 FROM evidence e WHERE e.message_id = p_id);
-END
-$body$;
+END $body$;
 
 -- add_evidence: kept once for each (message, kind, subject); the message is held where nothing else has it in hand.
 CREATE OR REPLACE FUNCTION redrive.add_evidence(
     p_message_id uuid, p_kind text, p_subject text, p_reference text, p_now timestamptz
-) RETURNS void LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
+) RETURNS void
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 BEGIN
     INSERT INTO evidence (message_id, kind, subject, reference, at)
     VALUES (p_message_id, p_kind, p_subject, p_reference, p_now)
     ON CONFLICT DO NOTHING;
     PERFORM redrive.hold_proven(p_message_id, p_now);
-END
-$body$;
+END $body$;
 
 -- hold_proven: a message that evidence says was delivered, pending or dead, is parked as held, with the code LATE_SUCCESS. One whose answer
 -- is kept is left alone: it is recorded, never sent. What another transaction holds is left too: the next claim parks it (policy.opening),
 -- settle does where it is in flight, and every act refuses it.
 -- Locks: the parked row, the lane, the pending row, each with SKIP LOCKED.
 CREATE OR REPLACE FUNCTION redrive.hold_proven(p_id uuid, p_now timestamptz) RETURNS void
-LANGUAGE plpgsql SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_text    text;
-    v_group   bytea;
-    v_parked  parked;
-    v_lane    bigint;
-    v_pending pending;
+LANGUAGE plpgsql SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_text    text;
+        v_group   bytea;
+        v_parked  parked;
+        v_lane    bigint;
+        v_pending pending;
 BEGIN
     SELECT format('There is evidence that it was delivered: %s%s.', e.kind, coalesce(', reference ' || e.reference, '')) INTO v_text
       FROM evidence e WHERE e.message_id = p_id ORDER BY e.at, e.kind, e.subject LIMIT 1;
@@ -86,52 +80,44 @@ BEGIN
     IF v_lane IS NOT NULL THEN
         PERFORM redrive.wake_lanes(ARRAY[v_lane], p_now);
     END IF;
-END
-$body$;
+END $body$;
 
 -- tally_proven: counts it among the failures of its destination, and says of which group it is.
 CREATE OR REPLACE FUNCTION redrive.tally_proven(p_id uuid, p_destination text, p_now timestamptz) RETURNS bytea
-LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_kind  text  := (SELECT m.kind FROM message m WHERE m.id = p_id);
-    v_text  text  := 'There is evidence that it was delivered.';  -- without the reference: one group for a destination and kind
-    v_group bytea := redrive.failure_fingerprint(p_destination, v_kind, 'LATE_SUCCESS', v_text);
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+DECLARE v_kind  text  := (SELECT m.kind FROM message m WHERE m.id = p_id);
+        v_text  text  := 'There is evidence that it was delivered.';  -- without the reference: one group for a destination and kind
+        v_group bytea := redrive.failure_fingerprint(p_destination, v_kind, 'LATE_SUCCESS', v_text);
 BEGIN
     INSERT INTO failure_tally (fingerprint, at, destination, kind, error_class, sample_text)
     VALUES (v_group, p_now, p_destination, coalesce(v_kind, ''), 'LATE_SUCCESS', v_text);
     RETURN v_group;
-END
-$body$;
+END $body$;
 
 -- try_lane: whether the lane, if there is one, is locked by us now.
-CREATE OR REPLACE FUNCTION redrive.try_lane(p_lane bigint) RETURNS boolean LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.try_lane(p_lane bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 BEGIN
     IF p_lane IS NOT NULL THEN
         PERFORM 1 FROM lane x WHERE x.id = p_lane FOR UPDATE SKIP LOCKED;
         RETURN FOUND;
     END IF;
     RETURN true;
-END
-$body$;
+END $body$;
 
 -- confirm_proven: a pending or parked message is closed as delivered, on the proof that its caller has; where the destination records its
 -- outcomes it waits with the answer kept, so that a relay runs `record`, and is never sent. For a system; it asks for no second person.
 -- Answers 'done'; 'busy' where it is in flight, is about to be recorded, or another transaction holds it; or the state that refuses it.
 -- Locks: the parked row, the lane, the pending row, each with SKIP LOCKED; then the audit chain.
-CREATE OR REPLACE FUNCTION redrive.confirm_proven(
-    p_id uuid, p_actor text, p_reason text, p_reference text, p_now timestamptz
-) RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_parked  parked;
-    v_pending pending;
-    v_lane    bigint;
-    v_records boolean;
-    v_kept    json := json_build_object('answer', 'delivered', 'reference', p_reference);
-    v_state   text;
+CREATE OR REPLACE FUNCTION redrive.confirm_proven(p_id uuid, p_actor text, p_reason text, p_reference text, p_now timestamptz)
+RETURNS text
+LANGUAGE plpgsql SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_parked  parked;
+        v_pending pending;
+        v_lane    bigint;
+        v_records boolean;
+        v_kept    json := json_build_object('answer', 'delivered', 'reference', p_reference);
+        v_state   text;
 BEGIN
     SELECT * INTO v_parked FROM parked k WHERE k.id = p_id AND k.reason IN ('dead', 'held') FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
@@ -178,5 +164,4 @@ BEGIN
                           json_build_object('state', CASE WHEN v_records THEN 'pending' ELSE 'delivered' END, 'reference', p_reference),
                           p_now);
     RETURN 'done';
-END
-$body$;
+END $body$;

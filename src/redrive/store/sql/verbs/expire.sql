@@ -3,13 +3,10 @@
 -- One that waits in a lane may end before its turn: nobody after it is kept waiting by that.
 -- Locks: lanes and pending rows with SKIP LOCKED. Relies on: pending_expires.
 CREATE OR REPLACE FUNCTION redrive.expire_1(p_limit integer, p_now timestamptz DEFAULT NULL) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_lanes bigint[];
-    v_count integer;
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
+        v_lanes bigint[];
+        v_count integer;
 BEGIN
     v_lanes := ARRAY(
         SELECT x.id FROM lane x
@@ -38,5 +35,4 @@ BEGIN
         PERFORM redrive.wake_leased_lanes(v_lanes, v_now);
     END IF;
     RETURN v_count;
-END
-$body$;
+END $body$;

@@ -2,12 +2,9 @@
 -- p_wait: false = a row that another transaction holds is not waited for; then NULL, and nothing is locked.
 -- The first statement of a settle that runs user code: whoever reaps now waits for nothing (SKIP LOCKED) and takes nothing.
 -- p_worker: whose claim it has to be; relays of earlier versions do not say. Locks: the lease row.
-DROP FUNCTION IF EXISTS redrive.fence_1(uuid, integer);
 CREATE OR REPLACE FUNCTION redrive.fence_1(p_id uuid, p_attempt integer, p_worker uuid DEFAULT NULL, p_wait boolean DEFAULT true)
 RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     IF p_wait THEN
         PERFORM 1 FROM lease l
@@ -21,15 +18,11 @@ BEGIN
         RETURN NULL;
     END IF;
     RETURN FOUND;
-END
-$body$;
+END $body$;
 
 -- is_leased: whether a claim is still held; asked after a handler that settled in its own transaction (ruling 16).
 CREATE OR REPLACE FUNCTION redrive.is_leased_1(p_id uuid, p_attempt integer) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     RETURN EXISTS (SELECT 1 FROM lease l WHERE l.id = p_id AND l.attempt = p_attempt);
-END
-$body$;
+END $body$;

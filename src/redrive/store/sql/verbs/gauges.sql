@@ -3,15 +3,11 @@
 -- Bounded whatever the depth: at most p_most rows of pending, of lease and of parked are counted; where there are more, `capped`
 -- is 1 and the counts are lower bounds. Ages come from the ends of indexes, and are exact. Never the archive.
 -- Locks nothing. Relies on: pending_due, pending_suspect, lane_wake_due, parked_listed (oldest_due, oldest_parked).
-CREATE OR REPLACE FUNCTION redrive.gauges_1(
-    p_live_seconds float8, p_most integer, p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (name text, subject text, reason text, value float8)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET jit = off
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.gauges_1(p_live_seconds float8, p_most integer, p_now timestamptz DEFAULT NULL)
+RETURNS TABLE (name text, subject text, reason text, value float8)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET jit = off AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     RETURN QUERY
     WITH waiting AS MATERIALIZED (
@@ -97,15 +93,12 @@ BEGIN
                     OR EXISTS (SELECT 1 FROM lease x OFFSET p_most LIMIT 1)
                     OR EXISTS (SELECT 1 FROM parked x OFFSET p_most LIMIT 1))::integer::float8)
      ) AS g (name, value);
-END
-$body$;
+END $body$;
 
 -- oldest_due: since when the longest waiting message of a destination is due that nothing but a relay is needed for: unordered, a
 -- suspect, or the head of a lane. Seven steps into indexes, however much waits.
 CREATE OR REPLACE FUNCTION redrive.oldest_due(p_destination text) RETURNS timestamptz
-LANGUAGE plpgsql STABLE
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET plan_cache_mode = force_generic_plan
-AS $body$
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     RETURN (
         SELECT min(f.due_at)
@@ -125,25 +118,20 @@ BEGIN
                 SELECT s.due_at
                   FROM (SELECT p.due_at FROM redrive.pending p
                          WHERE p.destination = p_destination AND p.suspect ORDER BY p.due_at LIMIT 1) s) f);
-END
-$body$;
+END $body$;
 
 -- oldest_parked: when the message was parked that has waited longest for a person. One step into parked_listed.
 CREATE OR REPLACE FUNCTION redrive.oldest_parked(p_destination text, p_reason text) RETURNS timestamptz
-LANGUAGE plpgsql STABLE
-    SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET plan_cache_mode = force_generic_plan
-AS $body$
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     RETURN (SELECT k.parked_at FROM redrive.parked k
              WHERE k.reason = p_reason AND k.destination = p_destination
              ORDER BY k.parked_at LIMIT 1);
-END
-$body$;
+END $body$;
 
 -- oldest_snapshot_age: how many transactions ago the oldest snapshot was taken that keeps dead rows of this database alive.
 CREATE OR REPLACE FUNCTION redrive.oldest_snapshot_age() RETURNS bigint
-LANGUAGE plpgsql STABLE
-AS $body$
+LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     RETURN (
         SELECT coalesce(max(h.age), 0)
@@ -156,5 +144,4 @@ BEGIN
                 SELECT age(x.transaction) FROM pg_prepared_xacts x WHERE x.database = current_database()
                 UNION ALL
                 SELECT age(s.xmin) FROM pg_replication_slots s) h);
-END
-$body$;
+END $body$;

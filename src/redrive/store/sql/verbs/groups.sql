@@ -1,8 +1,8 @@
 -- failure_fingerprint: what tells failures of one cause from others: destination, kind, error class, and the redacted text
 -- without its numbers. Sixteen bytes.
 CREATE OR REPLACE FUNCTION redrive.failure_fingerprint(p_destination text, p_kind text, p_error_class text, p_text text)
-RETURNS bytea LANGUAGE sql STABLE
-AS $body$
+RETURNS bytea
+LANGUAGE sql STABLE AS $body$
     SELECT substr(sha256(convert_to(json_build_array(
         p_destination, coalesce(p_kind, ''), p_error_class,
         left(regexp_replace(lower(coalesce(p_text, '') COLLATE "C"), '[0-9]+', '#', 'g'), 200))::text, 'UTF8')), 1, 16)
@@ -12,8 +12,8 @@ $body$;
 -- resolution makes it regressed; a snooze ends by itself.
 CREATE OR REPLACE FUNCTION redrive.group_status(
     p_status text, p_resolved_at timestamptz, p_snoozed_until timestamptz, p_last_seen_at timestamptz, p_now timestamptz
-) RETURNS text LANGUAGE sql IMMUTABLE
-AS $body$
+) RETURNS text
+LANGUAGE sql IMMUTABLE AS $body$
     SELECT CASE WHEN p_status = 'resolved' AND p_last_seen_at > p_resolved_at THEN 'regressed'
                 WHEN p_status = 'snoozed' AND p_snoozed_until <= p_now THEN 'open'
                 ELSE p_status END
@@ -23,11 +23,8 @@ $body$;
 -- itself: a row of the tally is counted in the transaction that deletes it.
 -- Locks: rows of the tally with SKIP LOCKED, then groups in the order of their fingerprints.
 CREATE OR REPLACE FUNCTION redrive.fold_failures_1(p_limit integer, p_now timestamptz DEFAULT NULL) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_count integer;
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_count integer;
 BEGIN
     WITH counted AS (
         DELETE FROM failure_tally x WHERE x.ctid = ANY (ARRAY(
@@ -50,23 +47,20 @@ BEGIN
     )
     SELECT count(*) INTO v_count FROM counted;
     RETURN v_count;
-END
-$body$;
+END $body$;
 
 -- mark_group: what a person says of a failure group: resolve, reopen, snooze (until p_until), ignore, assign (p_value is the
 -- owner, NULL = nobody) or note (p_value). Answers 'done' or 'not_found'. What the tally holds is counted first, so that a
 -- failure from before is not taken for one after it.
 -- Locks: as fold_failures, then the group, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.mark_group_1(
-    p_fingerprint bytea, p_act text, p_actor text, p_reason text, p_value text DEFAULT NULL,
-    p_until timestamptz DEFAULT NULL, p_now timestamptz DEFAULT NULL
-) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_before failure_group;
-    v_after  failure_group;
+    p_fingerprint bytea, p_act text, p_actor text, p_reason text, p_value text DEFAULT NULL, p_until timestamptz DEFAULT NULL,
+    p_now timestamptz DEFAULT NULL
+) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
+        v_before failure_group;
+        v_after  failure_group;
 BEGIN
     PERFORM redrive.fold_failures_1(100000, v_now);
     SELECT * INTO v_before FROM failure_group g WHERE g.fingerprint = p_fingerprint FOR UPDATE;
@@ -93,11 +87,10 @@ BEGIN
     PERFORM redrive.audit(p_actor, p_act, 'group ' || encode(p_fingerprint, 'hex'), p_reason,
                           redrive.group_json(v_before), redrive.group_json(v_after), v_now);
     RETURN 'done';
-END
-$body$;
+END $body$;
 
-CREATE OR REPLACE FUNCTION redrive.group_json(p_group redrive.failure_group) RETURNS json LANGUAGE sql STABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.group_json(p_group redrive.failure_group) RETURNS json
+LANGUAGE sql STABLE AS $body$
     SELECT json_build_object('status', p_group.status, 'owner', p_group.owner, 'note', p_group.note,
                              'snoozed_until', extract(epoch FROM p_group.snoozed_until), 'seen', p_group.seen)
 $body$;

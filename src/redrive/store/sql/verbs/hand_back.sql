@@ -6,24 +6,18 @@
 -- p_limit_keys, p_seconds: what is put off because of its limit key (limit_keys.sql), for so many seconds; without seconds, for as long
 -- as the key rests, is paused, or is open, and not at all where nothing holds it any more. NULL of what goes back as it was.
 -- Locks: limit keys that are named, in order, to read them; lease rows in id order, then lanes in id order with SKIP LOCKED.
-DROP FUNCTION IF EXISTS redrive.hand_back_1(uuid, uuid[], integer[], timestamptz);
-DROP FUNCTION IF EXISTS redrive.hand_back_1(uuid, uuid[], integer[], timestamptz, boolean);
-DROP FUNCTION IF EXISTS redrive.hand_back_1(uuid, uuid[], integer[], timestamptz, boolean, boolean);
 CREATE OR REPLACE FUNCTION redrive.hand_back_1(
     p_worker uuid, p_ids uuid[], p_attempts integer[], p_now timestamptz DEFAULT NULL, p_wait boolean DEFAULT true,
     p_suspect boolean DEFAULT false, p_seconds float8[] DEFAULT NULL, p_limit_keys text[] DEFAULT NULL
 ) RETURNS TABLE (id uuid, attempt integer)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now          timestamptz := coalesce(p_now, clock_timestamp());
-    v_ids          uuid[];
-    v_attempts     integer[];
-    v_lanes        bigint[];
-    v_destinations text[];
-    v_levels       smallint[];
+DECLARE v_now          timestamptz := coalesce(p_now, clock_timestamp());
+        v_ids          uuid[];
+        v_attempts     integer[];
+        v_lanes        bigint[];
+        v_destinations text[];
+        v_levels       smallint[];
 BEGIN
     IF p_limit_keys IS NOT NULL THEN
         p_seconds := redrive.put_off_seconds(p_ids, p_limit_keys, p_seconds, v_now);
@@ -71,5 +65,4 @@ BEGIN
         PERFORM redrive.ring(NULL, v_now);  -- a relay that stops leaves them to the others
     END IF;
     RETURN QUERY SELECT * FROM unnest(v_ids, v_attempts);
-END
-$body$;
+END $body$;

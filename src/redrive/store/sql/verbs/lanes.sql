@@ -6,38 +6,31 @@
 -- Locks: the lanes, in id order; it may wait for them. The look is a statement of its own, after the lock.
 -- With settings of its own, because reap has not all of them.
 CREATE OR REPLACE FUNCTION redrive.release_lanes(p_lanes bigint[], p_now timestamptz) RETURNS void
-LANGUAGE plpgsql SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+LANGUAGE plpgsql SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     PERFORM redrive.lock_lanes(p_lanes);
     PERFORM redrive.wake_lanes(p_lanes, p_now);
     PERFORM redrive.wake_leased_lanes(p_lanes, p_now);
-END
-$body$;
+END $body$;
 
 -- release_free_lanes: the same for the verbs that end a claim (settle, hand back): a lane that another transaction holds is not
 -- waited for, but gets tokens that need no look. p_destinations, p_levels: of the claim that ended in each lane.
 -- Locks: the lanes that no other transaction holds, in id order.
 CREATE OR REPLACE FUNCTION redrive.release_free_lanes(
     p_lanes bigint[], p_destinations text[], p_levels smallint[], p_now timestamptz
-) RETURNS void LANGUAGE plpgsql
-AS $body$
-DECLARE
-    v_locked bigint[] := redrive.lock_free_lanes(p_lanes);
+) RETURNS void
+LANGUAGE plpgsql AS $body$
+DECLARE v_locked bigint[] := redrive.lock_free_lanes(p_lanes);
 BEGIN
     PERFORM redrive.wake_lanes(v_locked, p_now);
     PERFORM redrive.wake_unlocked_lanes(p_lanes, p_destinations, p_levels, v_locked, p_now);
-END
-$body$;
+END $body$;
 
 -- lock_free_lanes: those of these lanes that no other transaction holds, locked. A claim that looks at a lane holds it for about a
 -- millisecond, so a few milliseconds are given to that; a caller's transaction is not waited for.
 CREATE OR REPLACE FUNCTION redrive.lock_free_lanes(p_lanes bigint[]) RETURNS bigint[]
-LANGUAGE plpgsql
-AS $body$
-DECLARE
-    v_locked bigint[];
+LANGUAGE plpgsql AS $body$
+DECLARE v_locked bigint[];
 BEGIN
     FOR i IN 1..4 LOOP
         v_locked := ARRAY(SELECT x.id FROM lane x WHERE x.id = ANY (p_lanes) ORDER BY x.id FOR UPDATE SKIP LOCKED);
@@ -45,15 +38,14 @@ BEGIN
         PERFORM pg_sleep(0.002);
     END LOOP;
     RETURN v_locked;
-END
-$body$;
+END $body$;
 
 -- wake_unlocked_lanes: tokens for those of these lanes that could not be locked, whatever their head is: one for the destination and
 -- level of the claim that ended, one for those of the lowest message that waits. Claim judges them under the lane's lock.
 CREATE OR REPLACE FUNCTION redrive.wake_unlocked_lanes(
     p_lanes bigint[], p_destinations text[], p_levels smallint[], p_locked bigint[], p_now timestamptz
-) RETURNS void LANGUAGE plpgsql
-AS $body$
+) RETURNS void
+LANGUAGE plpgsql AS $body$
 BEGIN
     IF cardinality(p_locked) < cardinality(p_lanes) THEN
         INSERT INTO lane_wake (destination, level, due_at, lane)
@@ -64,15 +56,13 @@ BEGIN
                              (SELECT p.destination, p.level FROM pending p WHERE p.lane = e.lane ORDER BY p.sequence LIMIT 1)) t
          WHERE e.lane <> ALL (p_locked);
     END IF;
-END
-$body$;
+END $body$;
 
 -- wake_leased_lanes: a verb that changed what waits in a lane while one of its messages is in flight leaves a token for the lowest
 -- message that waits now, where that is of another destination or level than the one in flight: the settle of that one may not
 -- have seen the change (see wake_unlocked_lanes). The caller has locked the lanes.
 CREATE OR REPLACE FUNCTION redrive.wake_leased_lanes(p_lanes bigint[], p_now timestamptz) RETURNS void
-LANGUAGE plpgsql
-AS $body$
+LANGUAGE plpgsql AS $body$
 BEGIN
     INSERT INTO lane_wake (destination, level, due_at, lane)
     SELECT h.destination, h.level, p_now, l.id
@@ -80,23 +70,19 @@ BEGIN
      CROSS JOIN LATERAL (SELECT x.destination, x.level FROM lease x WHERE x.lane = l.id LIMIT 1) flying
      CROSS JOIN LATERAL (SELECT p.destination, p.level FROM pending p WHERE p.lane = l.id ORDER BY p.sequence LIMIT 1) h
      WHERE (h.destination, h.level) <> (flying.destination, flying.level);
-END
-$body$;
+END $body$;
 
 CREATE OR REPLACE FUNCTION redrive.lock_lanes(p_lanes bigint[]) RETURNS void
-LANGUAGE plpgsql
-AS $body$
+LANGUAGE plpgsql AS $body$
 BEGIN
     PERFORM 1 FROM lane x WHERE x.id = ANY (p_lanes) ORDER BY x.id FOR UPDATE;
-END
-$body$;
+END $body$;
 
 -- wake_lanes: one token for each of these lanes that is free and has a head. The caller has locked them, in an earlier
 -- statement. A released lane takes its turn behind those that wait already, so its token is due now, not when its message was.
 -- A head that is not due yet has one token and no more, however often it is looked at.
 CREATE OR REPLACE FUNCTION redrive.wake_lanes(p_lanes bigint[], p_now timestamptz) RETURNS void
-LANGUAGE plpgsql
-AS $body$
+LANGUAGE plpgsql AS $body$
 BEGIN
     INSERT INTO lane_wake (destination, level, due_at, lane)
     SELECT h.destination, h.level, greatest(h.due_at, p_now), h.lane
@@ -106,16 +92,13 @@ BEGIN
             OR NOT EXISTS (SELECT 1 FROM lane_wake w
                             WHERE w.destination = h.destination AND w.level = h.level AND w.due_at = h.due_at
                               AND w.lane = h.lane));
-END
-$body$;
+END $body$;
 
 -- free_heads: the lowest pending message of each of these lanes that is neither leased nor halted before it.
 -- To be believed only where the lanes were locked in an earlier statement. ends_at: when it expires, if it may.
 CREATE OR REPLACE FUNCTION redrive.free_heads(p_lanes bigint[])
-RETURNS TABLE (place tid, lane bigint, destination text, level smallint, due_at timestamptz, ends_at timestamptz,
-               suspect boolean)
-LANGUAGE plpgsql STABLE ROWS 10
-AS $body$
+RETURNS TABLE (place tid, lane bigint, destination text, level smallint, due_at timestamptz, ends_at timestamptz, suspect boolean)
+LANGUAGE plpgsql STABLE ROWS 10 AS $body$
 #variable_conflict use_column
 BEGIN
     -- Probes with LIMIT, not EXISTS: that may be planned as one hash over a whole table.
@@ -126,8 +109,7 @@ BEGIN
      CROSS JOIN LATERAL (SELECT p.ctid, p.* FROM pending p WHERE p.lane = l.id ORDER BY p.sequence LIMIT 1) h
      WHERE (SELECT true FROM lease x WHERE x.lane = l.id LIMIT 1) IS NULL
        AND (SELECT true FROM parked k WHERE k.lane = l.id AND k.halts AND k.sequence < h.sequence LIMIT 1) IS NULL;
-END
-$body$;
+END $body$;
 
 -- lane_heads: heads that may go now, at most p_rooms[i] of (p_destinations[i], p_levels[i]); room says which i.
 -- Tokens are popped, their lanes locked where nobody else holds them, and judged in the next statement. Tokens of lanes that
@@ -140,21 +122,19 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.lane_heads(
     p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_now timestamptz
 ) RETURNS TABLE (place tid, lane bigint, room bigint, ended boolean)
-LANGUAGE plpgsql
-AS $body$
+LANGUAGE plpgsql AS $body$
 #variable_conflict use_column
-DECLARE
-    v_left         integer[] := p_rooms;
-    v_destinations text[];
-    v_levels       smallint[];
-    v_lanes        bigint[];
-    v_locked       bigint[];
-    v_seen         bigint[] := '{}';
-    v_places       tid[] := '{}';
-    v_of           bigint[] := '{}';
-    v_rooms        bigint[] := '{}';
-    v_ended        boolean[] := '{}';
-    v_round        record;
+DECLARE v_left         integer[] := p_rooms;
+        v_destinations text[];
+        v_levels       smallint[];
+        v_lanes        bigint[];
+        v_locked       bigint[];
+        v_seen         bigint[] := '{}';
+        v_places       tid[] := '{}';
+        v_of           bigint[] := '{}';
+        v_rooms        bigint[] := '{}';
+        v_ended        boolean[] := '{}';
+        v_round        record;
 BEGIN
     FOR i IN 1..5 LOOP
         WITH popped AS (
@@ -212,30 +192,26 @@ BEGIN
     IF v_lanes IS NOT NULL THEN
         RETURN NEXT;  -- the last round still found tokens: a row of nothing says that there may be more
     END IF;
-END
-$body$;
+END $body$;
 
 -- next_heads: of lanes whose message has just been delivered, the heads that the same relay may have at once: not of what moves
 -- money, which is never claimed ahead; of the same
 -- destination (p_destinations[i] is that of p_lanes[i]), which nothing holds back and nothing limits, due, not expired, no
 -- suspect.
 -- The caller has locked the lanes, in an earlier statement.
-CREATE OR REPLACE FUNCTION redrive.next_heads(p_lanes bigint[], p_destinations text[], p_now timestamptz)
-RETURNS tid[] LANGUAGE plpgsql STABLE
-AS $body$
-DECLARE
-    v_open text[] := ARRAY(SELECT d.name FROM (SELECT DISTINCT u.name FROM unnest(p_destinations) AS u(name)) d
-                            WHERE redrive.is_open(d.name, p_now) AND redrive.limited(ARRAY[d.name]) IS NULL
-                              AND NOT EXISTS (SELECT 1 FROM redrive.destination m WHERE m.name = d.name AND m.money));
-    v_last jsonb  := jsonb_object(p_lanes::text[], p_destinations);  -- looked up by lane: a join of the two is quadratic
+CREATE OR REPLACE FUNCTION redrive.next_heads(p_lanes bigint[], p_destinations text[], p_now timestamptz) RETURNS tid[]
+LANGUAGE plpgsql STABLE AS $body$
+DECLARE v_open text[] := ARRAY(SELECT d.name FROM (SELECT DISTINCT u.name FROM unnest(p_destinations) AS u(name)) d
+                                WHERE redrive.is_open(d.name, p_now) AND redrive.limited(ARRAY[d.name]) IS NULL
+                                  AND NOT EXISTS (SELECT 1 FROM redrive.destination m WHERE m.name = d.name AND m.money));
+        v_last jsonb  := jsonb_object(p_lanes::text[], p_destinations);  -- looked up by lane: a join of the two is quadratic
 BEGIN
     RETURN ARRAY(
         SELECT h.place
           FROM redrive.free_heads(p_lanes) h
          WHERE NOT h.suspect AND h.due_at <= p_now AND (h.ends_at IS NULL OR h.ends_at > p_now)
            AND h.destination = ANY (v_open) AND h.destination = v_last ->> h.lane::text);
-END
-$body$;
+END $body$;
 
 -- mend_lanes: lanes that are free, have a head and no token of its destination and level: there are none, and if there are it
 -- is a bug of ours. Each is judged under its lock, given a token, and counted for good in `duty.mended`.
@@ -243,17 +219,15 @@ $body$;
 -- are. is_over: the last lane was reached, and the next call begins with the first one.
 -- Locks: lanes with SKIP LOCKED; then the duty's row. Relies on: pending_lane, from lane to lane, so that a long lane costs one probe;
 -- lane_wake_lane.
-CREATE OR REPLACE FUNCTION redrive.mend_lanes_2(
+CREATE OR REPLACE FUNCTION redrive.mend_lanes_1(
     p_lanes integer, p_now timestamptz DEFAULT NULL, OUT mended integer, OUT looked_at integer, OUT is_over boolean
-) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_after  bigint := coalesce((SELECT d.position FROM duty d WHERE d.name = 'mend_lanes'), 0);
-    v_last   bigint;
-    v_lanes  bigint[];
-    v_locked bigint[];
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
+        v_after  bigint := coalesce((SELECT d.position FROM duty d WHERE d.name = 'mend_lanes'), 0);
+        v_last   bigint;
+        v_lanes  bigint[];
+        v_locked bigint[];
 BEGIN
     WITH RECURSIVE heads AS (
         (SELECT p.lane, p.destination, p.level, 1 AS n FROM pending p WHERE p.lane > v_after ORDER BY p.lane, p.sequence LIMIT 1)
@@ -280,32 +254,19 @@ BEGIN
     END IF;
     IF mended > 0 OR NOT is_over OR v_after > 0 THEN
         INSERT INTO duty AS d (name, every_seconds, mended, position)
-        VALUES ('mend_lanes', 60, mend_lanes_2.mended, CASE WHEN is_over THEN 0 ELSE v_last END)
+        VALUES ('mend_lanes', 60, mend_lanes_1.mended, CASE WHEN is_over THEN 0 ELSE v_last END)
         ON CONFLICT (name) DO UPDATE SET mended = d.mended + excluded.mended, position = excluded.position;
     END IF;
-END
-$body$;
-
--- mend_lanes_1: the same for relays that know no slices: one slice a call.
-CREATE OR REPLACE FUNCTION redrive.mend_lanes_1(p_limit integer, p_now timestamptz DEFAULT NULL) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-BEGIN
-    RETURN (SELECT m.mended FROM redrive.mend_lanes_2(greatest(p_limit, 10000), p_now) m);
-END
-$body$;
+END $body$;
 
 -- has_wake: whether a lane has a token for this destination and level.
 CREATE OR REPLACE FUNCTION redrive.has_wake(p_lane bigint, p_destination text, p_level smallint) RETURNS boolean
-LANGUAGE plpgsql STABLE
-AS $body$
+LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     -- OFFSET 0: by the lane, of which there are few tokens, never by the destination, of which there may be a million.
     RETURN EXISTS (SELECT 1 FROM (SELECT w.destination, w.level FROM lane_wake w WHERE w.lane = p_lane OFFSET 0) t
                     WHERE t.destination = p_destination AND t.level = p_level);
-END
-$body$;
+END $body$;
 
 -- skip: the head of a key is closed, whatever blocks it, and the key goes on. An operator's act, for good: it is not sent any
 -- more. Answers 'done', 'in_flight' (somebody has it in hand), 'moved_on' (the head is not p_sequence any more, or another act
@@ -314,16 +275,14 @@ $body$;
 -- audit chain.
 CREATE OR REPLACE FUNCTION redrive.skip_1(
     p_tenant text, p_order_by text, p_actor text, p_reason text, p_sequence bigint DEFAULT NULL, p_now timestamptz DEFAULT NULL
-) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now     timestamptz := coalesce(p_now, clock_timestamp());
-    v_lane    bigint;
-    v_pending pending;
-    v_parked  parked;
-    v_head    bigint;
-    v_second  text;
+) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now     timestamptz := coalesce(p_now, clock_timestamp());
+        v_lane    bigint;
+        v_pending pending;
+        v_parked  parked;
+        v_head    bigint;
+        v_second  text;
 BEGIN
     SELECT s.id INTO v_lane FROM stream s WHERE s.tenant = p_tenant AND s.order_by = p_order_by;
     IF NOT FOUND THEN
@@ -374,5 +333,4 @@ BEGIN
     PERFORM redrive.audit(p_actor, 'skip', v_pending.id::text, p_reason, json_build_object('state', 'pending'),
                           json_build_object('state', 'skipped'), v_now);
     RETURN 'done';
-END
-$body$;
+END $body$;

@@ -7,26 +7,22 @@
 -- limited: those of these destinations that have limits, or a breaker that is not closed; NULL where none has.
 -- Relies on: destination_watched.
 CREATE OR REPLACE FUNCTION redrive.limited(p_destinations text[]) RETURNS text[]
-LANGUAGE plpgsql STABLE
-AS $body$
+LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     RETURN (SELECT array_agg(d.name) FROM destination d WHERE d.limited AND d.name = ANY (p_destinations));
-END
-$body$;
+END $body$;
 
 -- rooms_within_limits: the rooms of a claim, those of limited destinations cut down to what may go out now. The levels of a
 -- destination share what it may have by turns, 6:3:1, and what one has no use for goes to the others. held_back: destinations
 -- for which more is due than may go.
 -- Locks: the limited destinations that have something due, with SKIP LOCKED.
 CREATE OR REPLACE FUNCTION redrive.rooms_within_limits(
-    p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_limited text[],
-    p_now timestamptz,
+    p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_limited text[], p_now timestamptz,
     OUT rooms integer[], OUT held_back text[]
-) LANGUAGE plpgsql
-AS $body$
-DECLARE
-    v_due    text[];
-    v_locked text[];
+)
+LANGUAGE plpgsql AS $body$
+DECLARE v_due    text[];
+        v_locked text[];
 BEGIN
     v_due := ARRAY(
         SELECT DISTINCT r.destination
@@ -78,23 +74,20 @@ BEGIN
                  UNION
                  (SELECT unnest(v_due) EXCEPT SELECT unnest(v_locked)))
       INTO rooms, held_back FROM given g;
-END
-$body$;
+END $body$;
 
 CREATE OR REPLACE FUNCTION redrive.lock_destinations(p_names text[]) RETURNS text[]
-LANGUAGE plpgsql
-AS $body$
+LANGUAGE plpgsql AS $body$
 BEGIN
     RETURN ARRAY(SELECT d.name FROM destination d WHERE d.name = ANY (p_names) ORDER BY d.name FOR UPDATE SKIP LOCKED);
-END
-$body$;
+END $body$;
 
 -- due: how many messages and lanes of one destination and level are due, counted up to a bound.
 -- Relies on: pending_due, lane_wake_due.
 CREATE OR REPLACE FUNCTION redrive.due(
     p_destination text, p_level smallint, p_bound integer, p_since timestamptz, p_now timestamptz
-) RETURNS integer LANGUAGE plpgsql STABLE
-AS $body$
+) RETURNS integer
+LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     RETURN (SELECT count(*)
               FROM ((SELECT 1 FROM pending p
@@ -108,30 +101,24 @@ BEGIN
                         AND w.due_at BETWEEN coalesce(p_since, '-infinity') AND p_now
                       ORDER BY w.due_at, w.lane LIMIT p_bound)
                     LIMIT p_bound) one);
-END
-$body$;
+END $body$;
 
 -- turns_of: how many of the next p_count turns after the first p_turns belong to a level; of ten, six, three and one.
 CREATE OR REPLACE FUNCTION redrive.turns_of(p_level smallint, p_turns bigint, p_count bigint) RETURNS bigint
-LANGUAGE plpgsql IMMUTABLE
-AS $body$
-DECLARE
-    c_turns CONSTANT smallint[] := '{0, 1, 0, 0, 1, 0, 2, 0, 1, 0}';
+LANGUAGE plpgsql IMMUTABLE AS $body$
+DECLARE c_turns CONSTANT smallint[] := '{0, 1, 0, 0, 1, 0, 2, 0, 1, 0}';
 BEGIN
     RETURN p_count / 10 * (ARRAY[6, 3, 1])[p_level + 1]
          + (SELECT count(*) FROM generate_series(p_turns, p_turns + p_count % 10 - 1) AS t WHERE c_turns[t % 10 + 1] = p_level);
-END
-$body$;
+END $body$;
 
 -- allowed: how many more messages of one destination may go out now. To be believed only where its row was locked in an
 -- earlier statement. While its breaker is half open one probe, until its claim has ended; while it ramps, twice as many in
 -- flight every second.
 -- Relies on: lease's primary key, lease_counted.
 CREATE OR REPLACE FUNCTION redrive.allowed(d redrive.destination, p_now timestamptz) RETURNS integer
-LANGUAGE plpgsql STABLE
-AS $body$
-DECLARE
-    v_allowed float8 := 1e6;
+LANGUAGE plpgsql STABLE AS $body$
+DECLARE v_allowed float8 := 1e6;
 BEGIN
     CASE redrive.breaker_state(d.breaker, d.breaker_until, p_now)
     WHEN 'closed' THEN
@@ -154,17 +141,14 @@ BEGIN
         v_allowed := least(v_allowed, redrive.rate_room(d.name, d.rate_per_second, p_now));
     END IF;
     RETURN greatest(floor(v_allowed), 0);
-END
-$body$;
+END $body$;
 
 -- rate_room: how many messages a rate lets out now: as many as it has saved up for, but in any second no more than the rate, rounded
 -- up. The saving alone would let out twice the rate in one second: what was saved up at its beginning, and what is earned in it.
 -- What a crash of the server made it forget was let out at most a moment before the server was ready again: it waits for that second.
 CREATE OR REPLACE FUNCTION redrive.rate_room(p_destination text, p_rate float8, p_now timestamptz) RETURNS float8
-LANGUAGE plpgsql STABLE
-AS $body$
-DECLARE
-    v_recent bigint;
+LANGUAGE plpgsql STABLE AS $body$
+DECLARE v_recent bigint;
 BEGIN
     SELECT sum(c.charged) FILTER (WHERE redrive.rate_at(a.rate_at, p_now) >= a.rate_at
                                     AND c.at > redrive.rate_at(a.rate_at, p_now) - redrive.rate_window())
@@ -177,43 +161,38 @@ BEGIN
         RETURN 0;
     END IF;
     RETURN least(redrive.rate_saved(p_destination, p_rate, p_now), ceil(p_rate) - coalesce(v_recent, 0));
-END
-$body$;
+END $body$;
 
 -- rate_saved: how many messages a rate has saved up for, at most one second's worth, and one at least. A claim that began
 -- before the last one and got the lock after it has saved up nothing more; a clock that was set back by more than that begins
 -- anew.
 CREATE OR REPLACE FUNCTION redrive.rate_saved(p_destination text, p_rate float8, p_now timestamptz) RETURNS float8
-LANGUAGE plpgsql STABLE
-AS $body$
-DECLARE
-    v_saved float8 := (SELECT a.rate_room + extract(epoch FROM redrive.rate_at(a.rate_at, p_now) - a.rate_at)::float8 * p_rate
-                         FROM allowance a WHERE a.destination = p_destination AND redrive.rate_at(a.rate_at, p_now) >= a.rate_at);
+LANGUAGE plpgsql STABLE AS $body$
+DECLARE v_saved float8 := (SELECT a.rate_room + extract(epoch FROM redrive.rate_at(a.rate_at, p_now) - a.rate_at)::float8 * p_rate
+                             FROM allowance a WHERE a.destination = p_destination AND redrive.rate_at(a.rate_at, p_now) >= a.rate_at);
 BEGIN
     RETURN least(greatest(p_rate, 1), v_saved);
-END
-$body$;
+END $body$;
 
-CREATE OR REPLACE FUNCTION redrive.rate_at(p_rate_at timestamptz, p_now timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.rate_at(p_rate_at timestamptz, p_now timestamptz) RETURNS timestamptz
+LANGUAGE sql IMMUTABLE AS $body$
     SELECT CASE WHEN p_now < p_rate_at AND p_now > p_rate_at - interval '10 seconds' THEN p_rate_at ELSE p_now END
 $body$;
 
 -- rate_window: a second, and a little: a message is sent some milliseconds after it was claimed, and not all equally late.
-CREATE OR REPLACE FUNCTION redrive.rate_window() RETURNS interval LANGUAGE sql IMMUTABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.rate_window() RETURNS interval
+LANGUAGE sql IMMUTABLE AS $body$
     SELECT interval '1025 milliseconds'
 $body$;
 
 -- rate_charges: what a rate let out within the last second, with one charge more. Charges that are less than 20 ms apart become one, with
 -- the time of the last, so that a rate of any height has about a hundred of them; none is counted for a shorter time by that.
 CREATE OR REPLACE FUNCTION redrive.rate_charges(
-    p_charged_at timestamptz[], p_charged integer[], p_taken integer, p_at timestamptz,
-    OUT charged_at timestamptz[], OUT charged integer[]
-) LANGUAGE plpgsql IMMUTABLE
-AS $body$
-DECLARE
-    v_last integer;
+    p_charged_at timestamptz[], p_charged integer[], p_taken integer, p_at timestamptz, OUT charged_at timestamptz[],
+    OUT charged integer[]
+)
+LANGUAGE plpgsql IMMUTABLE AS $body$
+DECLARE v_last integer;
 BEGIN
     SELECT coalesce(array_agg(c.at ORDER BY c.n), '{}'), coalesce(array_agg(c.charged ORDER BY c.n), '{}') INTO charged_at, charged
       FROM unnest(p_charged_at, p_charged) WITH ORDINALITY AS c(at, charged, n)
@@ -226,19 +205,16 @@ BEGIN
         charged_at := charged_at || p_at;
         charged := charged || p_taken;
     END IF;
-END
-$body$;
+END $body$;
 
 -- charge: what a claim is about to take of limited destinations, which it has locked. What has expired is closed, and costs
 -- nothing. A breaker that lets its probe out is half open from here on; one whose ramp is over is closed. Returns the probes.
 -- p_charged_at: when it is taken, by the clock; a claim that had to wait for a processor began some time before.
-DROP FUNCTION IF EXISTS redrive.charge(tid[], text[], timestamptz);
-CREATE OR REPLACE FUNCTION redrive.charge(p_rows tid[], p_limited text[], p_now timestamptz, p_charged_at timestamptz) RETURNS uuid[]
-LANGUAGE plpgsql
-AS $body$
-DECLARE
-    v        record;
-    v_probes uuid[];
+CREATE OR REPLACE FUNCTION redrive.charge(p_rows tid[], p_limited text[], p_now timestamptz, p_charged_at timestamptz)
+RETURNS uuid[]
+LANGUAGE plpgsql AS $body$
+DECLARE v        record;
+        v_probes uuid[];
 BEGIN
     FOR v IN
         SELECT d.name, d.rate_per_second, redrive.breaker_state(d.breaker, d.breaker_until, p_now) AS breaker,
@@ -270,26 +246,24 @@ BEGIN
         END IF;
     END LOOP;
     RETURN v_probes;
-END
-$body$;
+END $body$;
 
 -- just_ends: whether a message that is claimed now is closed as expired instead. In doubt it is looked up first, with an answer
 -- kept it is recorded: neither just ends.
 CREATE OR REPLACE FUNCTION redrive.just_ends(
     p_expires_at timestamptz, p_in_doubt_since timestamptz, p_kept_answer json, p_now timestamptz
-) RETURNS boolean LANGUAGE sql IMMUTABLE
-AS $body$
+) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $body$
     SELECT coalesce(p_expires_at <= p_now, false) AND p_in_doubt_since IS NULL AND p_kept_answer IS NULL
 $body$;
 
 -- with_room: of these destinations those that are not limited, and of the limited ones that are named those that have room for
 -- one more message. Only where their rows are locked can that be believed.
 CREATE OR REPLACE FUNCTION redrive.with_room(p_destinations text[], p_limited text[], p_named text[], p_now timestamptz)
-RETURNS text[] LANGUAGE plpgsql STABLE
-AS $body$
+RETURNS text[]
+LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     RETURN ARRAY(SELECT n.name FROM unnest(p_destinations) AS n(name) WHERE n.name <> ALL (p_limited)
                  UNION ALL
                  SELECT d.name FROM destination d WHERE d.name = ANY (p_named) AND redrive.allowed(d, p_now) > 0);
-END
-$body$;
+END $body$;

@@ -17,7 +17,7 @@ BEGIN
 END
 $choose$;
 
-CREATE OR REPLACE FUNCTION redrive.id_floor(p_at timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.id_floor(p_at timestamptz) RETURNS uuid
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
     SELECT (lpad(to_hex(floor(extract(epoch FROM p_at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
 $body$;

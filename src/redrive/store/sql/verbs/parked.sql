@@ -13,13 +13,11 @@
 CREATE OR REPLACE FUNCTION redrive.requeue_1(
     p_id uuid, p_actor text, p_reason text, p_stage text DEFAULT NULL, p_out_of_order boolean DEFAULT false,
     p_now timestamptz DEFAULT NULL
-) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_row    parked := redrive.parked_for_act(p_id);
-    v_second text;
+) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
+        v_row    parked := redrive.parked_for_act(p_id);
+        v_second text;
 BEGIN
     IF redrive.is_proven(v_row) THEN
         RETURN 'evidence';
@@ -41,15 +39,13 @@ BEGIN
     PERFORM redrive.pend_again(v_row, 'requeue', coalesce(p_stage, v_row.stage), v_row.in_doubt_since, NULL, p_actor,
                                p_reason, v_now);
     RETURN 'done';
-END
-$body$;
+END $body$;
 
 -- gone_out_after: how many later messages of the lane were claimed or have ended. Sequences have no gaps, so it is all that
 -- were numbered, less those that still wait for their first claim. None went out past a head that has halted its lane since its
 -- first attempt (no person has put it back before), also if later ones were cancelled or have expired meanwhile.
 CREATE OR REPLACE FUNCTION redrive.gone_out_after(p_lane bigint, p_sequence bigint) RETURNS bigint
-LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
-AS $body$
+LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp AS $body$
 BEGIN
     IF EXISTS (SELECT 1 FROM parked k
                 WHERE k.lane = p_lane AND k.sequence = p_sequence AND k.halts
@@ -60,20 +56,16 @@ BEGIN
     RETURN coalesce((SELECT s.last_sequence FROM stream s WHERE s.id = p_lane) - p_sequence
                     - (SELECT count(*) FROM pending p
                         WHERE p.lane = p_lane AND p.sequence > p_sequence AND p.attempt = 0), 0);
-END
-$body$;
+END $body$;
 
 -- deny: held -> pending: a person found that it did not happen. Where the destination can be asked the doubt stays, so that it is asked
 -- before anything is sent; elsewhere the doubt is gone.
-CREATE OR REPLACE FUNCTION redrive.deny_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_row    parked := redrive.parked_for_act(p_id);
-    v_second text;
-    v_doubt  timestamptz;
+CREATE OR REPLACE FUNCTION redrive.deny_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
+        v_row    parked := redrive.parked_for_act(p_id);
+        v_second text;
+        v_doubt  timestamptz;
 BEGIN
     IF redrive.is_proven(v_row) THEN
         RETURN 'evidence';
@@ -89,20 +81,17 @@ BEGIN
       FROM destination d WHERE d.name = v_row.destination AND d.in_doubt = 'lookup';
     PERFORM redrive.pend_again(v_row, 'deny', v_row.stage, v_doubt, NULL, p_actor, p_reason, v_now);
     RETURN 'done';
-END
-$body$;
+END $body$;
 
 -- confirm: held or dead -> delivered: somebody found that it did happen. Where the destination records its outcomes, the message
 -- goes back with the answer kept, so that a relay runs `record`; it is never sent.
 CREATE OR REPLACE FUNCTION redrive.confirm_1(
     p_id uuid, p_actor text, p_reason text, p_reference text DEFAULT NULL, p_now timestamptz DEFAULT NULL
-) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_row    parked := redrive.parked_for_act(p_id);
-    v_second text;
+) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
+        v_row    parked := redrive.parked_for_act(p_id);
+        v_second text;
 BEGIN
     IF v_row.reason IS NULL OR v_row.reason NOT IN ('dead', 'held') THEN
         RETURN redrive.refusal(p_id);
@@ -121,17 +110,13 @@ BEGIN
         PERFORM redrive.close_parked(v_row, 'confirm', 'delivered', p_reference, p_actor, p_reason, v_now);
     END IF;
     RETURN 'done';
-END
-$body$;
+END $body$;
 
 -- repair: unrecorded -> pending with the answer kept: the next claim runs `record` with it, and never sends.
-CREATE OR REPLACE FUNCTION redrive.repair_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_row parked := redrive.unpark(p_id, ARRAY['unrecorded']);
+CREATE OR REPLACE FUNCTION redrive.repair_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
+        v_row parked := redrive.unpark(p_id, ARRAY['unrecorded']);
 BEGIN
     IF v_row.id IS NULL THEN
         RETURN redrive.refusal(p_id);
@@ -139,18 +124,14 @@ BEGIN
     PERFORM redrive.pend_again(v_row, 'repair', v_row.stage, v_row.in_doubt_since, v_row.kept_answer, p_actor, p_reason,
                                v_now);
     RETURN 'done';
-END
-$body$;
+END $body$;
 
 -- discard: parked -> closed, whatever the reason: nobody will send it or record it any more.
-CREATE OR REPLACE FUNCTION redrive.discard_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_row    parked := redrive.parked_for_act(p_id);
-    v_second text;
+CREATE OR REPLACE FUNCTION redrive.discard_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
+        v_row    parked := redrive.parked_for_act(p_id);
+        v_second text;
 BEGIN
     IF redrive.is_proven(v_row) THEN
         RETURN 'evidence';
@@ -162,55 +143,46 @@ BEGIN
         RETURN v_second;
     END IF;
     RETURN redrive.give_up(p_id, p_actor, p_reason, v_now);
-END
-$body$;
+END $body$;
 
 -- give_up: discard without asking for a second person: for a system that has its own proof that nothing is lost by it.
-CREATE OR REPLACE FUNCTION redrive.give_up(p_id uuid, p_actor text, p_reason text, p_now timestamptz)
-RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_row parked := redrive.unpark(p_id, ARRAY['dead', 'held', 'unrecorded']);
+CREATE OR REPLACE FUNCTION redrive.give_up(p_id uuid, p_actor text, p_reason text, p_now timestamptz) RETURNS text
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+DECLARE v_row parked := redrive.unpark(p_id, ARRAY['dead', 'held', 'unrecorded']);
 BEGIN
     IF v_row.id IS NULL THEN
         RETURN redrive.refusal(p_id);
     END IF;
     PERFORM redrive.close_parked(v_row, 'discard', 'discarded', NULL, p_actor, p_reason, p_now);
     RETURN 'done';
-END
-$body$;
+END $body$;
 
 -- parked_for_act: the parked row, locked; all NULL where the message is not parked.
 CREATE OR REPLACE FUNCTION redrive.parked_for_act(p_id uuid) RETURNS redrive.parked
-LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_row parked;
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+DECLARE v_row parked;
 BEGIN
     SELECT * INTO v_row FROM parked k WHERE k.id = p_id FOR UPDATE;
     RETURN v_row;
-END
-$body$;
+END $body$;
 
 -- is_proven: whether it is dead or held and something says that it was delivered. What is unrecorded has its answer, and is never sent.
-CREATE OR REPLACE FUNCTION redrive.is_proven(p_row redrive.parked) RETURNS boolean LANGUAGE plpgsql STABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.is_proven(p_row redrive.parked) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     RETURN coalesce(p_row.reason IN ('dead', 'held') AND redrive.has_evidence(p_row.id), false);
-END
-$body$;
+END $body$;
 
-CREATE OR REPLACE FUNCTION redrive.moves_money(p_destination text) RETURNS boolean LANGUAGE plpgsql STABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.moves_money(p_destination text) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     RETURN EXISTS (SELECT 1 FROM redrive.destination d WHERE d.name = p_destination AND d.money);
-END
-$body$;
+END $body$;
 
 -- incident: what a proposal is about beside its act and options: this version of the message, parked at this moment after this attempt, as
 -- it is now. Whatever changes any of it (an edit, a replay, another death, a step of the desk) makes it another one.
-CREATE OR REPLACE FUNCTION redrive.incident(p_row redrive.parked) RETURNS json LANGUAGE sql STABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.incident(p_row redrive.parked) RETURNS json
+LANGUAGE sql STABLE AS $body$
     SELECT json_build_array(p_row.attempt, extract(epoch FROM p_row.parked_at), p_row.row_version, p_row.version)
 $body$;
 
@@ -223,11 +195,10 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.second_person(
     p_destination text, p_act text, p_subject text, p_actor text, p_reason text, p_incident json, p_now timestamptz,
     p_options json DEFAULT NULL, p_details json DEFAULT NULL, p_content_type text DEFAULT NULL, p_bytes bytea DEFAULT NULL
-) RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_binding bytea;
-    v_by      text;
+) RETURNS text
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+DECLARE v_binding bytea;
+        v_by      text;
 BEGIN
     IF NOT redrive.moves_money(p_destination) THEN
         RETURN NULL;
@@ -254,53 +225,44 @@ BEGIN
                           json_build_object('act', p_act, 'options', coalesce(p_details, p_options),
                                             'sha256', encode(sha256(p_bytes), 'hex')), p_now);
     RETURN 'second_person';
-END
-$body$;
+END $body$;
 
--- needs_second: of an earlier version, which bound a proposal to nothing.
-DROP FUNCTION IF EXISTS redrive.needs_second(text, text, text, text, text, timestamptz);
 
 -- may_approve: whether the role that calls is an approver. That is the role which a session has taken (as the console does for each
 -- person), else the login; inside a verb the current user is the owner.
-CREATE OR REPLACE FUNCTION redrive.may_approve() RETURNS boolean LANGUAGE plpgsql STABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.may_approve() RETURNS boolean
+LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     RETURN pg_has_role(redrive.invoking_role(), 'redrive_approver', 'member');
-END
-$body$;
+END $body$;
 
-CREATE OR REPLACE FUNCTION redrive.invoking_role() RETURNS name LANGUAGE plpgsql STABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.invoking_role() RETURNS name
+LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     RETURN coalesce(nullif(current_setting('role'), 'none'), session_user);
-END
-$body$;
+END $body$;
 
 -- unpark: the parked row, removed; no row where it is not parked for one of these reasons.
 CREATE OR REPLACE FUNCTION redrive.unpark(p_id uuid, p_reasons text[]) RETURNS redrive.parked
-LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_row parked;
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+DECLARE v_row parked;
 BEGIN
     DELETE FROM parked k WHERE k.id = p_id AND k.reason = ANY (p_reasons) RETURNING k.* INTO v_row;
     RETURN v_row;
-END
-$body$;
+END $body$;
 
 -- refusal: why an act does not fit: the state of the message, with the reason where it is parked.
-CREATE OR REPLACE FUNCTION redrive.refusal(p_id uuid) RETURNS text LANGUAGE sql STABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.refusal(p_id uuid) RETURNS text
+LANGUAGE sql STABLE AS $body$
     SELECT coalesce((SELECT k.reason FROM redrive.parked k WHERE k.id = p_id), redrive.state_of(p_id), 'not_found')
 $body$;
 
 CREATE OR REPLACE FUNCTION redrive.pend_again(
     p_row redrive.parked, p_verb text, p_stage text, p_in_doubt_since timestamptz, p_kept_answer json, p_actor text,
     p_reason text, p_now timestamptz
-) RETURNS void LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_token uuid := CASE WHEN p_stage <> p_row.stage THEN redrive.token_for(p_row.id, p_row.version, p_stage) ELSE p_row.token END;
+) RETURNS void
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+DECLARE v_token uuid := CASE WHEN p_stage <> p_row.stage THEN redrive.token_for(p_row.id, p_row.version, p_stage) ELSE p_row.token END;
 BEGIN
     INSERT INTO pending (id, due_at, lane, sequence, attempt, version, level, tenant, destination, stage, expires_at,
                          in_doubt_since, policy_version, kept_answer, token)
@@ -317,13 +279,12 @@ BEGIN
     PERFORM redrive.audit(p_actor, p_verb, p_row.id::text, p_reason,
                           json_build_object('state', 'parked', 'reason', p_row.reason, 'stage', p_row.stage),
                           json_build_object('state', 'pending', 'stage', p_stage), p_now);
-END
-$body$;
+END $body$;
 
 CREATE OR REPLACE FUNCTION redrive.close_parked(
     p_row redrive.parked, p_verb text, p_closed text, p_reference text, p_actor text, p_reason text, p_now timestamptz
-) RETURNS void LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
+) RETURNS void
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 BEGIN
     INSERT INTO attempt (message_id, completed_at, attempt, spent, version, in_doubt, verb, tenant, destination, stage,
                          closed, reference, actor, reason, token)
@@ -336,5 +297,4 @@ BEGIN
     PERFORM redrive.audit(p_actor, p_verb, p_row.id::text, p_reason,
                           json_build_object('state', 'parked', 'reason', p_row.reason),
                           json_build_object('state', p_closed, 'reference', p_reference), p_now);
-END
-$body$;
+END $body$;

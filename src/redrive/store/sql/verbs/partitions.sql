@@ -6,17 +6,15 @@
 -- Locks: the defaults, so briefly that claims and producers wait 50 ms for it at most: a reader of them, such as a dump, makes it fail
 -- with 55P03 (lock_not_available), and it is to be called again. CREATE ... LIKE and then ATTACH, because creating a partition in place
 -- would lock the whole table.
-DROP FUNCTION IF EXISTS redrive.make_partitions_1(float8, integer, timestamptz);
 CREATE OR REPLACE FUNCTION redrive.make_partitions_1(
     p_width_seconds float8, p_ahead integer, p_now timestamptz DEFAULT NULL, p_move_max integer DEFAULT 20000
-) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '2s'
-AS $body$
-DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_start timestamptz;
-    v_end   timestamptz;
-    v_rows  integer;
-    v_made  integer := 0;
+) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '2s' AS $body$
+DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
+        v_start timestamptz;
+        v_end   timestamptz;
+        v_rows  integer;
+        v_made  integer := 0;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('redrive.partition_range', 0));
     v_start := coalesce((SELECT max(r.ends_at) FROM partition_range r),
@@ -35,14 +33,11 @@ BEGIN
         EXIT WHEN v_rows > 0 OR v_made = 60;
     END LOOP;
     RETURN v_made;
-END
-$body$;
+END $body$;
 
 -- rows_by_default: how many rows of a range of ids lie in the default partitions; counted up to one more than p_most.
 CREATE OR REPLACE FUNCTION redrive.rows_by_default(p_low uuid, p_high uuid, p_most integer) RETURNS integer
-LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     RETURN (SELECT count(*) FROM (
         SELECT 1 FROM (SELECT 1 FROM message_default m WHERE m.id >= p_low AND m.id < p_high LIMIT p_most + 1) m
@@ -51,28 +46,23 @@ BEGIN
         UNION ALL
         SELECT 1 FROM (SELECT 1 FROM attempt_default a WHERE a.message_id >= p_low AND a.message_id < p_high LIMIT p_most + 1) a
         LIMIT p_most + 1) x);
-END
-$body$;
+END $body$;
 
 -- rows_in_default: how many rows lie in the default partitions, where there was no partition for them; counted up to p_most.
 CREATE OR REPLACE FUNCTION redrive.rows_in_default_1(p_most integer) RETURNS integer
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
-AS $body$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 BEGIN
     RETURN (SELECT count(*) FROM (SELECT 1 FROM message_default UNION ALL SELECT 1 FROM body_default
                                   UNION ALL SELECT 1 FROM attempt_default LIMIT p_most) x);
-END
-$body$;
+END $body$;
 
 -- Made whole before anything is locked; then the tables, then the defaults, in the order in which everything else locks them.
-CREATE OR REPLACE FUNCTION redrive.make_partition(p_starts_at timestamptz, p_ends_at timestamptz)
-RETURNS void LANGUAGE plpgsql SET search_path = redrive, pg_temp SET lock_timeout = '50ms'
-AS $body$
-DECLARE
-    v_suffix text := to_char(p_starts_at AT TIME ZONE 'UTC', 'YYYYMMDD"t"HH24MISS');
-    v_low    uuid := redrive.id_floor(p_starts_at);
-    v_high   uuid := redrive.id_floor(p_ends_at);
-    v_table  text;
+CREATE OR REPLACE FUNCTION redrive.make_partition(p_starts_at timestamptz, p_ends_at timestamptz) RETURNS void
+LANGUAGE plpgsql SET search_path = redrive, pg_temp SET lock_timeout = '50ms' AS $body$
+DECLARE v_suffix text := to_char(p_starts_at AT TIME ZONE 'UTC', 'YYYYMMDD"t"HH24MISS');
+        v_low    uuid := redrive.id_floor(p_starts_at);
+        v_high   uuid := redrive.id_floor(p_ends_at);
+        v_table  text;
 BEGIN
     FOREACH v_table IN ARRAY ARRAY['message', 'body', 'attempt'] LOOP
         EXECUTE format('CREATE TABLE redrive.%I (LIKE redrive.%I INCLUDING ALL)', v_table || '_' || v_suffix, v_table);
@@ -92,26 +82,21 @@ BEGIN
                        v_table || '_' || v_suffix, v_low, v_high);
     END LOOP;
     INSERT INTO partition_range (starts_at, ends_at, suffix) VALUES (p_starts_at, p_ends_at, v_suffix);
-END
-$body$;
+END $body$;
 
 -- move_from_default: rows of a range, from a default partition into a table that is about to become their partition. The default refuses
 -- DELETE (append_only); it is held exclusively, and nothing but this may delete from it meanwhile.
-CREATE OR REPLACE FUNCTION redrive.move_from_default(p_table text, p_id text, p_suffix text, p_low uuid, p_high uuid)
-RETURNS void LANGUAGE plpgsql SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_columns text := (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a
-                        WHERE a.attrelid = format('redrive.%I', p_table)::regclass AND a.attnum > 0 AND NOT a.attisdropped);
+CREATE OR REPLACE FUNCTION redrive.move_from_default(p_table text, p_id text, p_suffix text, p_low uuid, p_high uuid) RETURNS void
+LANGUAGE plpgsql SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_columns text := (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a
+                            WHERE a.attrelid = format('redrive.%I', p_table)::regclass AND a.attnum > 0 AND NOT a.attisdropped);
 BEGIN
     EXECUTE format('ALTER TABLE redrive.%I DISABLE TRIGGER append_only', p_table || '_default');
     EXECUTE format('WITH moved AS (DELETE FROM redrive.%I WHERE %I >= %L AND %I < %L RETURNING *) INSERT INTO redrive.%I (%s) '
                    'SELECT %s FROM moved', p_table || '_default', p_id, p_low, p_id, p_high, p_table || '_' || p_suffix, v_columns,
                    v_columns);
     EXECUTE format('ALTER TABLE redrive.%I ENABLE TRIGGER append_only', p_table || '_default');
-END
-$body$;
+END $body$;
 
 -- retire: drop one range of message, body and attempt, if nothing in it is open (ruling 17).
 -- Lock first, look in a new statement, then drop: a message that commits in between is seen. Answers 'retired', 'open'
@@ -120,14 +105,12 @@ $body$;
 -- 'none' (there is no such range). The idempotency registry is exempt.
 -- p_lock_ms: how long claims and producers may wait for it, beside a long reader for instance; then it fails with 55P03, and is to be
 -- called again.
-DROP FUNCTION IF EXISTS redrive.retire_1(timestamptz, timestamptz);
 CREATE OR REPLACE FUNCTION redrive.retire_1(p_starts_at timestamptz, p_now timestamptz DEFAULT NULL, p_lock_ms integer DEFAULT 50)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '1s'
-AS $body$
-DECLARE
-    v_range  partition_range;
-    v_low    uuid;
-    v_high   uuid;
+RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '1s' AS $body$
+DECLARE v_range  partition_range;
+        v_low    uuid;
+        v_high   uuid;
 BEGIN
     PERFORM pg_advisory_xact_lock(hashtextextended('redrive.partition_range', 0));
     SELECT * INTO v_range FROM partition_range r WHERE r.starts_at = p_starts_at;
@@ -151,24 +134,21 @@ BEGIN
                    'body_' || v_range.suffix, 'attempt_' || v_range.suffix);
     DELETE FROM partition_range r WHERE r.starts_at = p_starts_at;
     RETURN 'retired';
-END
-$body$;
+END $body$;
 
 -- When the oldest transaction of this database (but ours) began; what it has written is not to be seen yet.
-CREATE OR REPLACE FUNCTION redrive.oldest_transaction() RETURNS timestamptz LANGUAGE sql VOLATILE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.oldest_transaction() RETURNS timestamptz
+LANGUAGE sql VOLATILE AS $body$
     SELECT least(min(a.xact_start), (SELECT min(x.prepared) FROM pg_prepared_xacts x WHERE x.database = current_database()))
       FROM pg_stat_activity a WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
 $body$;
 
 -- ranges: the partition ranges there are, oldest first.
 CREATE OR REPLACE FUNCTION redrive.ranges_1() RETURNS SETOF redrive.partition_range
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
-AS $body$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 BEGIN
     RETURN QUERY SELECT * FROM partition_range r ORDER BY r.starts_at;
-END
-$body$;
+END $body$;
 
 -- The first ranges: this week and four weeks ahead. The `partitions` duty goes on from here.
 DO $first$

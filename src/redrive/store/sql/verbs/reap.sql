@@ -8,20 +8,17 @@
 -- With p_worker: all claims of a worker whose process is known to be dead. Only a crash while alone counts (G-18).
 -- Locks: lease rows with SKIP LOCKED, so a settle in progress wins; then lanes with SKIP LOCKED: somebody's open transaction
 -- must not keep the claims of all others from coming back. What was left is reaped the next time.
-DROP FUNCTION IF EXISTS redrive.reap_1(integer, uuid, timestamptz);
-DROP FUNCTION IF EXISTS redrive.reap_1(integer, uuid, timestamptz, float8);
 CREATE OR REPLACE FUNCTION redrive.reap_1(
     p_limit integer, p_worker uuid DEFAULT NULL, p_now timestamptz DEFAULT NULL, p_refused_ago float8 DEFAULT NULL,
     p_expected timestamptz DEFAULT NULL
-) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET jit = off
-AS $body$
-DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_ready  timestamptz;
-    v_over   uuid[];
-    v_late   uuid[];
-    v_lanes  bigint[];
-    v_count  integer;
+) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET jit = off AS $body$
+DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
+        v_ready  timestamptz;
+        v_over   uuid[];
+        v_late   uuid[];
+        v_lanes  bigint[];
+        v_count  integer;
 BEGIN
     IF p_worker IS NULL THEN
         IF v_now NOT BETWEEN p_expected - redrive.clock_tolerance() AND p_expected + redrive.clock_tolerance() THEN
@@ -71,13 +68,12 @@ BEGIN
         PERFORM redrive.release_lanes(v_lanes, v_now);
     END IF;
     RETURN v_count;
-END
-$body$;
+END $body$;
 
 -- server_ready_at: since when the server takes connections. The walwriter starts when recovery is over, also where the
 -- postmaster itself went on; without the privilege to see it (pg_read_all_stats) the postmaster's start has to do.
-CREATE OR REPLACE FUNCTION redrive.server_ready_at() RETURNS timestamptz LANGUAGE sql VOLATILE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.server_ready_at() RETURNS timestamptz
+LANGUAGE sql VOLATILE AS $body$
     SELECT coalesce((SELECT max(a.backend_start) FROM pg_stat_activity a WHERE a.backend_type = 'walwriter'),
                     pg_postmaster_start_time())
 $body$;

@@ -4,13 +4,12 @@
 -- counts too. Refused with SQLSTATE RDA01 (check_addresses) where money would be moved at another address while something is open at
 -- the one before.
 -- Locks: an advisory lock where money is declared; destination rows in name order; leases with SKIP LOCKED.
-CREATE OR REPLACE FUNCTION redrive.register_2(
+CREATE OR REPLACE FUNCTION redrive.register_1(
     p_worker uuid, p_name text, p_host text, p_pid integer, p_version text, p_destinations json, p_policies json,
     p_suspects_only boolean, p_now timestamptz DEFAULT NULL
-) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
+) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     PERFORM redrive.watch_epoch(v_now);
     PERFORM redrive.check_addresses(p_worker, p_destinations, v_now);
@@ -40,19 +39,16 @@ BEGIN
             coalesce((SELECT json_object_agg(d.name, d.address) FROM redrive.declared_destinations(p_destinations) d
                        WHERE d.address IS NOT NULL), '{}'))
     ON CONFLICT (worker) DO UPDATE SET seen_at = v_now, stopping = false, addresses = excluded.addresses;
-END
-$body$;
+END $body$;
 
 -- check_addresses: where a destination that moves money has another address than before, a lookup would ask the wrong place about what is
 -- in doubt, and say that it is absent. So the address may change only when nothing of it is in doubt or leased, and when no other relay
 -- that was seen within a minute uses another one. Raises SQLSTATE RDA01: the name as message, and why as detail (in_doubt, leased, relay).
 -- Locks: an advisory lock until the end of the transaction, so that two relays with two addresses see each other.
 CREATE OR REPLACE FUNCTION redrive.check_addresses(p_worker uuid, p_destinations json, p_now timestamptz) RETURNS void
-LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_money record;
-    v_why   text;
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+DECLARE v_money record;
+        v_why   text;
 BEGIN
     IF NOT EXISTS (SELECT 1 FROM redrive.declared_destinations(p_destinations) d WHERE d.money) THEN
         RETURN;
@@ -75,48 +71,33 @@ BEGIN
             RAISE EXCEPTION '%', v_money.name USING ERRCODE = 'RDA01', DETAIL = v_why;
         END IF;
     END LOOP;
-END
-$body$;
+END $body$;
 
-CREATE OR REPLACE FUNCTION redrive.declared_destinations(p_destinations json)
-RETURNS TABLE (name text, has_record boolean, money boolean, in_doubt text, address text, effects_within_seconds float8,
-               rate_per_second float8, concurrency_limit integer) LANGUAGE sql IMMUTABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.declared_destinations(
+    p_destinations json
+) RETURNS TABLE (
+    name text, has_record boolean, money boolean, in_doubt text, address text, effects_within_seconds float8,
+    rate_per_second float8, concurrency_limit integer
+)
+LANGUAGE sql IMMUTABLE AS $body$
     SELECT * FROM json_to_recordset(p_destinations) AS d(
         name text, has_record boolean, money boolean, in_doubt text, address text, effects_within_seconds float8,
         rate_per_second float8, concurrency_limit integer)
 $body$;
 
--- register_1: of relays that are older than in_doubt, address and effects_within_seconds.
-CREATE OR REPLACE FUNCTION redrive.register_1(
-    p_worker uuid, p_name text, p_host text, p_pid integer, p_version text, p_destinations text[], p_records boolean[],
-    p_money boolean[], p_rates float8[], p_concurrency_limits integer[], p_policies json, p_suspects_only boolean, p_now timestamptz DEFAULT NULL
-) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-AS $body$
-BEGIN
-    PERFORM redrive.register_2(p_worker, p_name, p_host, p_pid, p_version, (
-        SELECT json_agg(json_build_object(
-                   'name', g.name, 'has_record', g.has_record, 'money', g.money, 'rate_per_second', g.rate,
-                   'concurrency_limit', g.concurrency_limit, 'in_doubt', d.in_doubt, 'address', d.address,
-                   'effects_within_seconds', d.effects_within_seconds))
-          FROM unnest(p_destinations, p_records, p_money, p_rates, p_concurrency_limits)
-               AS g(name, has_record, money, rate, concurrency_limit)
-          LEFT JOIN destination d ON d.name = g.name), p_policies, p_suspects_only, p_now);
-END
-$body$;
-
 -- Returns what the database says about the destinations of this relay. A relay whose row is gone registers again.
 -- p_listener: whether it hears the doorbell (listening, reconnecting, deaf or off). pause_seconds: how much longer the pause
 -- lasts, NULL = until somebody resumes it.
-CREATE OR REPLACE FUNCTION redrive.heartbeat_1(p_worker uuid, p_listener text, p_now timestamptz DEFAULT NULL)
-RETURNS TABLE (name text, paused boolean, pause_reason text, paused_by text, paused_at timestamptz, pause_seconds float8,
-               breaker text, breaker_opened_at timestamptz)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.heartbeat_1(
+    p_worker uuid, p_listener text, p_now timestamptz DEFAULT NULL
+) RETURNS TABLE (
+    name text, paused boolean, pause_reason text, paused_by text, paused_at timestamptz, pause_seconds float8, breaker text,
+    breaker_opened_at timestamptz
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now          timestamptz := coalesce(p_now, clock_timestamp());
-    v_destinations text[];
+DECLARE v_now          timestamptz := coalesce(p_now, clock_timestamp());
+        v_destinations text[];
 BEGIN
     PERFORM redrive.watch_epoch(v_now);
     UPDATE relay r SET seen_at = v_now, listener = p_listener WHERE r.worker = p_worker
@@ -129,30 +110,24 @@ BEGIN
       FROM destination d
      CROSS JOIN LATERAL (SELECT redrive.is_paused(d.name, v_now) AS paused) p
      WHERE d.name = ANY (v_destinations);
-END
-$body$;
+END $body$;
 
 CREATE OR REPLACE FUNCTION redrive.deregister_1(p_worker uuid) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 BEGIN
     DELETE FROM relay r WHERE r.worker = p_worker;
     DELETE FROM doorbell b WHERE b.worker = p_worker;
-END
-$body$;
+END $body$;
 
 -- forget_relays: rows of relays that have not been seen for so long that they are of no interest to anybody.
-CREATE OR REPLACE FUNCTION redrive.forget_relays_1(p_after_seconds float8, p_now timestamptz DEFAULT NULL)
-RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_count integer;
+CREATE OR REPLACE FUNCTION redrive.forget_relays_1(p_after_seconds float8, p_now timestamptz DEFAULT NULL) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
+        v_count integer;
 BEGIN
     DELETE FROM relay r WHERE r.seen_at < v_now - make_interval(secs => p_after_seconds);
     GET DIAGNOSTICS v_count = ROW_COUNT;
     PERFORM redrive.forget_limit_keys(v_now);
     DELETE FROM doorbell b WHERE b.idle_until < v_now - make_interval(secs => p_after_seconds);
     RETURN v_count;
-END
-$body$;
+END $body$;

@@ -8,21 +8,19 @@
 -- Order: that of the messages; within an ordering key that of its numbers.
 CREATE OR REPLACE FUNCTION redrive.plan_replay_1(
     p_filter json, p_out_of_order boolean, p_override boolean, p_limit integer, p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (place bigint, message_id uuid, destination text, error_class text, row_version integer, money boolean,
-                 verdict text)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+) RETURNS TABLE (
+    place bigint, message_id uuid, destination text, error_class text, row_version integer, money boolean, verdict text
+)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now         timestamptz := coalesce(p_now, clock_timestamp());
-    v_ids         uuid[]  := ARRAY(SELECT value::uuid FROM json_array_elements_text(p_filter -> 'ids'));
-    v_group       bytea   := decode(p_filter ->> 'group', 'hex');
-    v_destination text    := p_filter ->> 'destination';
-    v_error_class text    := p_filter ->> 'error_class';
-    v_kind        text    := p_filter ->> 'kind';
-    v_tenant      text    := p_filter ->> 'tenant';
-    v_any         boolean := p_filter -> 'ids' IS NULL;
+DECLARE v_now         timestamptz := coalesce(p_now, clock_timestamp());
+        v_ids         uuid[]  := ARRAY(SELECT value::uuid FROM json_array_elements_text(p_filter -> 'ids'));
+        v_group       bytea   := decode(p_filter ->> 'group', 'hex');
+        v_destination text    := p_filter ->> 'destination';
+        v_error_class text    := p_filter ->> 'error_class';
+        v_kind        text    := p_filter ->> 'kind';
+        v_tenant      text    := p_filter ->> 'tenant';
+        v_any         boolean := p_filter -> 'ids' IS NULL;
 BEGIN
     IF v_any AND num_nonnulls(v_group, v_destination, v_error_class, v_kind, v_tenant) = 0 THEN
         RAISE EXCEPTION 'A replay needs a filter: all dead letters at once is never meant.' USING ERRCODE = '22023';
@@ -55,8 +53,7 @@ BEGIN
                AND (v_tenant IS NULL OR k.tenant = v_tenant)
                AND (v_kind IS NULL OR (SELECT m.kind FROM message m WHERE m.id = k.id) = v_kind)
              ORDER BY k.id LIMIT p_limit) c;
-END
-$body$;
+END $body$;
 
 -- create_replay: the snapshot, and whatever it says of each. Answers (id, 'created' | 'exists' | 'conflict' | 'empty' |
 -- 'too_many' | 'one_stage' (what moves money has one stage)): the same p_request_key again is the same replay ('exists'), and with another
@@ -67,18 +64,16 @@ CREATE OR REPLACE FUNCTION redrive.create_replay_1(
     p_name text, p_request_key text, p_filter json, p_stage text, p_out_of_order boolean, p_override boolean,
     p_rate_per_second float8, p_canary integer, p_failure_ratio_max float8, p_limit integer, p_actor text, p_reason text,
     p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (id uuid, result text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+) RETURNS TABLE (id uuid, result text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_id    uuid := redrive.new_id();
-    v_other replay;
-    v_items bigint;
-    v_sends bigint;
-    v_money boolean;
-    v_stage boolean;
+DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
+        v_id    uuid := redrive.new_id();
+        v_other replay;
+        v_items bigint;
+        v_sends bigint;
+        v_money boolean;
+        v_stage boolean;
 BEGIN
     INSERT INTO replay (id, name, request_key, filter, status, stage, out_of_order, override, rate_per_second, canary,
                         failure_ratio_max, created_at, created_by, reason, resumed_at)
@@ -116,21 +111,18 @@ BEGIN
             SELECT encode(sha256(convert_to(string_agg(i.message_id::text, ',' ORDER BY i.position), 'UTF8')), 'hex')
               FROM replay_item i WHERE i.replay_id = v_id AND i.outcome IS NULL)), v_now);
     RETURN QUERY SELECT v_id, 'created';
-END
-$body$;
+END $body$;
 
 -- steer_replay: what a person does to a replay: approve (a second person, of one that waits), pause, resume (also one that
 -- stopped), cancel. Answers 'done', 'not_found', 'same_person', 'approver' (who approves must be one), or the status that refuses it.
 -- Locks: the replay, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.steer_replay_1(
     p_id uuid, p_act text, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
-) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_before replay;
-    v_to     text;
+) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
+        v_before replay;
+        v_to     text;
 BEGIN
     SELECT * INTO v_before FROM replay r WHERE r.id = p_id FOR UPDATE;
     IF NOT FOUND THEN
@@ -159,22 +151,19 @@ BEGIN
     PERFORM redrive.audit(p_actor, p_act || '_replay', 'replay ' || p_id, p_reason,
                           json_build_object('status', v_before.status), json_build_object('status', v_to), v_now);
     RETURN 'done';
-END
-$body$;
+END $body$;
 
 -- run_replay: one step of the replay that waits longest for one: see what became of its messages, stop it if too many failed,
 -- send what the rate allows. Returns how many items it judged or sent; NULL where no replay is due.
 -- Locks: the replay with SKIP LOCKED, parked rows in id order, lanes in id order. One replay a call, and nothing is sent in a
 -- step that escalates, so that this order holds.
 CREATE OR REPLACE FUNCTION redrive.run_replay_1(p_every_seconds float8, p_limit integer, p_now timestamptz DEFAULT NULL)
-RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now       timestamptz := coalesce(p_now, clock_timestamp());
-    v_replay    replay;
-    v_count     integer;
-    v_escalated boolean;
+RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now       timestamptz := coalesce(p_now, clock_timestamp());
+        v_replay    replay;
+        v_count     integer;
+        v_escalated boolean;
 BEGIN
     SELECT * INTO v_replay FROM replay r
      WHERE r.finished_at IS NULL AND r.status <> 'waiting'
@@ -192,17 +181,15 @@ BEGIN
     UPDATE replay r SET stepped_at = v_now, status = v_replay.status, stop_reason = v_replay.stop_reason,
                         finished_at = v_replay.finished_at WHERE r.id = v_replay.id;
     RETURN v_count;
-END
-$body$;
+END $body$;
 
 -- judge_items: where the messages that are under way have got to. One that is parked with the same error class again is
 -- escalated: what was done about it did not help.
 CREATE OR REPLACE FUNCTION redrive.judge_items(
     p_replay redrive.replay, p_now timestamptz, OUT judged integer, OUT escalated boolean
-) LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_same uuid[];
+)
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+DECLARE v_same uuid[];
 BEGIN
     WITH looked AS MATERIALIZED (
         SELECT i.position, i.message_id, i.error_class, coalesce(redrive.state_of(i.message_id), 'closed') AS state
@@ -224,18 +211,15 @@ BEGIN
         PERFORM redrive.lock_parked(v_same);
         UPDATE parked k SET escalated = true, row_version = k.row_version + 1 WHERE k.id = ANY (v_same);
     END IF;
-END
-$body$;
+END $body$;
 
 -- judge_replay: stopped where one of the first few failed, or too large a part since it was last resumed; done where nothing
 -- is left. In a statement after judge_items, so that it sees what that wrote.
 CREATE OR REPLACE FUNCTION redrive.judge_replay(p_replay redrive.replay, p_now timestamptz) RETURNS redrive.replay
-LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
-DECLARE
-    v_open   bigint;
-    v_ended  bigint;
-    v_failed bigint;
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+DECLARE v_open   bigint;
+        v_ended  bigint;
+        v_failed bigint;
 BEGIN
     SELECT count(*) FILTER (WHERE i.outcome IS NULL OR i.outcome = 'requeued'),
            count(*) FILTER (WHERE i.outcome NOT IN ('requeued', 'skipped') AND i.finished_at > p_replay.resumed_at),
@@ -253,26 +237,23 @@ BEGIN
         p_replay.finished_at := p_now;
     END IF;
     RETURN p_replay;
-END
-$body$;
+END $body$;
 
 -- send_items: the next items, in order, back to pending; as many as the rate has saved up for, as the first few (canary) and
 -- what is under way leave room for. What has left the dead, was changed or has died again since the snapshot, has evidence of a delivery,
 -- or whose key has moved on, is skipped with the reason.
 CREATE OR REPLACE FUNCTION redrive.send_items(p_replay redrive.replay, p_limit integer, p_now timestamptz) RETURNS integer
-LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 #variable_conflict use_column
-DECLARE
-    v_rate  float8 := p_replay.rate_per_second;
-    v_room  float8;
-    v_sent  bigint;
-    v_way   bigint;
-    v_take  integer;
-    v_next  uuid[];
-    v_ids   uuid[];
-    v_lanes bigint[];
-    v_count integer;
+DECLARE v_rate  float8 := p_replay.rate_per_second;
+        v_room  float8;
+        v_sent  bigint;
+        v_way   bigint;
+        v_take  integer;
+        v_next  uuid[];
+        v_ids   uuid[];
+        v_lanes bigint[];
+        v_count integer;
 BEGIN
     SELECT count(*) FILTER (WHERE i.requeued_at IS NOT NULL), count(*) FILTER (WHERE i.outcome = 'requeued')
       INTO v_sent, v_way FROM replay_item i WHERE i.replay_id = p_replay.id;
@@ -326,13 +307,12 @@ BEGIN
         PERFORM redrive.ring(NULL, p_now);
     END IF;
     RETURN cardinality(v_next);
-END
-$body$;
+END $body$;
 
 -- skip_reasons: of these items of a replay each, and why it cannot go; NULL = it can. Parked rows and lanes are locked.
 CREATE OR REPLACE FUNCTION redrive.skip_reasons(p_replay redrive.replay, p_ids uuid[], p_now timestamptz)
-RETURNS TABLE (id uuid, why text) LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
+RETURNS TABLE (id uuid, why text)
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -348,21 +328,17 @@ BEGIN
                           WHERE x.message_id = u.id AND x.replay_id = p_replay.id LIMIT 1) i
       LEFT JOIN LATERAL (SELECT x.id, x.row_version, x.attempt, x.stage, x.destination, x.lane, x.sequence FROM parked x
                           WHERE x.id = u.id AND x.reason = 'dead' OFFSET 0) k ON true;
-END
-$body$;
+END $body$;
 
 -- verify: a person has seen that a replayed message arrived. Answers 'done' for each, or where it is instead; 'not_replayed'.
 -- Locks: the replays in id order (so no step of theirs is under way), the items, then the audit chain.
-CREATE OR REPLACE FUNCTION redrive.verify_1(
-    p_ids uuid[], p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (id uuid, result text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.verify_1(p_ids uuid[], p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
+RETURNS TABLE (id uuid, result text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now  timestamptz := coalesce(p_now, clock_timestamp());
-    v_id   uuid;
-    v_item replay_item;
+DECLARE v_now  timestamptz := coalesce(p_now, clock_timestamp());
+        v_id   uuid;
+        v_item replay_item;
 BEGIN
     PERFORM 1 FROM replay r
       WHERE r.id = ANY (ARRAY(SELECT i.replay_id FROM replay_item i WHERE i.message_id = ANY (p_ids))) ORDER BY r.id FOR UPDATE;
@@ -383,5 +359,4 @@ BEGIN
             RETURN QUERY SELECT v_id, 'done';
         END IF;
     END LOOP;
-END
-$body$;
+END $body$;

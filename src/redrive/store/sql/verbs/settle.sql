@@ -16,62 +16,29 @@
 -- A message with evidence that it was delivered (evidence.sql) is held, whatever the outcome says, unless that is a delivery, or a failed
 -- record with its answer kept.
 -- What is parked is told apart by its failure group and appended to the tally: no row that others would wait for.
-DROP FUNCTION IF EXISTS redrive.settle_1(
-    uuid, text, uuid[], integer[], text[], text[], text[], text[], text[], text[], text[], integer[], integer[], integer[], float8[],
-    text[], boolean[], text[], text[], text[], boolean[], boolean[], text[], text[], text[], text[], timestamptz);
-DROP FUNCTION IF EXISTS redrive.settle_1(
-    uuid, text, uuid[], integer[], text[], text[], text[], text[], text[], text[], text[], integer[], integer[], integer[], float8[],
-    text[], boolean[], text[], text[], text[], boolean[], boolean[], text[], text[], text[], text[], timestamptz, boolean);
 CREATE OR REPLACE FUNCTION redrive.settle_1(
-    p_worker          uuid,
-    p_verb            text,
-    p_ids             uuid[],
-    p_attempts        integer[],
-    p_settlements     text[],
-    p_closed          text[],
-    p_answers         text[],
-    p_codes           text[],
-    p_texts           text[],
-    p_references      text[],
-    p_results         text[],
-    p_latencies       integer[],
-    p_spent           integer[],
-    p_lookups         integer[],
-    p_delays          float8[],
-    p_doubts          text[],
-    p_down            boolean[],
-    p_stages          text[],
-    p_destinations    text[],
-    p_park_reasons    text[],
-    p_exhausted       boolean[],
-    p_halts           boolean[],
-    p_stacks          text[],
-    p_contexts        text[],
-    p_kept_answers    text[],
-    p_policy_versions text[],
-    p_now             timestamptz DEFAULT NULL,
-    p_wait            boolean     DEFAULT true,
-    p_suspects        boolean[]   DEFAULT NULL
+    p_worker uuid, p_verb text, p_ids uuid[], p_attempts integer[], p_settlements text[], p_closed text[], p_answers text[],
+    p_codes text[], p_texts text[], p_references text[], p_results text[], p_latencies integer[], p_spent integer[],
+    p_lookups integer[], p_delays float8[], p_doubts text[], p_down boolean[], p_stages text[], p_destinations text[],
+    p_park_reasons text[], p_exhausted boolean[], p_halts boolean[], p_stacks text[], p_contexts text[], p_kept_answers text[],
+    p_policy_versions text[], p_now timestamptz DEFAULT NULL, p_wait boolean DEFAULT true, p_suspects boolean[] DEFAULT NULL
 ) RETURNS TABLE (id uuid, attempt integer, result text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now          timestamptz := coalesce(p_now, clock_timestamp());
-    v_held         uuid[];
-    v_busy         uuid[];
-    v_lanes        bigint[];
-    v_destinations text[];
-    v_levels       smallint[];
-    v_due          text[];
-    v_kinds        text[];
-    v_settlements  text[]    := p_settlements;  -- as decided; changed where there is evidence
-    v_closed       text[]    := p_closed;
-    v_codes        text[]    := p_codes;
-    v_doubts       text[]    := p_doubts;
-    v_park_reasons text[]    := p_park_reasons;
-    v_halts        boolean[] := p_halts;
+DECLARE v_now          timestamptz := coalesce(p_now, clock_timestamp());
+        v_held         uuid[];
+        v_busy         uuid[];
+        v_lanes        bigint[];
+        v_destinations text[];
+        v_levels       smallint[];
+        v_due          text[];
+        v_kinds        text[];
+        v_settlements  text[]    := p_settlements;  -- as decided; changed where there is evidence
+        v_closed       text[]    := p_closed;
+        v_codes        text[]    := p_codes;
+        v_doubts       text[]    := p_doubts;
+        v_park_reasons text[]    := p_park_reasons;
+        v_halts        boolean[] := p_halts;
 BEGIN
     -- A settlement that leads nowhere would lose the message: its lease goes, and nothing comes instead.
     IF EXISTS (SELECT 1 FROM unnest(p_settlements, p_closed, p_park_reasons) AS s(kind, closed, park_reason)
@@ -202,40 +169,27 @@ BEGIN
         RETURN QUERY SELECT * FROM redrive.refuse(p_worker, p_ids, p_attempts, v_held, p_settlements, p_answers, p_codes,
                                                   p_references, p_texts, v_now);
     END IF;
-END
-$body$;
+END $body$;
 
 -- settle_delivered: the same for plain deliveries, which is nearly all of them: a few arrays instead of twenty-four. Where one
 -- is shorter than the ids: no reference, the first policy version for all, no hand-over.
 -- p_hand_over: the next message of this one's lane may be claimed at once, by the same worker, for p_lease_seconds.
 -- Returns what was not settled, with `refusal`, and what was handed over, as claim does.
-DROP FUNCTION IF EXISTS redrive.settle_delivered_1(
-    uuid, uuid[], integer[], integer[], text[], text[], boolean[], float8, timestamptz);
 CREATE OR REPLACE FUNCTION redrive.settle_delivered_1(
-    p_worker          uuid,
-    p_ids             uuid[],
-    p_attempts        integer[],
-    p_latencies       integer[],
-    p_references      text[],
-    p_policy_versions text[],
-    p_hand_over       boolean[]   DEFAULT NULL,
-    p_lease_seconds   float8      DEFAULT NULL,
-    p_now             timestamptz DEFAULT NULL,
-    p_wait            boolean     DEFAULT true
+    p_worker uuid, p_ids uuid[], p_attempts integer[], p_latencies integer[], p_references text[], p_policy_versions text[],
+    p_hand_over boolean[] DEFAULT NULL, p_lease_seconds float8 DEFAULT NULL, p_now timestamptz DEFAULT NULL,
+    p_wait boolean DEFAULT true
 ) RETURNS SETOF redrive.claimed
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now          timestamptz := coalesce(p_now, clock_timestamp());
-    v_held         uuid[];
-    v_busy         uuid[];
-    v_lanes        bigint[];
-    v_destinations text[];
-    v_levels       smallint[];
-    v_next         bigint[];
-    v_next_to      text[];
-    v_locked       bigint[];
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now          timestamptz := coalesce(p_now, clock_timestamp());
+        v_held         uuid[];
+        v_busy         uuid[];
+        v_lanes        bigint[];
+        v_destinations text[];
+        v_levels       smallint[];
+        v_next         bigint[];
+        v_next_to      text[];
+        v_locked       bigint[];
 BEGIN
     WITH fenced AS MATERIALIZED (
         SELECT i.latency_ms, i.reference, i.policy_version, i.hand_over, l.*
@@ -298,32 +252,28 @@ BEGIN
             p_worker, p_ids, p_attempts, v_held, array_fill('close'::text, ARRAY[cardinality(p_ids)]),
             array_fill('delivered'::text, ARRAY[cardinality(p_ids)]), NULL, p_references, NULL, v_now) r;
     END IF;
-END
-$body$;
+END $body$;
 
 -- still_leased: of these claims those that are still held, though settle did not get them: another transaction has locked their
 -- rows. A new statement: a claim that ended meanwhile is not among them, and is refused.
 CREATE OR REPLACE FUNCTION redrive.still_leased(p_worker uuid, p_ids uuid[], p_attempts integer[], p_but uuid[]) RETURNS uuid[]
-LANGUAGE plpgsql
-AS $body$
+LANGUAGE plpgsql AS $body$
 BEGIN
     RETURN ARRAY(SELECT i.id FROM unnest(p_ids, p_attempts) AS i(id, attempt)
                   CROSS JOIN LATERAL (SELECT 1 FROM redrive.lease x WHERE x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker LIMIT 1) l
                   WHERE p_but IS NULL OR i.id <> ALL (p_but));
-END
-$body$;
+END $body$;
 
 -- refuse: outcomes whose claim is gone. A new statement: it sees what a settle that we waited for has committed.
 -- One that says delivered is evidence where the destination moves money, is asked in doubt, or holds in doubt: the message is held with it
 -- (G-14). Elsewhere it is kept and shown, and changes nothing.
 CREATE OR REPLACE FUNCTION redrive.refuse(
-    p_worker uuid, p_ids uuid[], p_attempts integer[], p_held uuid[], p_settlements text[], p_answers text[],
-    p_codes text[], p_references text[], p_texts text[], p_now timestamptz
-) RETURNS TABLE (id uuid, attempt integer, result text) LANGUAGE plpgsql
-AS $body$
+    p_worker uuid, p_ids uuid[], p_attempts integer[], p_held uuid[], p_settlements text[], p_answers text[], p_codes text[],
+    p_references text[], p_texts text[], p_now timestamptz
+) RETURNS TABLE (id uuid, attempt integer, result text)
+LANGUAGE plpgsql AS $body$
 #variable_conflict use_column
-DECLARE
-    v_late record;
+DECLARE v_late record;
 BEGIN
     RETURN QUERY
     WITH lost AS MATERIALIZED (
@@ -357,5 +307,4 @@ BEGIN
     LOOP
         PERFORM redrive.add_evidence(v_late.message_id, 'late_answer', 'attempt ' || v_late.attempt, v_late.reference, p_now);
     END LOOP;
-END
-$body$;
+END $body$;

@@ -4,28 +4,15 @@
 -- STABLE, so that all of it is one snapshot: a message that moves meanwhile is seen before or after, never nowhere.
 -- Locks nothing. Relies on: the primary keys of idempotency, pending, lease and parked, attempt_message.
 CREATE OR REPLACE FUNCTION redrive.status_1(
-    p_id                 uuid DEFAULT NULL,
-    p_key                text DEFAULT NULL,
-    p_tenant             text DEFAULT 'default',
-    OUT id               uuid,
-    OUT state            text,
-    OUT park_reason      text,
-    OUT attempt          integer,
-    OUT in_doubt         boolean,
-    OUT cancel_requested boolean,
-    OUT due_at           timestamptz,
-    OUT closed_at        timestamptz,
-    OUT code             text,
-    OUT reference        text,
-    OUT result           json
-) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+    p_id uuid DEFAULT NULL, p_key text DEFAULT NULL, p_tenant text DEFAULT 'default', OUT id uuid, OUT state text,
+    OUT park_reason text, OUT attempt integer, OUT in_doubt boolean, OUT cancel_requested boolean, OUT due_at timestamptz,
+    OUT closed_at timestamptz, OUT code text, OUT reference text, OUT result json
+)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_id   uuid := coalesce(p_id, (SELECT i.message_id FROM idempotency i
-                                    WHERE i.tenant = p_tenant AND i.key_hash = sha256(convert_to(p_key, 'UTF8'))));
-    v_last record;
+DECLARE v_id   uuid := coalesce(p_id, (SELECT i.message_id FROM idempotency i
+                                        WHERE i.tenant = p_tenant AND i.key_hash = sha256(convert_to(p_key, 'UTF8'))));
+        v_last record;
 BEGIN
     id := v_id;
     SELECT o.state, o.park_reason, o.attempt, o.in_doubt, o.cancel_requested, o.due_at
@@ -52,5 +39,4 @@ BEGIN
     ELSIF state IS NULL AND p_id IS NULL AND v_id IS NOT NULL THEN
         state := 'closed';
     END IF;
-END
-$body$;
+END $body$;

@@ -4,12 +4,11 @@
 -- such a database tells it apart from the one that it is a copy of (P-10).
 
 -- database_id: by which relays keep what they remember; copies and backups have the same.
-CREATE OR REPLACE FUNCTION redrive.database_id_1() RETURNS uuid LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.database_id_1() RETURNS uuid
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 BEGIN
     RETURN (SELECT i.id FROM identity i);
-END
-$body$;
+END $body$;
 
 -- witness: whether this database knows what the relay remembers; if not, an epoch begins (epoch.sql). To be asked before the first claim of
 -- money, with every heartbeat, and after every lost connection.
@@ -21,14 +20,12 @@ $body$;
 -- Locks: an advisory lock and as begin_epoch does, where something is not known; the relay's row.
 CREATE OR REPLACE FUNCTION redrive.witness_1(
     p_worker uuid, p_kept text, p_remembers boolean, p_ids uuid[], p_attempts integer[], p_at timestamptz[],
-    p_system_identifier bigint, p_wal_lsn text, p_wal_at timestamptz, p_now timestamptz DEFAULT NULL,
-    OUT restored boolean, OUT unknown integer, OUT system_identifier bigint, OUT wal_lsn text, OUT at timestamptz, OUT closed text[]
-) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+    p_system_identifier bigint, p_wal_lsn text, p_wal_at timestamptz, p_now timestamptz DEFAULT NULL, OUT restored boolean,
+    OUT unknown integer, OUT system_identifier bigint, OUT wal_lsn text, OUT at timestamptz, OUT closed text[]
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_behind boolean;
+DECLARE v_behind boolean;
 BEGIN
     at := coalesce(p_now, clock_timestamp());
     system_identifier := (SELECT p.system_identifier FROM redrive.present_epoch() p);
@@ -58,18 +55,14 @@ BEGIN
          ORDER BY c.destination) END;
     UPDATE relay r SET witness = p_kept, witnessed_at = CASE WHEN restored OR closed <> '{}' THEN r.witnessed_at ELSE at END
      WHERE r.worker = p_worker;
-END
-$body$;
+END $body$;
 
 -- unknown_attempts: how many of these this database has never seen begin. Messages of ranges that were retired are not counted. A claim of
 -- the same number at another time is not the one that is remembered: it was made here after the restore, before anything was asked.
 CREATE OR REPLACE FUNCTION redrive.unknown_attempts(p_ids uuid[], p_attempts integer[], p_at timestamptz[]) RETURNS integer
-LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_since timestamptz := coalesce((SELECT max(e.began_at) FROM epoch e WHERE e.destination IS NULL AND e.number > 1), '-infinity');
-    v_end   uuid := redrive.id_floor((SELECT max(r.ends_at) FROM partition_range r));
+LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_since timestamptz := coalesce((SELECT max(e.began_at) FROM epoch e WHERE e.destination IS NULL AND e.number > 1), '-infinity');
+        v_end   uuid := redrive.id_floor((SELECT max(r.ends_at) FROM partition_range r));
 BEGIN
     RETURN (SELECT count(*)
               FROM unnest(p_ids, p_attempts, p_at) AS w(id, attempt, at)
@@ -84,17 +77,15 @@ BEGIN
                AND NOT (w.id < v_end
                         AND NOT EXISTS (SELECT 1 FROM partition_range r
                                          WHERE w.id >= redrive.id_floor(r.starts_at) AND w.id < redrive.id_floor(r.ends_at))));
-END
-$body$;
+END $body$;
 
 -- is_behind: whether the same server has flushed less WAL than it had, since the last epoch.
 CREATE OR REPLACE FUNCTION redrive.is_behind(
     p_system_identifier bigint, p_wal_lsn text, p_seen_system_identifier bigint, p_seen_wal_lsn text, p_seen_at timestamptz
-) RETURNS boolean LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp
-AS $body$
+) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp AS $body$
 BEGIN
     RETURN coalesce(p_seen_system_identifier = p_system_identifier AND p_wal_lsn::pg_lsn < p_seen_wal_lsn::pg_lsn
                     AND p_seen_at > coalesce((SELECT max(e.began_at) FROM epoch e WHERE e.destination IS NULL AND e.number > 1),
                                              '-infinity'), false);
-END
-$body$;
+END $body$;

@@ -7,25 +7,23 @@
 
 -- lock_parked: all rows of a step before its first audit, and which they are: the chain is locked until the end, and whoever
 -- waits for a row behind it would wait for somebody who waits for the chain. What is parked only now is not of the step.
-CREATE OR REPLACE FUNCTION redrive.lock_parked(p_ids uuid[]) RETURNS uuid[] LANGUAGE plpgsql
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.lock_parked(p_ids uuid[]) RETURNS uuid[]
+LANGUAGE plpgsql AS $body$
 BEGIN
     RETURN ARRAY(SELECT k.id FROM redrive.parked k WHERE k.id = ANY (p_ids) ORDER BY k.id FOR UPDATE);
-END
-$body$;
+END $body$;
 
 -- step_dead: the one write of a step, for those of the rows that are at one of these steps.
 CREATE OR REPLACE FUNCTION redrive.step_dead(
-    p_ids uuid[], p_from text[], p_act text, p_to text, p_cause text, p_ticket text, p_evidence text, p_owner text,
-    p_actor text, p_reason text, p_now timestamptz
-) RETURNS TABLE (id uuid, result text) LANGUAGE plpgsql SET search_path = redrive, pg_temp
-AS $body$
+    p_ids uuid[], p_from text[], p_act text, p_to text, p_cause text, p_ticket text, p_evidence text, p_owner text, p_actor text,
+    p_reason text, p_now timestamptz
+) RETURNS TABLE (id uuid, result text)
+LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 #variable_conflict use_column
-DECLARE
-    v_locked uuid[];
-    v_id     uuid;
-    v_before parked;
-    v_after  parked;
+DECLARE v_locked uuid[];
+        v_id     uuid;
+        v_before parked;
+        v_after  parked;
 BEGIN
     v_locked := redrive.lock_parked(p_ids);
     FOR v_id IN SELECT DISTINCT u.id FROM unnest(p_ids) AS u(id) ORDER BY u.id LOOP
@@ -45,11 +43,10 @@ BEGIN
             RETURN QUERY SELECT v_id, 'done';
         END IF;
     END LOOP;
-END
-$body$;
+END $body$;
 
-CREATE OR REPLACE FUNCTION redrive.workflow_json(p_row redrive.parked) RETURNS json LANGUAGE sql STABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.workflow_json(p_row redrive.parked) RETURNS json
+LANGUAGE sql STABLE AS $body$
     SELECT json_build_object('workflow', p_row.workflow, 'cause', p_row.cause, 'ticket', p_row.ticket,
                              'evidence', p_row.evidence, 'owner', p_row.owner, 'version', p_row.version)
 $body$;
@@ -57,42 +54,35 @@ $body$;
 -- triage: dead -> triaged, with its cause: transient, data, auth_config or code_defect. Again at any step, if it was wrong.
 CREATE OR REPLACE FUNCTION redrive.triage_1(
     p_ids uuid[], p_cause text, p_actor text, p_reason text, p_owner text DEFAULT NULL, p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (id uuid, result text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+) RETURNS TABLE (id uuid, result text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     RETURN QUERY SELECT * FROM redrive.step_dead(
         p_ids, ARRAY['open', 'triaged', 'remediated', 'validated', 'ignored'], 'triage', 'triaged', p_cause, NULL, NULL,
         p_owner, p_actor, p_reason, coalesce(p_now, clock_timestamp()));
-END
-$body$;
+END $body$;
 
 -- remediate: triaged -> remediated: what was done about the cause (p_evidence), or where it is written down (p_ticket).
 CREATE OR REPLACE FUNCTION redrive.remediate_1(
     p_ids uuid[], p_actor text, p_reason text, p_evidence text DEFAULT NULL, p_ticket text DEFAULT NULL,
     p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (id uuid, result text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+) RETURNS TABLE (id uuid, result text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     RETURN QUERY SELECT * FROM redrive.step_dead(
         p_ids, ARRAY['triaged', 'remediated', 'validated'], 'remediate', 'remediated', NULL, p_ticket, p_evidence, NULL,
         p_actor, p_reason, coalesce(p_now, clock_timestamp()));
-END
-$body$;
+END $body$;
 
 -- ignore: it stays where it is, and nobody has to look into it. Triage takes it back.
-CREATE OR REPLACE FUNCTION redrive.ignore_1(
-    p_ids uuid[], p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (id uuid, result text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.ignore_1(p_ids uuid[], p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
+RETURNS TABLE (id uuid, result text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     RETURN QUERY SELECT * FROM redrive.step_dead(
         p_ids, ARRAY['open', 'triaged', 'remediated', 'validated'], 'ignore', 'ignored', NULL, NULL, NULL, NULL, p_actor,
         p_reason, coalesce(p_now, clock_timestamp()));
-END
-$body$;
+END $body$;
 
 -- edit: a new version of a dead letter's payload, insert-only, with a token of its own. Only where it is certain that no
 -- earlier version had an effect: not in doubt (ruling 15). p_row_version: what the editor saw; 'changed' if it moved since.
@@ -101,14 +91,12 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.edit_1(
     p_id uuid, p_row_version integer, p_bytes bytea, p_content_type text, p_paths json, p_actor text, p_reason text,
     p_now timestamptz DEFAULT NULL
-) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_before parked := redrive.parked_for_act(p_id);
-    v_sha256 bytea := sha256(p_bytes);
-    v_second text;
+) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
+        v_before parked := redrive.parked_for_act(p_id);
+        v_sha256 bytea := sha256(p_bytes);
+        v_second text;
 BEGIN
     IF redrive.is_proven(v_before) THEN
         RETURN 'evidence';
@@ -139,30 +127,26 @@ BEGIN
                           json_build_object('workflow', 'remediated', 'version', v_before.version + 1,
                                             'sha256', encode(v_sha256, 'hex'), 'paths', p_paths), v_now);
     RETURN 'done';
-END
-$body$;
+END $body$;
 
 -- lacks_evidence: whether what the cause needs is missing (G-16): transient, auth_config and code_defect what was seen or done;
 -- data a new version of the payload, or the ticket by which the data were corrected elsewhere.
-CREATE OR REPLACE FUNCTION redrive.lacks_evidence(p_row redrive.parked) RETURNS boolean LANGUAGE sql STABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.lacks_evidence(p_row redrive.parked) RETURNS boolean
+LANGUAGE sql STABLE AS $body$
     SELECT CASE p_row.cause WHEN 'data' THEN NOT p_row.edited AND coalesce(p_row.ticket, '') = ''
                             ELSE coalesce(p_row.evidence, '') = '' END
 $body$;
 
 -- validate: ask relays whether these dead letters could be sent: `validate` of the transport, and `lookup` for what is in
 -- doubt. Answers 'asked' for each, or 'no_evidence', the step that it is at, or its state.
-CREATE OR REPLACE FUNCTION redrive.validate_1(
-    p_ids uuid[], p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (id uuid, result text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+CREATE OR REPLACE FUNCTION redrive.validate_1(p_ids uuid[], p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
+RETURNS TABLE (id uuid, result text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_locked uuid[];
-    v_id     uuid;
-    v_row    parked;
+DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
+        v_locked uuid[];
+        v_id     uuid;
+        v_row    parked;
 BEGIN
     v_locked := redrive.lock_parked(p_ids);
     FOR v_id IN SELECT DISTINCT u.id FROM unnest(p_ids) AS u(id) ORDER BY u.id LOOP
@@ -180,30 +164,26 @@ BEGIN
             RETURN QUERY SELECT v_id, 'asked';
         END IF;
     END LOOP;
-END
-$body$;
+END $body$;
 
 -- take_requests: what people want to know of these destinations, with the messages as an attempt would see them. A worker
 -- that does not answer within p_hold_seconds is taken for dead; one that took two relays down is answered for them.
 -- Locks: request rows with SKIP LOCKED. Relies on: request_open, the primary keys of parked, message and body.
 -- p_knows_tokens: as of claim_1.
-DROP FUNCTION IF EXISTS redrive.take_requests_1(uuid, text[], integer, float8, timestamptz);
 CREATE OR REPLACE FUNCTION redrive.take_requests_1(
     p_worker uuid, p_destinations text[], p_limit integer, p_hold_seconds float8, p_now timestamptz DEFAULT NULL,
     p_knows_tokens boolean DEFAULT false
 ) RETURNS TABLE (
     request_id bigint, id uuid, attempt integer, destination text, tenant text, kind text, key text, body bytea,
     content_type text, stage text, version integer, spent integer, lookups integer, crashes integer, claimed_at timestamptz,
-    created_at timestamptz, headers json, order_by text, sequence bigint, in_doubt_since timestamptz,
-    down_since timestamptz, first_failed_at timestamptz, expired boolean, cancel_requested boolean, kept_answer json,
-    earlier json, level smallint, probe boolean, refusal text, token uuid, token_used_since timestamptz, has_evidence boolean
-) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
+    created_at timestamptz, headers json, order_by text, sequence bigint, in_doubt_since timestamptz, down_since timestamptz,
+    first_failed_at timestamptz, expired boolean, cancel_requested boolean, kept_answer json, earlier json, level smallint,
+    probe boolean, refusal text, token uuid, token_used_since timestamptz, has_evidence boolean
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_taken bigint[];
+DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
+        v_taken bigint[];
 BEGIN
     v_taken := ARRAY(
         SELECT q.id FROM request q
@@ -237,20 +217,16 @@ BEGIN
      CROSS JOIN LATERAL (SELECT * FROM parked x WHERE x.id = q.message_id OFFSET 0) k
      CROSS JOIN LATERAL (SELECT * FROM message x WHERE x.id = k.id OFFSET 0) m
       LEFT JOIN LATERAL (SELECT * FROM body x WHERE x.message_id = k.id AND x.version = k.version OFFSET 0) b ON true;
-END
-$body$;
+END $body$;
 
 -- answer_request: what a relay found. A valid letter that nobody has changed since it was asked about is validated.
 -- False where the answer came too late: another relay has it, or it is answered.
 -- Locks: the parked row, then the request.
-CREATE OR REPLACE FUNCTION redrive.answer_request_1(
-    p_id bigint, p_worker uuid, p_answer json, p_now timestamptz DEFAULT NULL
-) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
-    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
-AS $body$
-DECLARE
-    v_now timestamptz := coalesce(p_now, clock_timestamp());
-    v_row request;
+CREATE OR REPLACE FUNCTION redrive.answer_request_1(p_id bigint, p_worker uuid, p_answer json, p_now timestamptz DEFAULT NULL)
+RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
+        v_row request;
 BEGIN
     PERFORM 1 FROM parked k WHERE k.id = (SELECT q.message_id FROM request q WHERE q.id = p_id) FOR UPDATE;
     SELECT * INTO v_row FROM request q WHERE q.id = p_id AND q.worker = p_worker AND q.answered_at IS NULL FOR UPDATE;
@@ -264,5 +240,4 @@ BEGIN
            answer = CASE WHEN FOUND THEN p_answer ELSE '{"valid": false, "code": "CHANGED"}'::json END
      WHERE q.id = p_id;
     RETURN true;
-END
-$body$;
+END $body$;

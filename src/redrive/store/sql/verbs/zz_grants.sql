@@ -28,12 +28,12 @@ GRANT EXECUTE ON FUNCTION
     redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1
     TO redrive_producer;
 GRANT EXECUTE ON FUNCTION
-    redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1, redrive.claim_1, redrive.claim_suspect_1, redrive.has_suspect_1, redrive.suspect_destinations_1,
+    redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1, redrive.claim_1, redrive.claim_suspect_1, redrive.suspect_destinations_1,
     redrive.fence_1,
     redrive.settle_1, redrive.settle_delivered_1, redrive.hand_back_1, redrive.renew_1, redrive.leases_1, redrive.reap_1, redrive.expire_1,
-    redrive.register_1, redrive.register_2, redrive.heartbeat_1, redrive.deregister_1, redrive.forget_relays_1, redrive.begin_duty_1,
+    redrive.register_1, redrive.heartbeat_1, redrive.deregister_1, redrive.forget_relays_1, redrive.begin_duty_1,
     redrive.end_duty_1, redrive.make_partitions_1, redrive.retire_1, redrive.pause_1, redrive.is_leased_1,
-    redrive.ranges_1, redrive.check_claims_1, redrive.mend_lanes_1, redrive.mend_lanes_2, redrive.announce_idle_1, redrive.low_water_1,
+    redrive.ranges_1, redrive.check_claims_1, redrive.mend_lanes_1, redrive.announce_idle_1, redrive.low_water_1,
     redrive.open_breaker_1, redrive.close_breaker_1,
     redrive.pause_until_1, redrive.fold_failures_1, redrive.hold_duty_1, redrive.gauges_1, redrive.run_replay_1,
     redrive.take_requests_1, redrive.answer_request_1, redrive.observe_clock_1, redrive.clock_jumped_1, redrive.redate_1, redrive.database_id_1, redrive.witness_1,
@@ -45,7 +45,7 @@ GRANT EXECUTE ON FUNCTION redrive.systems_in_use_1 TO redrive_relay, redrive_ope
 GRANT SELECT ON redrive.schema_version TO redrive_relay;
 GRANT EXECUTE ON FUNCTION
     redrive.cancel_1, redrive.requeue_1, redrive.confirm_1, redrive.deny_1, redrive.repair_1, redrive.discard_1,
-    redrive.pause_1, redrive.resume_1, redrive.resume_2, redrive.declare_restored_1, redrive.skip_1, redrive.half_open_1, redrive.mark_group_1,
+    redrive.pause_1, redrive.resume_1, redrive.declare_restored_1, redrive.skip_1, redrive.half_open_1, redrive.mark_group_1,
     redrive.triage_1, redrive.remediate_1, redrive.ignore_1, redrive.edit_1, redrive.validate_1, redrive.plan_replay_1,
     redrive.create_replay_1, redrive.steer_replay_1, redrive.verify_1, redrive.copy_1, redrive.pause_key_1, redrive.resume_key_1
     TO redrive_operator;

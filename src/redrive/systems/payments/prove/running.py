@@ -459,7 +459,7 @@ class _Teller:
         for who in command.values["by"]:
             if not await self._may_say_resume():
                 return NOT_ASKED
-            answer = await self._verb("SELECT redrive.resume_2(%s, %s, 'history')", DESTINATION, who, role=role_of(who))
+            answer = await self._verb("SELECT redrive.resume_1(%s, %s, 'history')", DESTINATION, who, role=role_of(who))
         return answer
 
     async def _may_say_resume(self) -> bool:

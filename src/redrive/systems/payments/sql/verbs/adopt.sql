@@ -3,31 +3,14 @@
 -- the instruction is known that may have had an effect. One that a rail's statement has is held with that evidence, and never sent.
 -- Locks: as redrive.adopt_1. For the owner only.
 CREATE OR REPLACE FUNCTION redrive_payments.adopt_1(
-    p_tenant            text,
-    p_outbox_id         uuid,
-    p_as                text,
-    p_instruction_id    text,
-    p_idempotency_key   text,
-    p_participant_id    text,
-    p_sequence_id       bigint,
-    p_rail_type         text,
-    p_amount            numeric,
-    p_currency          text,
-    p_destination_hash  bytea,
-    p_destination_shown json,
-    p_body              bytea,
-    p_headers           json,
-    p_attempts          integer,
-    p_reference         text,
-    p_created_at        timestamptz,
-    p_actor             text,
-    p_reason            text,
-    p_now               timestamptz DEFAULT NULL
-) RETURNS text LANGUAGE plpgsql SET search_path = redrive_payments, redrive, pg_temp
-AS $body$
-DECLARE
-    v_now    timestamptz := coalesce(p_now, clock_timestamp());
-    v_answer text;
+    p_tenant text, p_outbox_id uuid, p_as text, p_instruction_id text, p_idempotency_key text, p_participant_id text,
+    p_sequence_id bigint, p_rail_type text, p_amount numeric, p_currency text, p_destination_hash bytea,
+    p_destination_shown json, p_body bytea, p_headers json, p_attempts integer, p_reference text, p_created_at timestamptz,
+    p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
+) RETURNS text
+LANGUAGE plpgsql SET search_path = redrive_payments, redrive, pg_temp AS $body$
+DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
+        v_answer text;
 BEGIN
     PERFORM redrive_payments.add_participant_1(p_tenant, p_participant_id, '', v_now);
     INSERT INTO instruction (tenant, instruction_id, participant_id, rail_type, amount, currency, destination_hash,
@@ -56,15 +39,14 @@ BEGIN
         PERFORM redrive_payments.link_entries(p_outbox_id, v_now);
     END IF;
     RETURN v_answer;
-END
-$body$;
+END $body$;
 
 -- adoptable: what is known of an instruction that a legacy row is for: 'already_submitted' (a payment of it is here that may have had an
 -- effect), 'in_statement' (the rail says that it was made), or NULL.
 CREATE OR REPLACE FUNCTION redrive_payments.adoptable_1(
     p_tenant text, p_instruction_id text, p_participant_id text, p_rail_type text, p_outbox_id uuid
-) RETURNS text LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp
-AS $body$
+) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp AS $body$
 BEGIN
     RETURN CASE
         WHEN EXISTS (SELECT 1 FROM intent i
@@ -74,5 +56,4 @@ BEGIN
                       WHERE e.rail_type = p_rail_type AND e.outbox_id IS NULL
                         AND (e.token = p_outbox_id::text
                              OR (e.instruction_id = p_instruction_id AND e.participant_id = p_participant_id))) THEN 'in_statement' END;
-END
-$body$;
+END $body$;

@@ -4,28 +4,24 @@
 
 -- statement_cursor: where the rail's statement was read up to; NULL = not at all.
 CREATE OR REPLACE FUNCTION redrive_payments.statement_cursor_1(p_rail_type text) RETURNS text
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, pg_temp
-AS $body$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
 BEGIN
     RETURN (SELECT r.cursor FROM reconciliation r WHERE r.rail_type = p_rail_type);
-END
-$body$;
+END $body$;
 
 -- keep_statement: a page of a rail's statement and the cursor behind it; what was read before is not kept twice. Each entry is linked to its
 -- intent (intent_of); where that is not closed as delivered the entry is evidence that it was paid, so that it is never sent. An entry of no
 -- intent of ours, on a rail whose statement lists only ours (p_exclusive), means that this database lacks what was committed last: an epoch
 -- begins for that rail, unless it stands still for one already.
 -- Locks: the rail's row, so that two readers come one after the other; then as redrive.add_evidence and redrive.begin_epoch do.
-DROP FUNCTION IF EXISTS redrive_payments.keep_statement_1(text, json, timestamptz);
 CREATE OR REPLACE FUNCTION redrive_payments.keep_statement_1(
     p_rail_type text, p_entries json, p_now timestamptz DEFAULT NULL, p_exclusive boolean DEFAULT true
-) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, pg_temp
-AS $body$
-DECLARE
-    v_now       timestamptz := coalesce(p_now, clock_timestamp());
-    v_cursor    text;
-    v_new       bigint[];
-    v_strangers integer;
+) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
+DECLARE v_now       timestamptz := coalesce(p_now, clock_timestamp());
+        v_cursor    text;
+        v_new       bigint[];
+        v_strangers integer;
 BEGIN
     INSERT INTO reconciliation (rail_type) VALUES (p_rail_type) ON CONFLICT DO NOTHING;
     PERFORM 1 FROM reconciliation r WHERE r.rail_type = p_rail_type FOR UPDATE;
@@ -58,18 +54,16 @@ BEGIN
                                                               p_rail_type, v_strangers), v_now, 'payments.' || p_rail_type);
     END IF;
     RETURN v_cursor;
-END
-$body$;
+END $body$;
 
 -- intent_of: the intent that an entry of a statement is of, NULL = of none. By the token first: of a first version, or of any attempt. Then by
 -- instruction and participant; where several have these, by the number, and then the latest. A statement knows no tenants.
 -- Relies on: intent_token, intent_instruction; the archive's index by message.
 CREATE OR REPLACE FUNCTION redrive_payments.intent_of(
     p_rail_type text, p_token text, p_instruction_id text, p_participant_id text, p_sequence_id bigint
-) RETURNS uuid LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp
-AS $body$
-DECLARE
-    v_token uuid := CASE WHEN p_token ~* '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$' THEN p_token::uuid END;
+) RETURNS uuid
+LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp AS $body$
+DECLARE v_token uuid := CASE WHEN p_token ~* '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$' THEN p_token::uuid END;
 BEGIN
     RETURN coalesce(
         (SELECT i.outbox_id FROM intent i
@@ -78,29 +72,24 @@ BEGIN
           WHERE i.instruction_id = p_instruction_id AND i.participant_id = p_participant_id AND i.rail_type = p_rail_type
           ORDER BY EXISTS (SELECT 1 FROM redrive.attempt a WHERE a.message_id = i.outbox_id AND a.token = v_token) DESC,
                    i.sequence_id = p_sequence_id DESC, i.outbox_id DESC LIMIT 1));
-END
-$body$;
+END $body$;
 
 -- add_evidence_of: these entries are evidence for the payments that they are linked to, where those are not closed as delivered.
 CREATE OR REPLACE FUNCTION redrive_payments.add_evidence_of(p_positions bigint[], p_now timestamptz) RETURNS void
-LANGUAGE plpgsql SET search_path = redrive_payments, pg_temp
-AS $body$
+LANGUAGE plpgsql SET search_path = redrive_payments, pg_temp AS $body$
 BEGIN
     PERFORM redrive.add_evidence(e.outbox_id, 'statement', e.rail_type || ':' || e.cursor, e.reference, p_now)
        FROM (SELECT x.* FROM statement_entry x
               WHERE x.position = ANY (p_positions) AND redrive.state_of(x.outbox_id) IS DISTINCT FROM 'delivered'
               ORDER BY x.outbox_id, x.position) e;
-END
-$body$;
+END $body$;
 
 -- link_entries: entries that were read before their payment was submitted are linked to it, and are evidence that it was made. How many.
 -- An entry that is read at the same moment is not seen; the next comparison links it (link_strangers_1).
 -- Locks: the entries, then as redrive.add_evidence does.
 CREATE OR REPLACE FUNCTION redrive_payments.link_entries(p_outbox_id uuid, p_now timestamptz) RETURNS integer
-LANGUAGE plpgsql SET search_path = redrive_payments, pg_temp
-AS $body$
-DECLARE
-    v_linked bigint[];
+LANGUAGE plpgsql SET search_path = redrive_payments, pg_temp AS $body$
+DECLARE v_linked bigint[];
 BEGIN
     WITH linked AS (
         UPDATE statement_entry e SET outbox_id = i.outbox_id
@@ -113,8 +102,7 @@ BEGIN
     SELECT array_agg(l.position) INTO v_linked FROM linked l;
     PERFORM redrive_payments.add_evidence_of(v_linked, p_now);
     RETURN coalesce(cardinality(v_linked), 0);
-END
-$body$;
+END $body$;
 
 -- open_payments: payments of the rail that are not over on all sides, or have an effect that is not explained yet, behind an id:
 -- what was asked for, and what the archive says became of it. A closed one names its closing row's reference and time.
@@ -129,12 +117,13 @@ BEGIN
     END IF;
 END
 $replaced$;
-CREATE OR REPLACE FUNCTION redrive_payments.open_payments_1(p_rail_type text, p_after uuid, p_limit integer)
-RETURNS TABLE (outbox_id uuid, tenant text, instruction_id text, participant_id text, sequence_id bigint, amount numeric,
-               currency text, state text, in_doubt boolean, reference text, at timestamptz, destination_hash bytea, tokens uuid[],
-               sent json)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp
-AS $body$
+CREATE OR REPLACE FUNCTION redrive_payments.open_payments_1(
+    p_rail_type text, p_after uuid, p_limit integer
+) RETURNS TABLE (
+    outbox_id uuid, tenant text, instruction_id text, participant_id text, sequence_id bigint, amount numeric, currency text,
+    state text, in_doubt boolean, reference text, at timestamptz, destination_hash bytea, tokens uuid[], sent json
+)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -164,15 +153,16 @@ BEGIN
       LEFT JOIN LATERAL (SELECT x.closed, x.reference, x.completed_at FROM redrive.attempt x
                           WHERE x.message_id = i.outbox_id AND x.closed IS NOT NULL LIMIT 1) c ON true
      ORDER BY i.outbox_id;
-END
-$body$;
+END $body$;
 
 -- entries: all entries of these payments, compared before or not.
-CREATE OR REPLACE FUNCTION redrive_payments.entries_1(p_outbox_ids uuid[])
-RETURNS TABLE (outbox_id uuid, cursor text, token text, amount numeric, currency text, reference text, effected_at timestamptz,
-               destination_hash bytea)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, pg_temp
-AS $body$
+CREATE OR REPLACE FUNCTION redrive_payments.entries_1(
+    p_outbox_ids uuid[]
+) RETURNS TABLE (
+    outbox_id uuid, cursor text, token text, amount numeric, currency text, reference text, effected_at timestamptz,
+    destination_hash bytea
+)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -180,16 +170,13 @@ BEGIN
       FROM unnest(p_outbox_ids) AS o(id)
      CROSS JOIN LATERAL (SELECT x.* FROM statement_entry x WHERE x.outbox_id = o.id) e
      ORDER BY e.position;
-END
-$body$;
+END $body$;
 
 -- link_strangers: entries of no intent are looked at again: their intent may have come since. How many were linked.
 -- Locks: the rail's row, the entries, then as redrive.add_evidence does.
 CREATE OR REPLACE FUNCTION redrive_payments.link_strangers_1(p_rail_type text, p_now timestamptz DEFAULT NULL) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, pg_temp
-AS $body$
-DECLARE
-    v_linked bigint[];
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
+DECLARE v_linked bigint[];
 BEGIN
     PERFORM 1 FROM reconciliation r WHERE r.rail_type = p_rail_type FOR UPDATE;
     WITH linked AS (
@@ -203,15 +190,16 @@ BEGIN
     SELECT array_agg(l.position) INTO v_linked FROM linked l;
     PERFORM redrive_payments.add_evidence_of(v_linked, coalesce(p_now, clock_timestamp()));
     RETURN coalesce(cardinality(v_linked), 0);
-END
-$body$;
+END $body$;
 
 -- strangers: entries of the rail that nobody asked for, behind a position.
-CREATE OR REPLACE FUNCTION redrive_payments.strangers_1(p_rail_type text, p_after bigint, p_limit integer)
-RETURNS TABLE (place bigint, cursor text, token text, instruction_id text, participant_id text, sequence_id bigint,
-               amount numeric, currency text, reference text, effected_at timestamptz)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, pg_temp
-AS $body$
+CREATE OR REPLACE FUNCTION redrive_payments.strangers_1(
+    p_rail_type text, p_after bigint, p_limit integer
+) RETURNS TABLE (
+    place bigint, cursor text, token text, instruction_id text, participant_id text, sequence_id bigint, amount numeric,
+    currency text, reference text, effected_at timestamptz
+)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -220,30 +208,26 @@ BEGIN
       FROM statement_entry e
      WHERE e.rail_type = p_rail_type AND e.matched_at IS NULL AND e.outbox_id IS NULL AND e.position > p_after
      ORDER BY e.position LIMIT p_limit;
-END
-$body$;
+END $body$;
 
 -- agree: these payments are over on all sides; they are looked at again only if the rail says something new of them.
 CREATE OR REPLACE FUNCTION redrive_payments.agree_1(p_rail_type text, p_outbox_ids uuid[], p_now timestamptz DEFAULT NULL)
-RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, pg_temp
-AS $body$
+RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
 BEGIN
     DELETE FROM unreconciled u WHERE u.rail_type = p_rail_type AND u.outbox_id = ANY (p_outbox_ids);
     UPDATE statement_entry e SET matched_at = coalesce(p_now, clock_timestamp())
      WHERE e.outbox_id = ANY (p_outbox_ids) AND e.matched_at IS NULL;
-END
-$body$;
+END $body$;
 
 -- confirm_late: a payment that waits or is parked, and that the rail's statement has: closed as delivered with the rail's reference, by the
 -- actor `reconciliation`. Never on the caller's word: exactly one entry, of this amount and currency, and to this destination where the
 -- statement says it, must be there; else 'refused', and the payment is held with what was found (hold_proven).
 -- Locks: as redrive.confirm_proven does.
-CREATE OR REPLACE FUNCTION redrive_payments.confirm_late_1(p_outbox_id uuid, p_now timestamptz DEFAULT NULL)
-RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp
-AS $body$
-DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_entry record;
+CREATE OR REPLACE FUNCTION redrive_payments.confirm_late_1(p_outbox_id uuid, p_now timestamptz DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
+DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
+        v_entry record;
 BEGIN
     SELECT min(e.reference) AS reference, min(e.cursor) AS cursor, min(e.rail_type) AS rail_type, count(*) AS entries,
            bool_and(e.amount = n.amount AND e.currency = n.currency
@@ -260,22 +244,20 @@ BEGIN
     END IF;
     RETURN redrive.confirm_proven(p_outbox_id, 'reconciliation',
                                   format('entry %s of the statement of %s', v_entry.cursor, v_entry.rail_type), v_entry.reference, v_now);
-END
-$body$;
+END $body$;
 
 -- compared: what was found in one comparison of a rail. Findings that are not among these are resolved; one that people acknowledged stays so
 -- while its evidence is the same. p_began_at: when reading the statement began. p_changed: the comparison closed or held something, so that
 -- only the next one can be clean. Where it is clean, a rail that stands still for an epoch goes on if it may (redrive.note_comparison).
 -- Answers the findings that are acknowledged, as [[kind, subject], …].
 -- Locks: the rail's row, findings, then as redrive.note_comparison does.
-DROP FUNCTION IF EXISTS redrive_payments.compared_1(text, json, timestamptz);
 CREATE OR REPLACE FUNCTION redrive_payments.compared_1(
-    p_rail_type text, p_findings json, p_now timestamptz DEFAULT NULL, p_began_at timestamptz DEFAULT NULL, p_changed boolean DEFAULT false
-) RETURNS json LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp
-AS $body$
-DECLARE
-    v_now   timestamptz := coalesce(p_now, clock_timestamp());
-    v_clean boolean;
+    p_rail_type text, p_findings json, p_now timestamptz DEFAULT NULL, p_began_at timestamptz DEFAULT NULL,
+    p_changed boolean DEFAULT false
+) RETURNS json
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
+DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
+        v_clean boolean;
 BEGIN
     INSERT INTO reconciliation (rail_type) VALUES (p_rail_type) ON CONFLICT DO NOTHING;
     PERFORM 1 FROM reconciliation r WHERE r.rail_type = p_rail_type FOR UPDATE;
@@ -305,11 +287,10 @@ BEGIN
     END IF;
     RETURN coalesce((SELECT json_agg(json_build_array(f.kind, f.subject)) FROM finding f
                       WHERE f.rail_type = p_rail_type AND f.resolved_at IS NULL AND f.acknowledged_at IS NOT NULL), '[]');
-END
-$body$;
+END $body$;
 
-CREATE OR REPLACE FUNCTION redrive_payments.evidence_hash(p_evidence json) RETURNS bytea LANGUAGE sql IMMUTABLE
-AS $body$
+CREATE OR REPLACE FUNCTION redrive_payments.evidence_hash(p_evidence json) RETURNS bytea
+LANGUAGE sql IMMUTABLE AS $body$
     SELECT sha256(convert_to(p_evidence::jsonb::text, 'UTF8'))
 $body$;
 
@@ -319,13 +300,12 @@ $body$;
 -- Locks: the finding, then as redrive.second_person does, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive_payments.acknowledge_finding_1(
     p_rail_type text, p_kind text, p_subject text, p_actor text, p_reason text, p_reference text, p_now timestamptz DEFAULT NULL
-) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp
-AS $body$
-DECLARE
-    v_now     timestamptz := coalesce(p_now, clock_timestamp());
-    v_finding redrive_payments.finding;
-    v_subject text;
-    v_second  text;
+) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
+DECLARE v_now     timestamptz := coalesce(p_now, clock_timestamp());
+        v_finding redrive_payments.finding;
+        v_subject text;
+        v_second  text;
 BEGIN
     SELECT * INTO v_finding FROM finding f
      WHERE f.rail_type = p_rail_type AND f.kind = p_kind AND f.subject = p_subject AND f.resolved_at IS NULL FOR UPDATE;
@@ -350,15 +330,12 @@ BEGIN
     PERFORM redrive.audit(p_actor, 'acknowledge', v_subject, p_reason, NULL,
                           json_build_object('reference', p_reference), v_now);
     RETURN 'done';
-END
-$body$;
+END $body$;
 
 -- count_findings: how many of each kind are open, of each rail that was ever compared; 0 where there is none, so that a rail that
 -- agrees is seen to agree. Relies on: finding_open.
-CREATE OR REPLACE FUNCTION redrive_payments.count_findings_1()
-RETURNS TABLE (rail_type text, kind text, findings float8)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, pg_temp
-AS $body$
+CREATE OR REPLACE FUNCTION redrive_payments.count_findings_1() RETURNS TABLE (rail_type text, kind text, findings float8)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -367,8 +344,6 @@ BEGIN
                AND f.acknowledged_at IS NULL)::float8
       FROM reconciliation r
      CROSS JOIN unnest(ARRAY['unexplained', 'twice', 'differs', 'other_reference', 'other_token', 'missing', 'given_up']) AS k(kind);
-END
-$body$;
+END $body$;
 
 -- ask_first: it changed `pending` without the lane of the payment. What the statement has is confirmed or held now.
-DROP FUNCTION IF EXISTS redrive_payments.ask_first_1(uuid, timestamptz);

@@ -12,32 +12,17 @@
 -- first: submits of one participant go one by one, and numbers come in the order of their commits.
 -- Relies on: the primary keys, intent_instruction_key.
 CREATE OR REPLACE FUNCTION redrive_payments.submit_1(
-    p_tenant            text,
-    p_instruction_id    text,
-    p_idempotency_key   text,
-    p_participant_id    text,
-    p_rail_type         text,
-    p_amount            numeric,
-    p_currency          text,
-    p_destination_hash  bytea,
-    p_destination_shown json,
-    p_body              bytea,
-    p_headers           json        DEFAULT NULL,
-    p_now               timestamptz DEFAULT NULL,
-    OUT result          text,
-    OUT field           text,
-    OUT outbox_id       uuid,
-    OUT sequence_id     bigint,
-    OUT state           text
-) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp
-AS $body$
+    p_tenant text, p_instruction_id text, p_idempotency_key text, p_participant_id text, p_rail_type text, p_amount numeric,
+    p_currency text, p_destination_hash bytea, p_destination_shown json, p_body bytea, p_headers json DEFAULT NULL,
+    p_now timestamptz DEFAULT NULL, OUT result text, OUT field text, OUT outbox_id uuid, OUT sequence_id bigint, OUT state text
+)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
 #variable_conflict use_column
-DECLARE
-    v_now   timestamptz := coalesce(redrive.allowed_now(p_now), clock_timestamp());
-    v_known redrive_payments.instruction;
-    v_new   record;
-    -- Also the token seed: the same instruction and key have the same token in every database (P-05).
-    v_key   text := format('payment:%s:%s:%s', char_length(p_instruction_id), p_instruction_id, p_idempotency_key);
+DECLARE v_now   timestamptz := coalesce(redrive.allowed_now(p_now), clock_timestamp());
+        v_known redrive_payments.instruction;
+        v_new   record;
+        -- Also the token seed: the same instruction and key have the same token in every database (P-05).
+        v_key   text := format('payment:%s:%s:%s', char_length(p_instruction_id), p_instruction_id, p_idempotency_key);
 BEGIN
     PERFORM redrive_payments.require_terms(p_amount, p_currency, p_destination_hash, p_destination_shown, p_body);
     PERFORM 1 FROM participant p WHERE p.tenant = p_tenant AND p.participant_id = p_participant_id FOR NO KEY UPDATE;
@@ -95,17 +80,15 @@ BEGIN
     IF redrive_payments.link_entries(v_new.id, v_now) > 0 THEN
         state := coalesce(redrive.state_of(v_new.id), state);
     END IF;
-END
-$body$;
+END $body$;
 
 -- require_terms: raises unless the payload says what the books will say of it. Both come from the caller, who may be any producer,
 -- and what is sent is the payload.
 CREATE OR REPLACE FUNCTION redrive_payments.require_terms(
     p_amount numeric, p_currency text, p_destination_hash bytea, p_destination_shown json, p_body bytea
-) RETURNS void LANGUAGE plpgsql STABLE
-AS $body$
-DECLARE
-    v_terms record;
+) RETURNS void
+LANGUAGE plpgsql STABLE AS $body$
+DECLARE v_terms record;
 BEGIN
     v_terms := redrive_payments.terms_in(p_body);
     IF (v_terms.amount, v_terms.currency, v_terms.destination_hash, v_terms.destination_shown::jsonb)
@@ -113,21 +96,19 @@ BEGIN
         RAISE EXCEPTION 'The payload of a payment must have the amount, the currency and the destination that it is submitted with.'
             USING ERRCODE = '22023';
     END IF;
-END
-$body$;
+END $body$;
 
 -- give_up_earlier: the first message of the instruction that may have had an effect, or may still have one; NULL where there is
 -- none, and then those that are dead were discarded. What is parked is locked before it is judged: whoever requeues it at the
 -- same moment comes before us, and it is pending, or after us, and it is closed.
 CREATE OR REPLACE FUNCTION redrive_payments.give_up_earlier(
     p_tenant text, p_instruction_id text, p_idempotency_key text, p_now timestamptz
-) RETURNS uuid LANGUAGE plpgsql SET search_path = redrive_payments, redrive, pg_temp
-AS $body$
-DECLARE
-    v_earlier uuid[] := ARRAY(SELECT i.outbox_id FROM intent i
-                               WHERE i.tenant = p_tenant AND i.instruction_id = p_instruction_id ORDER BY i.outbox_id);
-    v_id      uuid;
-    v_dead    uuid[];
+) RETURNS uuid
+LANGUAGE plpgsql SET search_path = redrive_payments, redrive, pg_temp AS $body$
+DECLARE v_earlier uuid[] := ARRAY(SELECT i.outbox_id FROM intent i
+                                   WHERE i.tenant = p_tenant AND i.instruction_id = p_instruction_id ORDER BY i.outbox_id);
+        v_id      uuid;
+        v_dead    uuid[];
 BEGIN
     PERFORM 1 FROM redrive.parked k WHERE k.id = ANY (v_earlier) ORDER BY k.id FOR UPDATE;
     FOREACH v_id IN ARRAY v_earlier LOOP
@@ -142,15 +123,13 @@ BEGIN
         END IF;
     END LOOP;
     RETURN NULL;
-END
-$body$;
+END $body$;
 
 -- is_without_effect: whether it is proven that a message had none and will have none: dead or closed, not delivered, without
 -- doubt at its end, and without evidence, an entry of a statement or a late answer that says otherwise. What retention has taken away
 -- is no proof.
 CREATE OR REPLACE FUNCTION redrive_payments.is_without_effect(p_id uuid) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp
-AS $body$
+LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp AS $body$
 BEGIN
     RETURN NOT redrive.has_evidence(p_id)
            AND NOT EXISTS (SELECT 1 FROM redrive.late_answer a
@@ -160,29 +139,27 @@ BEGIN
                         (SELECT a.closed <> 'delivered' AND NOT a.in_doubt FROM redrive.attempt a
                           WHERE a.message_id = p_id AND a.closed IS NOT NULL LIMIT 1),
                         false);
-END
-$body$;
+END $body$;
 
 -- add_participant: whether he is new. Locks: nothing but his row.
 CREATE OR REPLACE FUNCTION redrive_payments.add_participant_1(
     p_tenant text, p_participant_id text, p_name text DEFAULT '', p_now timestamptz DEFAULT NULL
-) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, pg_temp
-AS $body$
+) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
 BEGIN
     INSERT INTO participant (tenant, participant_id, name, created_at)
     VALUES (p_tenant, p_participant_id, p_name, coalesce(redrive.allowed_now(p_now), clock_timestamp()))
     ON CONFLICT DO NOTHING;
     RETURN FOUND;
-END
-$body$;
+END $body$;
 
 -- bump_participant_outbox_seq: the number that the participant's next payment takes. It is his until this transaction ends, since
 -- the participant is locked for as long; it is used up by submit_1, and by nothing else: a number that no payment has would be a
 -- gap for ever, and a caller who rolls back or thinks better of it must not make one. NULL where there is no such participant.
 -- Locks: the participant, as submit_1 does. Relies on: stream's key (tenant, order_by).
 CREATE OR REPLACE FUNCTION redrive_payments.bump_participant_outbox_seq(participant_id text, tenant text DEFAULT 'default')
-RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp
-AS $body$
+RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
 #variable_conflict use_column
 BEGIN
     PERFORM 1 FROM participant p
@@ -195,5 +172,4 @@ BEGIN
     RETURN coalesce((SELECT s.last_sequence FROM redrive.stream s
                       WHERE s.tenant = bump_participant_outbox_seq.tenant
                         AND s.order_by = 'payments/' || bump_participant_outbox_seq.participant_id), 0) + 1;
-END
-$body$;
+END $body$;
