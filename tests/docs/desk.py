@@ -7,13 +7,20 @@ in this process; `$NAME` in a command is a variable of the page.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import io
+import re
 import secrets
 import shlex
+import shutil
+import sys
+import tempfile
 import threading
+import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from string import Template
 from typing import Any
 from uuid import UUID
@@ -31,6 +38,7 @@ from redrive.testing.draining import HAS_WORK
 from tests.docs.pages import Step, fits
 
 DEADLINE_SECONDS = 20.0
+_FILE = re.compile(r"[\w/]+\.(py|sql)")
 
 _STATE = "SELECT redrive.state_of(%s), (SELECT reason FROM redrive.parked WHERE id = %s)"
 
@@ -46,6 +54,7 @@ class Desk:
     rows: list[Any] = field(default_factory=list)
     roles: dict[str, str] = field(default_factory=dict)
     names: dict[str, Any] = field(default_factory=dict)
+    folders: list[Path] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         own = ("send", "deliver", "start_relay", "state", "make_due", "role", "login", "query")
@@ -64,11 +73,17 @@ class Desk:
             "text": lambda _: None,
             "toml": lambda step: self.names.update(toml=step.text),
         }
-        runs[step.kind](step._replace(text=self._renamed(step.text)))
+        run = self._write if _FILE.fullmatch(step.words) else runs[step.kind]
+        run(step._replace(text=self._renamed(step.text)))
 
     def close(self) -> None:
-        """The roles that the page made belong to the whole server."""
+        """The roles that the page made belong to the whole server, its modules to the whole process."""
         self.conn.close()
+        for folder in self.folders:
+            sys.path.remove(str(folder))
+            for module in [one for one in sys.modules if (folder / one.partition(".")[0]).exists()]:
+                del sys.modules[module]
+            shutil.rmtree(folder)
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             for name in map(sql.Identifier, self.roles.values()):
                 with suppress(psycopg.errors.UndefinedObject):
@@ -118,7 +133,33 @@ class Desk:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             return connection.execute(statement.encode(), values).fetchall()
 
+    def install(self, name: str, toml: str) -> None:
+        """Let Python find the files that the page has written, as an installed package with these entry points."""
+        points = tomllib.loads(toml)["project"]["entry-points"]
+        lines = [
+            f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in of.items()) for group, of in points.items()
+        ]
+        there = self._folder() / f"{name}-1.dist-info"
+        there.mkdir()
+        (there / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+        (there / "entry_points.txt").write_text("\n".join(lines))
+        sys.path.append(str(self._folder()))
+        importlib.invalidate_caches()
+
     # the kinds of steps
+
+    def _folder(self) -> Path:
+        if not self.folders:
+            self.folders.append(Path(tempfile.mkdtemp(prefix="redrive-docs-")))
+        return self.folders[0]
+
+    def _write(self, step: Step) -> None:
+        """A block with the name of a file."""
+        file = self._folder() / step.words
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if step.kind == "python":
+            (file.parent / "__init__.py").touch()
+        file.write_text(step.text)
 
     def _run_python(self, step: Step) -> None:
         code = compile(step.text.strip(), step.place, "exec", dont_inherit=True)
