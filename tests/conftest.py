@@ -22,7 +22,7 @@ from tests.support import databases
 from tests.support.scratch import scratch
 
 pytest_plugins = ["pytester"]
-PG15_DIRECTORIES = frozenset({"conformance", "crash", "desk", "doors", "frameworks", "lifecycle", "migration"})
+PG15_DIRECTORIES = frozenset({"conformance", "crash", "desk", "drivers", "frameworks", "lifecycle", "migration"})
 ON_REQUEST = {"full": "--full", "soak": "--soak"}
 
 # How long an example took to make says how busy the machine was, and nothing about the code.

@@ -100,6 +100,22 @@ async def test_what_was_written_in_the_future_tells_of_a_jump_that_no_relay_saw(
     assert await store.clock_jumped(ALICE, era=0, offset_seconds=BACK, window_seconds=None, now=AFTER) == 1
 
 
+async def test_a_relay_that_has_just_started_sees_a_jump_by_what_producers_wrote_in_the_future(store: Subject) -> None:
+    enqueue(store, now=at(-2 * HOUR))
+    enqueue(store)
+    assert (await store.observe_clock(BOB, now=at(-4.9))).ahead_seconds is None
+    seen_before = (at(BACK - 60), at(BACK - 1))
+    assert (await store.observe_clock(BOB, steady=seen_before, now=AFTER)).ahead_seconds is None, "it saw no jump"
+    assert (await store.observe_clock(BOB, now=AFTER)).ahead_seconds == pytest.approx(-BACK)
+    assert await store.clock_jumped(BOB, era=0, offset_seconds=BACK, window_seconds=None, now=AFTER) == 1
+    assert (await store.observe_clock(ALICE, now=at(BACK + 1))).ahead_seconds is None, "the recorded jump explains it"
+    await redate(store)
+    assert (await store.observe_clock(ALICE, now=at(BACK + 1))).ahead_seconds is None, "also after it was re-dated"
+    enqueue(store, now=at(BACK + 2))
+    await store.observe_clock(ALICE, now=at(2 * BACK))
+    assert (await store.observe_clock(ALICE, now=at(2 * BACK))).ahead_seconds == pytest.approx(-BACK + 2)
+
+
 # what waits
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -16,13 +17,17 @@ from tests.model_store.upkeep import Upkeep
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """One row of `clock_jump`. waited: what was pending when it was noticed; what changed since is never re-dated."""
+    """One row of `clock_jump`. waited: what was pending when it was noticed; what changed since is never re-dated.
+
+    written: all messages that there were then.
+    """
 
     noticed_at: datetime
     expected_at: datetime
     offset: timedelta
     window: timedelta | None
     waited: Mapping[MessageId, Pending]
+    written: AbstractSet[MessageId]
     finished: bool
 
 
@@ -40,7 +45,8 @@ class Jumps(Upkeep):
             self._relays[worker] = replace(self._relays[worker], steady=steady)
         seen = [relay.seen_at for relay in self._relays.values()]
         done = [at for duty in self._duties.values() for at in (duty.started_at, duty.finished_at) if at is not None]
-        latest = max([*seen, *done], default=moment)
+        enqueued = self._enqueued_since_a_jump() if steady is None else []
+        latest = max([*seen, *done, *enqueued], default=moment)
         unfinished = [number for number, jump in enumerate(self.jumps, 1) if not jump.finished]
         return ClockLook(
             moment,
@@ -49,6 +55,11 @@ class Jumps(Upkeep):
             (latest - moment).total_seconds() if latest > moment + TOLERANCE else None,
             tuple(ClockJump(j.noticed_at, j.offset.total_seconds()) for j in reversed(self.jumps[-20:])),
         )
+
+    def _enqueued_since_a_jump(self) -> list[datetime]:
+        """When the newest messages that wait were enqueued, but for those that a recorded jump explains."""
+        explained = self.jumps[-1].written if self.jumps else frozenset()
+        return [self._messages[id].created_at for id in sorted(self._pending)[-10:] if id not in explained]
 
     async def clock_jumped(
         self,
@@ -65,7 +76,9 @@ class Jumps(Upkeep):
         if (window_seconds is None and later) or abs(by) <= TOLERANCE or self._contradicted(worker, by, moment):
             return len(self.jumps)
         window = None if window_seconds is None else timedelta(seconds=window_seconds)
-        self.jumps.append(Jump(moment, moment - by, by, window, dict(self._pending), finished=by > timedelta()))
+        self.jumps.append(
+            Jump(moment, moment - by, by, window, dict(self._pending), frozenset(self._messages), by > timedelta())
+        )
         for other, relay in self._relays.items():
             seen_at = relay.seen_at + by if relay.seen_at > moment else relay.seen_at
             self._relays[other] = replace(relay, steady=None, seen_at=seen_at)

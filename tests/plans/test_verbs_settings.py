@@ -55,7 +55,6 @@ WITHOUT: Final = {
     "may_approve": (SETTINGS, "reads no table"),
     "moves_money": (SETTINGS, FEW_ROWS),
     "note_comparison": (SETTINGS, FEW_ROWS),
-    "observe_clock_1": (SETTINGS, FEW_ROWS),
     "oldest_snapshot_age": (SETTINGS - {"jit=off"}, "reads the server's own lists, not our tables"),
     "open_breaker_1": (SETTINGS, FEW_ROWS),
     "open_key_1": (SETTINGS, "one row, by its primary key"),

@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="d49eb1f8bb8bc6c1"),
+        Upgrade(version="0.1.0", fingerprint="f3e8b924627fa102"),
         migrations.CreateModel(
             name="Destination",
             fields=[

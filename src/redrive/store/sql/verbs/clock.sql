@@ -18,24 +18,40 @@ $body$;
 -- observe_clock: one look at the clock. at: what it says. era: the latest jump that is known, 0 = none. unfinished: a jump of which
 -- something has still to be re-dated. ahead_seconds: how far beyond `at` something was written, where that cannot be: the clock
 -- was set back while no relay looked. noticed, offsets: the latest jumps, newest first.
--- p_steady_since, p_steady_until: over which stretch this relay has seen the clock go on without a jump.
--- Locks: the relay's row.
+-- p_steady_since, p_steady_until: over which stretch this relay has seen the clock go on without a jump. A relay that has seen none also
+-- looks at the newest messages that wait: while no relay ran, producers alone have written. A recorded jump explains older messages.
+-- Locks: the relay's row. Relies on: the primary keys of pending and message.
 CREATE OR REPLACE FUNCTION redrive.observe_clock_1(
     p_worker uuid, p_steady_since timestamptz DEFAULT NULL, p_steady_until timestamptz DEFAULT NULL,
     p_now timestamptz DEFAULT NULL, OUT at timestamptz, OUT era bigint, OUT unfinished bigint, OUT ahead_seconds float8,
     OUT noticed timestamptz[], OUT offsets float8[]
 )
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+    SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE
+    v_enqueued timestamptz;
 BEGIN
     UPDATE relay r SET steady_since = p_steady_since, steady_until = p_steady_until WHERE r.worker = p_worker;
     SELECT coalesce(max(j.era), 0), min(j.era) FILTER (WHERE j.finished_at IS NULL) INTO era, unfinished FROM clock_jump j;
     SELECT array_agg(l.noticed_at ORDER BY l.era DESC), array_agg(l.offset_seconds ORDER BY l.era DESC) INTO noticed, offsets
       FROM (SELECT j.era, j.noticed_at, j.offset_seconds FROM clock_jump j ORDER BY j.era DESC LIMIT 20) l;
     at := coalesce(p_now, clock_timestamp());
+    IF p_steady_until IS NULL THEN
+        v_enqueued := (SELECT max(redrive.enqueued_since_jump(n.id, (SELECT max(j.written_before) FROM clock_jump j)))
+                         FROM (SELECT p.id FROM pending p ORDER BY p.id DESC LIMIT 10) n);
+    END IF;
     ahead_seconds := (SELECT extract(epoch FROM w.latest - observe_clock_1.at)::float8
-                        FROM (SELECT greatest((SELECT max(r.seen_at) FROM relay r),
+                        FROM (SELECT greatest(v_enqueued, (SELECT max(r.seen_at) FROM relay r),
                                               (SELECT max(greatest(d.started_at, d.finished_at)) FROM duty d)) AS latest) w
                        WHERE w.latest > observe_clock_1.at + redrive.clock_tolerance());
+END $body$;
+
+-- enqueued_since_jump: when a message was enqueued; NULL where that was before the latest jump was recorded (p_written_before; NULL = none).
+CREATE OR REPLACE FUNCTION redrive.enqueued_since_jump(p_id uuid, p_written_before bigint) RETURNS timestamptz
+LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+BEGIN
+    RETURN (SELECT m.created_at FROM message m
+             WHERE m.id = p_id AND (p_written_before IS NULL OR NOT redrive.is_older(m.xmin, p_written_before)));
 END $body$;
 
 -- clock_jumped: a relay saw the clock jump by so many seconds since the era that it knew. Several relays see the same jump: one records
