@@ -17,7 +17,9 @@ PLACES: Final = (
     "answers.py",
     "policy.py",
     "relay/dispatching/dispatch.py",
-    "relay/loop.py",
+    "relay/dispatching/deadlines.py",
+    "relay/dispatching/outcomes.py",
+    "relay/dispatching/runner.py",
     "relay/settling/settle.py",
 )
 _CODE: Final = re.compile(r"[A-Z]+(?:_[A-Z]+)*\Z")

@@ -20,7 +20,8 @@ from redrive.events import Events
 from redrive.message import MessageId, WorkerId
 from redrive.ports import RelayInfo, Store
 from redrive.relay.clock_watch import ClockWatch
-from redrive.relay.loop import Relay, new_worker
+from redrive.relay.context import new_worker
+from redrive.relay.loop import Relay
 from redrive.relay.process import RelayProcess, SystemClock, declared, run_relay
 from redrive.settings import RelayLimits
 from redrive.store.runtime import listen_connection
@@ -85,7 +86,7 @@ class Running:
         seen: Seen,
         *,
         suspects_only: bool = False,
-        runs_apart: bool = False,
+        has_children: bool = False,
         listen_dsn: str | None = None,
         watches_clock: bool = False,
         **limits: Any,
@@ -102,7 +103,7 @@ class Running:
             random=Random(),
             events=seen.events,
             open_listen_connection=partial(listen_connection.opened, listen_dsn, self.worker) if listen_dsn else None,
-            runs_apart=runs_apart,
+            has_children=has_children,
             clock_watch=self._watch(store) if watches_clock else None,
         )
         self.task = asyncio.create_task(self.relay.run())

@@ -68,7 +68,7 @@ async def test_a_destination_that_is_down_is_left_alone_and_nobody_pays(store: P
         await relay.seen.until("breaker.opened", destination="shop", code="CONNECTION_REFUSED")
         await relay.seen.next("heartbeat.stop", count=3)
         assert shop.tried == 3
-        assert relay.relay._leases.held == {}, "what was in hand is handed back"
+        assert relay.relay._leases.claims == {}, "what was in hand is handed back"
     assert await states(store) == {"pending": 60}
     assert await spent(store) == 0
     assert await breaker(store) == ("open", 1)
@@ -114,10 +114,10 @@ async def test_another_relay_hears_of_it_and_hands_back_what_it_has_in_hand(stor
     await enqueue(store, 8)
     async with relaying(store, app, horizon_seconds=10) as relay:
         relay.relay._queues["shop"].capacity.latency_seconds = 1.0
-        await relay.seen.that(lambda: len(relay.relay._leases.held) == 8, what="all in hand")
+        await relay.seen.that(lambda: len(relay.relay._leases.claims) == 8, what="all in hand")
         await opened(store, seconds=100)
         await relay.seen.until("hand_back.stop", count=1)
-        await relay.seen.that(lambda: len(relay.relay._leases.held) == 1, what="only the one that runs")
+        await relay.seen.that(lambda: len(relay.relay._leases.claims) == 1, what="only the one that runs")
         gate.open()
         await relay.seen.until("message.delivered", count=1)
     assert await states(store) == {"delivered": 1, "pending": 7}
@@ -245,7 +245,7 @@ async def test_a_rest_that_is_asked_for_holds_for_every_message_and_for_no_other
         await relay.seen.until("message.delivered", count=40, destination="other")
         await relay.seen.next("heartbeat.stop", count=2)
         assert shop.tried == 1
-        assert relay.relay._leases.held == {}
+        assert relay.relay._leases.claims == {}
     assert await states(store) == {"pending": 40, "delivered": 40}
     rows = await store.rows("SELECT sum(spent) FROM redrive.pending", [])
     assert rows[0][0] == 1, "an answer that was received is paid for, by that one message"

@@ -66,7 +66,7 @@ async def test_a_message_cancelled_while_it_waits_in_hand_is_never_sent(store: P
         assert [await store.cancel(id) for id in cancelled] == [CancelAnswer.IN_FLIGHT] * 2
         gate.open()
         await relay.seen.until("message.delivered", count=3)
-        await relay.seen.that(lambda: not relay.relay._leases.held, what="nothing in hand")
+        await relay.seen.that(lambda: not relay.relay._leases.claims, what="nothing in hand")
     assert sorted(gate.entered) == sorted(set(ids) - set(cancelled))
     for id in cancelled:
         assert [(row.verb, row.closed, row.spent) for row in await store.history(id)] == [("hand_back", "cancelled", 0)]
@@ -144,11 +144,11 @@ async def test_a_cancel_during_a_lookup_or_a_validation_is_known_before_the_send
         await store.rows("UPDATE redrive.pending SET in_doubt_since = now() - interval '1 hour' RETURNING 1", [])
     async with relaying(store, app) as relay:
         await relay.seen.that(lambda: before.inside == 1, what="it is asked about")
-        (claim,) = relay.relay._leases.held.values()
+        (claim,) = relay.relay._leases.claims.values()
         await relay.seen.that(lambda: relay.relay._checks.is_due(claim), what="that takes long")
         assert await store.cancel(id) is (CancelAnswer.IN_DOUBT if in_doubt else CancelAnswer.IN_FLIGHT)
         before.open()
-        await relay.seen.that(lambda: relay.relay._leases.held.get(id) is not claim, what="that claim is over")
+        await relay.seen.that(lambda: relay.relay._leases.claims.get(id) is not claim, what="that claim is over")
         assert transport.sent == []
         await until_states(relay, store, {"cancelled": 1})
     assert transport.sent == []
@@ -186,7 +186,7 @@ async def test_what_a_check_finds_out_while_a_message_is_validated_counts_too(
     (id,) = await enqueue(store)
     async with relaying(store, app) as relay:
         await relay.seen.that(lambda: before.inside == 1, what="it is validated")
-        (claim,) = relay.relay._leases.held.values()
+        (claim,) = relay.relay._leases.claims.values()
         assert await store.cancel(id) is CancelAnswer.IN_FLIGHT
         await relay.relay._checks._check([claim])
         before.open()

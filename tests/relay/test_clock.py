@@ -14,7 +14,8 @@ from redrive.events import Events
 from redrive.message import Attempt
 from redrive.ports import Place, RelayInfo
 from redrive.relay.clock_watch import ClockWatch
-from redrive.relay.loop import Relay, new_worker
+from redrive.relay.context import new_worker
+from redrive.relay.loop import Relay
 from redrive.settings import RelayLimits
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ManualClock

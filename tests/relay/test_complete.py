@@ -56,7 +56,7 @@ async def test_committed_is_closed_by_the_verb_complete_and_not_settled_again(
     (id,) = await enqueue(ledger)
     async with relaying(ledger, app) as relay:
         await relay.seen.until("is_leased.stop")
-        await relay.seen.that(lambda: not relay.relay._leases.held, what="the claim to be let go")
+        await relay.seen.that(lambda: not relay.relay._leases.claims, what="the claim to be let go")
         assert relay.seen.of("settle.start") == []
     assert await history(ledger, id) == [("complete", "close", None)]
     assert await states(ledger) == {"delivered": 1}
@@ -127,7 +127,7 @@ async def test_a_claim_that_was_lost_raises_claim_lost_and_nothing_is_written(
     (id,) = await enqueue(ledger)
     async with relaying(ledger, app) as relay:
         await relay.seen.until("is_leased.stop")
-        await relay.seen.that(lambda: not relay.relay._leases.held, what="the claim to be let go")
+        await relay.seen.that(lambda: not relay.relay._leases.claims, what="the claim to be let go")
     assert f"Attempt 1 of message {id} is no longer ours" in str(lost[0])
     assert await states(ledger) == {"pending": 1}
     assert await rows(ledger) == 0
@@ -159,7 +159,7 @@ async def test_a_transaction_that_stays_open_holds_up_no_other_settlement(
             await relay.seen.until("message.delivered", count=3 * count, destination="shop")
         assert await states(ledger) == {"leased": 1, "delivered": 6}
         commit.set()
-        await relay.seen.that(lambda: not relay.relay._leases.held, what="the claim to be let go")
+        await relay.seen.that(lambda: not relay.relay._leases.claims, what="the claim to be let go")
     assert await history(ledger, id) == [("complete", "close", None)]
 
 

@@ -55,7 +55,7 @@ async def asleep(relay: Running) -> None:
     def is_asleep() -> bool:
         soon = asyncio.get_running_loop().time() + POLL_SECONDS / 2
         bell = relay.relay._doorbell
-        return all(queue.wake.look_at > soon and bell.rings_for(name) for name, queue in queues.items())
+        return all(queue.poll.look_at > soon and bell.rings_for(name) for name, queue in queues.items())
 
     await relay.seen.that(is_asleep, what="the relay to sleep")
 
@@ -162,7 +162,7 @@ async def test_a_destination_that_is_resumed_is_looked_at_at_once(
     await enqueue(store)
     async with relaying(store, declare(app, "shop"), listen_dsn=database, **SLOW) as relay:
         await relay.seen.until("destination.paused")
-        relay.relay._limits = RelayLimits(**SLOW, heartbeat_seconds=30)
+        relay.relay._context.limits = RelayLimits(**SLOW, heartbeat_seconds=30)
         await relay.seen.next("heartbeat.stop")  # the last for a long time
         await store.resume("shop", actor="ann", reason="up")
         await relay.seen.until("message.delivered")

@@ -13,7 +13,7 @@ from redrive.events import Events
 from redrive.message import Attempt
 from redrive.ports import Store, TransientFailure
 from redrive.recover.duties import run_duties, run_if_due
-from redrive.relay.loop import new_worker
+from redrive.relay.context import new_worker
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ManualClock
 from tests.model_store.model import ModelStore

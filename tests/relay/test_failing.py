@@ -178,5 +178,5 @@ async def test_an_outcome_that_the_database_will_never_take_does_not_end_the_rel
     declare(app)
     async with relaying(store, app) as relay:
         await relay.seen.until("message.delivered", count=5)
-        await relay.seen.that(lambda: not relay.relay._leases.held, what="all claims to be let go")
+        await relay.seen.that(lambda: not relay.relay._leases.claims, what="all claims to be let go")
         assert {told["id"] for told in relay.seen.of("message.delivered")} == set(good)

@@ -52,11 +52,11 @@ async def test_a_lost_claim_that_waits_is_dropped_and_one_that_runs_is_refused(s
     await enqueue(store, 3)
     async with relaying(store, app, lease_seconds=1.0, horizon_seconds=10) as relay:
         relay.relay._queues["shop"].capacity.latency_seconds = 1.0
-        await relay.seen.that(lambda: len(relay.relay._leases.held) == 3, what="all three in hand")
+        await relay.seen.that(lambda: len(relay.relay._leases.claims) == 3, what="all three in hand")
         await relay.seen.that(lambda: gate.inside == 1, what="one to run")
         assert (await store.reap(limit=10, worker=relay.worker)).requeued == 3
         await relay.seen.until("message.lease_lost", count=3)
-        await relay.seen.that(lambda: len(relay.relay._leases.held) == 1, what="those that wait to be dropped")
+        await relay.seen.that(lambda: len(relay.relay._leases.claims) == 1, what="those that wait to be dropped")
         await relay.seen.next("heartbeat.stop", count=6)
         assert len(relay.seen.of("message.lease_lost")) == 3, "told once each"
         gate.open()

@@ -77,7 +77,7 @@ async def test_a_retry_after_of_one_host_rests_that_host_alone(store: PostgresSt
         await put(store, "well", 30, body=f'{{"url": "{well.url}"}}')
         async with relaying(store, app) as relay:
             await relay.seen.until("message.delivered", count=30)
-            await relay.seen.that(lambda: not relay.relay._leases.held, what="all is put off or delivered")
+            await relay.seen.that(lambda: not relay.relay._leases.claims, what="all is put off or delivered")
         await transport.aclose()
     host = f"127.0.0.1:{busy.port}"
     assert (await keys(store))[host][0]
@@ -97,7 +97,7 @@ async def test_a_key_that_is_down_is_left_alone_and_nobody_pays(store: PostgresS
         await relay.seen.until("limit_key.opened", key="down", code="CONNECTION_REFUSED")
         await put(store, "well", 20)
         await relay.seen.until("message.delivered", count=20)
-        await relay.seen.that(lambda: not relay.relay._leases.held, what="all is put off or delivered")
+        await relay.seen.that(lambda: not relay.relay._leases.claims, what="all is put off or delivered")
     assert tenants.tried == {"down": 3, "well": 20}
     assert await keys(store) == {"down": (False, "open")}
     assert await by_tenant(store) == {"down": 20}
@@ -138,7 +138,7 @@ async def test_a_resumed_key_goes_on_at_once(store: PostgresStore, app: App) -> 
     await put(store, "acme", 5)
     async with relaying(store, app) as relay:
         await relay.seen.until("hand_back.stop", count=1)
-        await relay.seen.that(lambda: not relay.relay._leases.held, what="all is put off")
+        await relay.seen.that(lambda: not relay.relay._leases.claims, what="all is put off")
         assert not tenants.tried
         await store.resume_key("hooks", "acme", **BY)
         await relay.seen.until("message.delivered", count=5)
@@ -152,7 +152,7 @@ async def test_a_key_that_another_relay_has_stopped_is_heard_of(store: PostgresS
         await put(store, "acme", 5)
         await put(store, "well", 5)
         await relay.seen.until("message.delivered", count=5)
-        await relay.seen.that(lambda: not relay.relay._leases.held, what="all is put off or delivered")
+        await relay.seen.that(lambda: not relay.relay._leases.claims, what="all is put off or delivered")
     assert tenants.tried == {"well": 5}
 
 
@@ -170,7 +170,7 @@ async def test_eleven_bad_messages_of_one_tenant_pause_its_key_and_nobody_else(s
             await relay.seen.until("limit_key.paused", reason="bug")
             await put(store, "well", 20, body=f'{{"url": "{well.url}"}}')
             await relay.seen.until("message.delivered", count=20)
-            await relay.seen.that(lambda: not relay.relay._leases.held, what="all is put off or delivered")
+            await relay.seen.that(lambda: not relay.relay._leases.claims, what="all is put off or delivered")
         await transport.aclose()
     assert not await is_paused(store)
     assert await keys(store) == {"tenant bad": (True, "closed")}
@@ -198,7 +198,7 @@ async def test_a_key_that_hangs_costs_half_of_the_slots_at_most(store: PostgresS
     async with relaying(store, app) as relay:
         await relay.seen.until("message.delivered", count=100)
         assert hanging.most == 2
-        await relay.seen.that(lambda: len(relay.relay._leases.held) <= 4, what="what waits for it is handed back")
+        await relay.seen.that(lambda: len(relay.relay._leases.claims) <= 4, what="what waits for it is handed back")
         hanging.open()
 
 
@@ -212,7 +212,7 @@ async def test_a_rate_is_that_of_each_key(store: PostgresStore, app: App) -> Non
     async with relaying(store, app) as one, relaying(store, app) as two:
         await one.seen.that(lambda: sum(tenants.tried.values()) >= 2, what="one of each")
         for relay in (one, two):
-            await relay.seen.that(lambda relay=relay: not relay.relay._leases.held, what="the rest is put off")  # type: ignore[misc]
+            await relay.seen.that(lambda relay=relay: not relay.relay._leases.claims, what="the rest is put off")  # type: ignore[misc]
     assert tenants.tried == {"a": 1, "b": 1}
     assert await by_tenant(store) == {"a": 49, "b": 49}
     rows = await store.rows("SELECT count(*) FROM redrive.pending WHERE due_at < now() + interval '10 minutes'", [])

@@ -118,6 +118,6 @@ async def test_a_limited_relay_takes_no_more_in_hand_than_it_can_begin(store: Po
         relay.relay._queues["shop"].capacity.latency_seconds = 0.001
         await relay.seen.until("send.start", count=3)
         await relay.seen.next("heartbeat.stop", count=2)
-        assert len(relay.relay._leases.held) == 3
+        assert len(relay.relay._leases.claims) == 3
         gate.set()
         await relay.seen.until("message.delivered", count=50)

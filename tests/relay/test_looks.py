@@ -37,7 +37,7 @@ async def test_room_that_becomes_free_is_no_reason_to_look_again(store: Postgres
     async with relaying(store, app, lease_seconds=60, poll_seconds=POLL_SECONDS) as relay:
         queues = relay.relay._queues.values()
         soon = asyncio.get_running_loop().time() + POLL_SECONDS / 2
-        await relay.seen.that(lambda: all(queue.wake.look_at > soon for queue in queues), what="all to be quiet")
+        await relay.seen.that(lambda: all(queue.poll.look_at > soon for queue in queues), what="all to be quiet")
         looks = len(relay.seen.of("claim.stop"))
         go_on.set()
         await relay.seen.until("message.delivered", count=40)

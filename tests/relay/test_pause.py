@@ -42,7 +42,7 @@ async def test_paused_hands_back_what_waits_claims_nothing_and_goes_on_when_resu
     async with relaying(store, app, horizon_seconds=10) as relay:
         relay.relay._queues["shop"].capacity.latency_seconds = 1.0
         await relay.seen.that(lambda: gate.inside == 2, what="two to run")
-        await relay.seen.that(lambda: len(relay.relay._leases.held) == 6, what="all in hand")
+        await relay.seen.that(lambda: len(relay.relay._leases.claims) == 6, what="all in hand")
         await store.pause("shop", **BY)
         await relay.seen.until("destination.paused", destination="shop")
         await relay.seen.until("hand_back.stop", count=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid5
@@ -14,10 +14,12 @@ import pytest
 from redrive.answers import Advance, Answer, Delivered, Retryable, from_json
 from redrive.message import Attempt, Fence, MessageId, ParkReason, WorkerId
 from redrive.policy import Settlement, SettlementKind
-from redrive.ports import HandOver, Outcome, Record, RecordFailed, RecordWaits, Settled, TransientFailure
+from redrive.ports import HandOver, Outcome, Record, RecordFailed, RecordWaits, RelayInfo, Settled, TransientFailure
+from redrive.relay.context import RelayContext
 from redrive.relay.settling import settle
 from redrive.relay.settling.blocked_outcomes import WAITERS_MAX, Needs
 from redrive.relay.settling.settle import RECORD_TRIES_MAX, REFUSED_IN_A_ROW, Settler
+from redrive.settings import RelayLimits
 from tests.model_store.model import ModelStore
 from tests.relay.harness import Seen
 from tests.support import messages as m
@@ -108,10 +110,24 @@ class NoLanes:
     def hand_over(self, batch: Sequence[Outcome]) -> HandOver | None:
         return None
 
+    def under_way(self) -> AbstractContextManager[None]:
+        raise AssertionError("nothing is handed over")
+
     def take(self, batch: Sequence[Outcome], attempts: Sequence[Attempt], *, asked_at: float) -> None:
         raise AssertionError(f"nothing was asked for, but {attempts} were handed over")
 
     def over(self, batch: Sequence[Outcome], attempts: Sequence[Attempt]) -> None: ...
+
+
+class Claims:
+    def __init__(self) -> None:
+        self.over: list[Fence] = []
+
+    def let_go(self, fences: Sequence[Fence]) -> None:
+        self.over.extend(fences)
+
+    def give_up(self, fence: Fence) -> None:
+        self.over.append(fence)
 
 
 class Rig:
@@ -119,18 +135,16 @@ class Rig:
         self.store = At()
         self.seen = Seen()
         self.clock = NoWait()
-        self.over: list[Fence] = []
-        self.settler = Settler(
-            self.store,
-            m.WORKER,
+        claims = Claims()
+        self.over = claims.over
+        context = RelayContext(
+            store=self.store,
+            info=RelayInfo(worker=m.WORKER, name="r", host="h", pid=1, version="0", destinations=[]),
+            limits=RelayLimits(record_timeout_seconds=0.1),
             clock=self.clock,
             events=self.seen.events,
-            record_timeout_seconds=0.05,
-            on_settled=self.over.extend,
-            on_given_up=self.over.append,
-            on_reply_lost=lambda: None,
-            lanes=NoLanes(),
         )
+        self.settler = Settler(context, claims, NoLanes())
         self.task: asyncio.Task[None] | None = None
 
     async def flushed(self) -> None:
@@ -284,19 +298,19 @@ async def test_everything_is_written_before_it_says_so() -> None:
 
 
 @pytest.mark.req("G-31")
-@pytest.mark.parametrize("apart", [False, True])
-async def test_what_another_transaction_holds_is_waited_for_beside_the_others_and_not_in_crowds(apart: bool) -> None:
+@pytest.mark.parametrize("singly", [False, True])
+async def test_what_another_transaction_holds_is_waited_for_beside_the_others_and_not_in_crowds(singly: bool) -> None:
     """Each waiter has a connection of its own for as long as that transaction likes; the others need some too."""
     async with settling() as rig:
         rig.store.locked = {attempt(number).id for number in range(20)}
-        tasks = [rig.settler.add(outcome(number), None, apart=apart) for number in range(20)]
+        tasks = [rig.settler.add(outcome(number), None, singly=singly) for number in range(20)]
         for number in range(100, 120):  # others that were cut off too, and that no handler holds
-            rig.settler.add(outcome(number), None, apart=apart)
+            rig.settler.add(outcome(number), None, singly=singly)
         await rig.seen.until("message.delivered", count=20)
         await rig.seen.that(lambda: rig.store.waiting == WAITERS_MAX[Needs.CLAIM], what="the waiters to wait")
         assert len(rig.over) == 20
         assert (rig.settler.behind, rig.settler.busy) == (0, 20)
-        assert all(task is not None and not task.done() for task in tasks) is apart  # counted as in hand
+        assert all(task is not None and not task.done() for task in tasks) is singly  # counted as in hand
         rig.store.locked.clear()
         rig.store.unlocked.set()
         await rig.flushed()

@@ -9,7 +9,7 @@ import pytest
 from redrive.app import App
 from redrive.message import Attempt, MessageId, NewMessage
 from redrive.relay.dispatching import destination_queue
-from redrive.relay.loop import YIELD_EVERY
+from redrive.relay.dispatching.runner import YIELD_EVERY
 from redrive.store.runtime.postgres import PostgresStore
 from tests.model_store.model import ModelStore
 from tests.relay.harness import Running, Seen, enqueue, relaying

@@ -12,7 +12,7 @@ from redrive.app import App
 from redrive.message import Attempt, NewMessage, WorkerId
 from redrive.policy import Backoff, Policy
 from redrive.ports import Claimed, ClaimRequest, DestinationState, RelayInfo, TransientFailure
-from redrive.relay import loop
+from redrive.relay.dispatching import deadlines
 from redrive.store.runtime.postgres import PostgresStore
 from tests.model_store.model import ModelStore
 from tests.relay.harness import Gate, Running, Seen, enqueue, history, processing, relaying, states
@@ -33,7 +33,7 @@ async def test_what_runs_ends_and_what_waits_goes_back_unspent(store: PostgresSt
     async with relaying(store, app, horizon_seconds=10) as relay:
         relay.relay._queues["shop"].capacity.latency_seconds = 0.5  # so that it claims ahead of its slots
         await relay.seen.that(lambda: gate.inside == 2, what="two to run")
-        await relay.seen.that(lambda: len(relay.relay._leases.held) > 2, what="more in hand than runs")
+        await relay.seen.that(lambda: len(relay.relay._leases.claims) > 2, what="more in hand than runs")
         relay.relay.stop()
         await relay.seen.until("hand_back.stop", count=1)
         claims = len(relay.seen.of("claim.start"))
@@ -70,7 +70,7 @@ async def test_what_does_not_end_in_time_is_unknown_and_no_lease_is_left(store: 
 async def test_a_handler_that_ignores_the_stop_is_settled_as_unknown_all_the_same(
     store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "ABANDON_SECONDS", 0.1)
+    monkeypatch.setattr(deadlines, "ABANDON_SECONDS", 0.1)
     release = asyncio.Event()
     running: list[object] = []
 

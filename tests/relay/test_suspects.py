@@ -17,7 +17,7 @@ import redrive
 from redrive.app import App
 from redrive.message import Attempt, MessageId, NewMessage, WorkerId
 from redrive.ports import ClaimRequest, Reaped, TransientFailure
-from redrive.relay import loop
+from redrive.relay.claiming import claimer
 from redrive.relay.crash.child_events import STARTED, WAITING
 from redrive.relay.crash.suspects import CHILDREN_MAX, OVERDUE, START_SECONDS_MAX, RunAlone, Suspects
 from redrive.relay.process import CHILD_NOT_STARTED, RelayProcess, child
@@ -145,7 +145,7 @@ async def test_a_suspect_whose_outcome_an_open_transaction_holds_up_keeps_no_pla
 async def test_a_turn_ends_although_suspects_are_left(
     store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(claimer, "TURN_SECONDS", 0.0)
 
     @app.destination("shop")
     async def handle(attempt: Attempt) -> None: ...

@@ -13,7 +13,7 @@ from redrive.answers import Absent, Delivered, Unknown
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy
-from redrive.relay import loop
+from redrive.relay.dispatching import deadlines
 from redrive.relay.process import SystemClock
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.transports import functions
@@ -61,7 +61,7 @@ async def test_a_handler_that_ignores_its_cancellation_is_abandoned_and_its_late
     store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its slot serves others meanwhile, and what it says in the end changes nothing."""
-    monkeypatch.setattr(loop, "ABANDON_SECONDS", 0.1)
+    monkeypatch.setattr(deadlines, "ABANDON_SECONDS", 0.1)
     release = asyncio.Event()
     deaf_id: list[object] = []
 
@@ -88,7 +88,7 @@ async def test_what_waits_behind_a_handler_that_is_abandoned_gets_its_slot(
     store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Claimed together with it, and nothing comes later that would make the relay look."""
-    monkeypatch.setattr(loop, "ABANDON_SECONDS", 0.1)
+    monkeypatch.setattr(deadlines, "ABANDON_SECONDS", 0.1)
     release = asyncio.Event()
     begun: list[object] = []
 
@@ -114,7 +114,7 @@ async def test_a_lookup_that_ignores_its_cancellation_is_abandoned_and_nothing_i
     store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its claim is settled long since, and its lease would last."""
-    monkeypatch.setattr(loop, "ABANDON_SECONDS", 0.1)
+    monkeypatch.setattr(deadlines, "ABANDON_SECONDS", 0.1)
     release = asyncio.Event()
     sent: list[int] = []
 
@@ -252,7 +252,7 @@ async def test_a_message_whose_thread_is_abandoned_twice_runs_in_a_child_process
         release.wait(SECONDS_MAX)
 
     (stuck,) = await enqueue(store, destination="slow")
-    async with relaying(store, app, runs_apart=True) as relay:
+    async with relaying(store, app, has_children=True) as relay:
         await relay.seen.until("message.retried", id=stuck, count=2)
         release.set()
     rows = await store.rows("SELECT suspect, crashes, spent FROM redrive.pending", [])
@@ -272,7 +272,7 @@ async def test_when_many_threads_are_abandoned_further_ones_are_left_to_child_pr
         release.wait(SECONDS_MAX)
 
     await enqueue(store, 4, destination="slow")
-    async with relaying(store, app, runs_apart=True) as relay:
+    async with relaying(store, app, has_children=True) as relay:
         await relay.seen.until("message.retried", count=4)
         release.set()
     rows = await store.rows("SELECT suspect, count(*) FROM redrive.pending GROUP BY 1 ORDER BY 1", [])
@@ -295,7 +295,7 @@ async def test_beyond_the_bound_what_is_claimed_goes_to_a_child_process_and_othe
     async def other(attempt: Attempt) -> None: ...
 
     await enqueue(store, 2, destination="slow", body=b'{"hangs": true}')
-    async with relaying(store, app, runs_apart=True) as relay:
+    async with relaying(store, app, has_children=True) as relay:
         await relay.seen.until("message.retried", count=2)
         healthy = await enqueue(store, 3, destination="slow", body=b'{"hangs": false}')
         await enqueue(store, 3)

@@ -11,7 +11,7 @@ import pytest
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy, Settlement
-from redrive.relay import loop
+from redrive.relay.claiming import claimer
 from redrive.relay.settling.settle import RECORDS_AT_ONCE
 from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import enqueue, relaying, states
@@ -34,7 +34,7 @@ async def quick(attempt: Attempt) -> None: ...
 async def test_a_slow_record_claims_no_more_than_the_target_and_the_others_go_on(
     store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop, "UNSETTLED_MAX", RECORDS_AT_ONCE)  # fewer than there will be records
+    monkeypatch.setattr(claimer, "UNSETTLED_MAX", RECORDS_AT_ONCE)  # fewer than there will be records
     sent: list[str] = []
     go_on = asyncio.Event()
 

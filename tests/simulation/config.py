@@ -15,7 +15,7 @@ from typing import Final, Literal
 from redrive.app import Destination
 from redrive.policy import Backoff, Breaker, Policy, Rules
 from redrive.ports import Record, Transport
-from redrive.relay.loop import ABANDON_SECONDS
+from redrive.relay.dispatching.deadlines import ABANDON_SECONDS
 from redrive.settings import RelayLimits
 
 Fault = Literal[

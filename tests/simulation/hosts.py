@@ -19,9 +19,10 @@ from redrive.message import WorkerId
 from redrive.ports import RelayInfo, Store
 from redrive.recover.duties import engine_duties, run_duties
 from redrive.relay.clock_watch import ClockWatch
+from redrive.relay.context import new_worker
 from redrive.relay.crash.child_events import STARTED, WAITING
 from redrive.relay.crash.suspects import Suspects
-from redrive.relay.loop import Relay, new_worker
+from redrive.relay.loop import Relay
 from redrive.relay.process import child_seconds, declared
 from redrive.relay.tasks import end
 from tests.simulation.bell import Bell

@@ -26,7 +26,7 @@ READ_ONLY = {"leases_of", "limit_keys", "now"}
 
 
 def calls_without_step(tree: ast.AST, *, inside: bool = False) -> Iterator[tuple[int, str]]:
-    """Calls of `store.verb(…)` or `self._store.verb(…)` that no `with ….step(…)` surrounds."""
+    """Calls of `store.verb(…)`, `self._store.verb(…)` or `context.store.verb(…)` that no `with ….step(…)` surrounds."""
     for node in ast.iter_child_nodes(tree):
         stepped = inside or (isinstance(node, ast.With | ast.AsyncWith) and any(map(is_step, node.items)))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -46,7 +46,7 @@ def store_verb(node: ast.AST) -> str | None:
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return None
     owner = ast.unparse(node.func.value)
-    named = owner in {"store", "self._store"} and node.func.attr in VERBS - READ_ONLY
+    named = owner.rpartition(".")[2] in {"store", "_store"} and node.func.attr in VERBS - READ_ONLY
     return node.func.attr if named else None
 
 

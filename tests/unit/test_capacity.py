@@ -176,9 +176,9 @@ def test_a_claim_waits_until_it_is_worth_its_round_trip(waiting: int, running: i
 
 def test_latency_is_a_moving_average_that_starts_at_the_first_one_seen() -> None:
     capacity = Capacity("shop", 10)
-    capacity.saw_latency(1.0)
+    capacity.note_latency(1.0)
     assert capacity.latency_seconds == 1.0
-    capacity.saw_latency(0.0)
+    capacity.note_latency(0.0)
     assert capacity.latency_seconds == pytest.approx(0.9)
 
 

@@ -151,11 +151,11 @@ async def test_what_is_claimed_on_a_clock_that_jumped_is_distrusted_until_the_ne
     world = World()
     relay = await registered(world, ALICE)
     now = world.monotonic
-    assert relay.watch.saw(world.time, sent=now, received=now)
+    assert relay.watch.trusts(world.time, sent=now, received=now)
     world.advance(3 * HOUR)
-    trusted = [relay.watch.saw(world.time, sent=now, received=now), not relay.watch.distrusted]
+    trusted = [relay.watch.trusts(world.time, sent=now, received=now), not relay.watch.distrusted]
     await relay.watch.look()
-    trusted += [not relay.watch.distrusted, relay.watch.saw(world.time, sent=now, received=now)]
+    trusted += [not relay.watch.distrusted, relay.watch.trusts(world.time, sent=now, received=now)]
     assert trusted == [False, False, True, True]
 
 
@@ -172,7 +172,7 @@ async def test_the_reaper_waits_for_a_second_look_and_after_a_jump_for_the_next(
     world.advance(3 * HOUR)
     expected: datetime = await relay.watch.expected_time()
     assert (world.time - expected).total_seconds() == pytest.approx(3 * HOUR)
-    relay.watch.saw(world.time, sent=world.monotonic, received=world.monotonic)
+    relay.watch.trusts(world.time, sent=world.monotonic, received=world.monotonic)
     waiting = asyncio.ensure_future(relay.watch.expected_time())
     await asyncio.sleep(0)
     assert not waiting.done()

@@ -253,7 +253,7 @@ async def test_a_function_that_was_given_up_and_runs_on_counts_until_its_thread_
         await until(lambda: len(begun) > len(seen))
         call.cancel()
         await asyncio.wait([call])
-        seen.append((transport.must_run_apart(given.id), transport.has_few_threads(), transport.has_threads()))
+        seen.append((transport.needs_own_process(given.id), transport.has_few_threads(), transport.has_threads()))
     assert seen == [
         (False, False, True),
         (True, True, True),
@@ -264,4 +264,4 @@ async def test_a_function_that_was_given_up_and_runs_on_counts_until_its_thread_
     make.released.set()
     await until(lambda: not transport.has_few_threads())
     assert transport.has_threads()
-    assert not transport.must_run_apart(ATTEMPT.id)
+    assert not transport.needs_own_process(ATTEMPT.id)

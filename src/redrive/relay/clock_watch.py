@@ -69,7 +69,7 @@ class ClockWatch:
         self._redate_asked = asyncio.Event()
         self._redate_at = 0.0
 
-    def saw(self, at: datetime, *, sent: float, received: float) -> bool:
+    def trusts(self, at: datetime, *, sent: float, received: float) -> bool:
         """Whether a time that the database wrote between these two moments of ours is where its clock should be."""
         if self._offset(_Seen(at, sent, received)):
             self._distrust()

@@ -30,13 +30,16 @@ from redrive.events import Events
 from redrive.message import WorkerId
 from redrive.ports import RelayInfo, TransientFailure
 from redrive.recover.duties import engine_duties, run_duties
+from redrive.relay.claiming.claimer import TURN_SECONDS
 from redrive.relay.clock_watch import ClockWatch
+from redrive.relay.context import new_worker
 from redrive.relay.crash.child_events import HEARD_SECONDS, STARTED, WAITING, hear
 from redrive.relay.crash.suspects import Suspects
 from redrive.relay.crash.witness import Witness
+from redrive.relay.dispatching.deadlines import ABANDON_SECONDS
 from redrive.relay.dispatching.destination_queue import DISPATCH_STEPS
 from redrive.relay.dispatching.requests import Requests
-from redrive.relay.loop import ABANDON_SECONDS, TURN_SECONDS, Relay, new_worker
+from redrive.relay.loop import Relay
 from redrive.relay.settling.settle import WAIT_SECONDS
 from redrive.relay.tasks import end
 from redrive.relay.until_reachable import UNREACHABLE_SECONDS
@@ -353,7 +356,7 @@ def _relay(
         events=events,
         open_listen_connection=None if suspects_only else _open_listen_connection(process, worker),
         witness=_witness(process, store, destinations, worker, events=events),
-        runs_apart=process.app_spec is not None,
+        has_children=process.app_spec is not None,
         clock_watch=watch or _clock_watch(process, store, worker, events=events),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
 
@@ -36,6 +37,13 @@ class Tasks:
         if not task.cancelled() and task.exception() is not None:
             self._failure = self._failure or task.exception()
             self._failed.set()
+
+
+async def until_set(event: asyncio.Event, seconds: float) -> None:
+    """At most so long."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 async def end(tasks: Sequence[asyncio.Future[Any]]) -> None:

@@ -3,7 +3,7 @@
 `async def` runs on the relay's event loop; `def` runs in a bounded thread pool, and one that times out may still be
 running: its thread is abandoned and replaced, up to a bound, so that a message that never returns costs its neighbours
 nothing while its own budget of attempts is spent. Before that bound is reached such messages become suspects
-(`must_run_apart`): a child process runs them, and takes their threads along when it ends. Beyond it, all of the
+(`needs_own_process`): a child process runs them, and takes their threads along when it ends. Beyond it, all of the
 destination's messages do, until threads come free (`has_threads`). Returned or raised answers are taken as they are,
 `None` is `Delivered()`, exceptions go through the user's `classify` table and then through `network_errors`; what
 neither knows is left to the dispatcher as a bug (G-10).
@@ -88,7 +88,7 @@ class FunctionTransport:
         """Whether so many are abandoned that further ones should be abandoned in another process."""
         return self._abandoned.total() > APART_FROM * self._abandoned_max
 
-    def must_run_apart(self, id: MessageId) -> bool:
+    def needs_own_process(self, id: MessageId) -> bool:
         """Whether the next attempt of this message belongs in a process that can be ended: a thread still runs it, and
         it is not the first, or too many threads have been abandoned already."""
         threads = self._abandoned[id]

@@ -7,68 +7,45 @@ none. SQL: `destination.sql`, `breaker.sql`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
 from redrive.answers import Advance, Delivered
-from redrive.events import Events
 from redrive.policy import Breaker
-from redrive.ports import Clock, DestinationState, Opened, Outcome, Store
+from redrive.ports import DestinationState, Opened, Outcome
 from redrive.relay.backpressure import breaker, bug_breaker
 from redrive.relay.backpressure.limit_keys import LimitKeys
 from redrive.relay.claiming.leases import Leases
+from redrive.relay.context import RelayContext
 from redrive.relay.dispatching.destination_queue import DestinationQueue
-from redrive.relay.tasks import Tasks
-from redrive.relay.until_reachable import UntilReachable
-from redrive.settings import RelayLimits
+from redrive.relay.dispatching.queues import DestinationQueues
+from redrive.relay.dispatching.slots import Slots
+from redrive.relay.until_reachable import until_reachable
 
 RETRY_AFTER: Final = "retry_after"
 
 
 class DestinationGate:
-    """actor: under which name this relay pauses. on_change: a destination may be worked for again."""
+    """keys: the same for single limit keys."""
 
-    def __init__(
-        self,
-        store: Store,
-        queues: Mapping[str, DestinationQueue],
-        leases: Leases,
-        *,
-        actor: str,
-        clock: Clock,
-        events: Events,
-        tasks: Tasks,
-        on_change: Callable[[DestinationQueue], None],
-        limits: RelayLimits,
-    ) -> None:
-        self._store = store
+    def __init__(self, context: RelayContext, queues: DestinationQueues, leases: Leases, slots: Slots) -> None:
+        self._context = context
+        self._store = context.store
+        self._clock = context.clock
+        self._events = context.events
+        self._actor = f"relay {context.info.name}"
         self._queues = queues
         self._leases = leases
-        self._actor = actor
-        self._clock = clock
-        self._events = events
-        self._tasks = tasks
-        self._on_change = on_change
-        self._until_reachable = UntilReachable(clock, events)
-        self.keys = LimitKeys(
-            store,
-            queues,
-            leases,
-            actor=actor,
-            limits=limits,
-            clock=clock,
-            events=events,
-            tasks=tasks,
-            on_change=on_change,
-            on_bugs=self._stop_for_bugs,
-        )
+        self._slots = slots
+        self.keys = LimitKeys(context, queues, leases, slots)
 
-    def saw(self, queue: DestinationQueue, outcome: Outcome) -> None:
+    def note_outcome(self, queue: DestinationQueue, outcome: Outcome) -> None:
         """What an outcome means for the other messages of its limit key, or of its destination."""
         key = self.keys.key_of(queue, outcome.attempt)
         if key is not None:
-            self.keys.saw(queue, key, outcome)
+            if self.keys.note_outcome(queue, key, outcome):
+                self._stop_for_bugs(queue)
             return
         answer = outcome.settlement.answer
         if isinstance(answer, Delivered | Advance):
@@ -76,7 +53,7 @@ class DestinationGate:
         elif getattr(answer, "bug", False) and queue.bugs.saw_bug(outcome.attempt.id, getattr(answer, "code", "")):
             self._stop_for_bugs(queue)
         elif outcome.settlement.pause_seconds > 0 and self._must_rest(queue, outcome.settlement.pause_seconds):
-            _ = self._tasks.start(self._rest(queue, outcome.settlement.pause_seconds))
+            _ = self._context.tasks.start(self._rest(queue, outcome.settlement.pause_seconds))
         if queue.count is not None and not outcome.attempt.probe and not queue.is_stale(outcome.attempt):
             self._count(queue, queue.count, outcome)
 
@@ -84,13 +61,13 @@ class DestinationGate:
 
     def _stop_for_bugs(self, queue: DestinationQueue) -> None:
         self._stop(queue, until=None)
-        _ = self._tasks.start(self._pause_for_bugs(queue))
+        _ = self._context.tasks.start(self._pause_for_bugs(queue))
 
     async def _pause_for_bugs(self, queue: DestinationQueue) -> None:
         name = queue.destination.name
         with self._events.step("pause", destination=name):
-            await self._until_reachable.until_reached(
-                lambda: self._store.pause(name, actor=self._actor, reason=bug_breaker.REASON)
+            await until_reachable(
+                self._context, lambda: self._store.pause(name, actor=self._actor, reason=bug_breaker.REASON)
             )
         self._events.emit("destination.paused", destination=name, reason=bug_breaker.REASON)
         queue.bugs.paused()
@@ -107,8 +84,8 @@ class DestinationGate:
     async def _rest(self, queue: DestinationQueue, seconds: float) -> None:
         name = queue.destination.name
         with self._events.step("pause_until", destination=name):
-            left = await self._until_reachable.until_reached(
-                lambda: self._store.pause_until(name, actor=self._actor, seconds=seconds)
+            left = await until_reachable(
+                self._context, lambda: self._store.pause_until(name, actor=self._actor, seconds=seconds)
             )
         queue.paused_until = None if left is None else self._clock.monotonic() + left
         reason = None if left is None else RETRY_AFTER  # a person was quicker
@@ -136,7 +113,7 @@ class DestinationGate:
     def _resume(self, queue: DestinationQueue) -> None:
         queue.paused, queue.paused_until = False, None
         self._events.emit("destination.resumed", destination=queue.destination.name)
-        self._on_change(queue)
+        self._slots.refill(queue)
 
     # the breaker
 
@@ -144,7 +121,7 @@ class DestinationGate:
         answered = breaker.answered(outcome.settlement.answer, _breaker_of(queue))
         if answered is not None and count.saw(answered=answered) and not queue.opening:
             queue.opening = True
-            _ = self._tasks.start(self._open(queue, outcome))
+            _ = self._context.tasks.start(self._open(queue, outcome))
 
     async def report(self, queue: DestinationQueue, outcome: Outcome) -> None:
         """How the probe ended; before it is settled, because until then no other one is let out."""
@@ -161,14 +138,15 @@ class DestinationGate:
     async def _open(self, queue: DestinationQueue, outcome: Outcome) -> None:
         name, limits, code = queue.destination.name, _breaker_of(queue), outcome.settlement.error_class or ""
         with self._events.step("open_breaker", destination=name):
-            opened: Opened = await self._until_reachable.until_reached(
+            opened: Opened = await until_reachable(
+                self._context,
                 lambda: self._store.open_breaker(
                     name,
                     claimed_at=outcome.attempt.claimed_at,
                     code=code,
                     cool_off_seconds=limits.cool_off_seconds,
                     cool_off_max_seconds=limits.cool_off_max_seconds,
-                )
+                ),
             )
         if opened.opened:
             self._events.emit("breaker.opened", destination=name, code=code, seconds=opened.open_seconds)
@@ -180,8 +158,8 @@ class DestinationGate:
     async def _close(self, queue: DestinationQueue, outcome: Outcome) -> None:
         name = queue.destination.name
         with self._events.step("close_breaker", destination=name):
-            closed = await self._until_reachable.until_reached(
-                lambda: self._store.close_breaker(name, claimed_at=outcome.attempt.claimed_at)
+            closed = await until_reachable(
+                self._context, lambda: self._store.close_breaker(name, claimed_at=outcome.attempt.claimed_at)
             )
         if closed:
             self._events.emit("breaker.recovered", destination=name)
@@ -191,21 +169,21 @@ class DestinationGate:
         if at is not None and (queue.opened_at is None or queue.opened_at < at):
             queue.opened_at = at
         await self._leases.hand_back(queue.take_stale())
-        self._on_change(queue)
+        self._slots.refill(queue)
 
     # what others say
 
-    async def heard(self, states: Iterable[DestinationState]) -> None:
+    async def apply(self, states: Iterable[DestinationState]) -> None:
         for state in states:
             queue = self._queues.get(state.name)
             if queue is None:
                 continue
             if not queue.pausing:
-                await self._heard_of_pause(queue, state)
+                await self._apply_pause(queue, state)
             if state.breaker_opened_at is not None and state.breaker_opened_at != queue.opened_at:
                 await self._opened(queue, state.breaker_opened_at)
 
-    async def _heard_of_pause(self, queue: DestinationQueue, state: DestinationState) -> None:
+    async def _apply_pause(self, queue: DestinationQueue, state: DestinationState) -> None:
         left = state.pause_seconds
         if not state.paused:
             if queue.paused:

@@ -7,22 +7,21 @@ it may go. A key that was down gets one probe, for which the database is asked, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Final
 
 from redrive.answers import RETURN_INVALID, Advance, Delivered
-from redrive.events import Events
 from redrive.message import Attempt
 from redrive.policy import Breaker
-from redrive.ports import Booked, Clock, LimitKeyState, Opened, Outcome, PutOff, Store
+from redrive.ports import Booked, LimitKeyState, Opened, Outcome, PutOff
 from redrive.relay.backpressure import breaker, bug_breaker
 from redrive.relay.backpressure.limit_key_queue import TURN_SECONDS_MAX, LimitKey
 from redrive.relay.claiming.claim import Claim
 from redrive.relay.claiming.leases import Leases
+from redrive.relay.context import RelayContext
 from redrive.relay.dispatching.destination_queue import DestinationQueue
-from redrive.relay.tasks import Tasks
-from redrive.relay.until_reachable import UntilReachable
-from redrive.settings import RelayLimits
+from redrive.relay.dispatching.queues import DestinationQueues
+from redrive.relay.dispatching.slots import Slots
+from redrive.relay.until_reachable import until_reachable
 
 KEYS_MAX: Final = 10_000  # of so many that are not plain a relay hears
 BOOK_SECONDS: Final = 0.5  # turns of a rate that are waited for in hand
@@ -31,34 +30,16 @@ HEARD_SECONDS: Final = 0.25  # what is put off is judged by what the database sa
 
 
 class LimitKeys:
-    """actor: under which name this relay pauses. on_change: a destination may be worked for again. on_bugs: the whole
-    destination is to be paused."""
-
-    def __init__(
-        self,
-        store: Store,
-        queues: Mapping[str, DestinationQueue],
-        leases: Leases,
-        *,
-        actor: str,
-        limits: RelayLimits,
-        clock: Clock,
-        events: Events,
-        tasks: Tasks,
-        on_change: Callable[[DestinationQueue], None],
-        on_bugs: Callable[[DestinationQueue], None],
-    ) -> None:
-        self._store = store
+    def __init__(self, context: RelayContext, queues: DestinationQueues, leases: Leases, slots: Slots) -> None:
+        self._context = context
+        self._store = context.store
+        self._clock = context.clock
+        self._events = context.events
+        self._limits = context.limits
+        self._actor = f"relay {context.info.name}"
         self._queues = {name: queue for name, queue in queues.items() if queue.keyed is not None}
         self._leases = leases
-        self._actor = actor
-        self._limits = limits
-        self._clock = clock
-        self._events = events
-        self._tasks = tasks
-        self._on_change = on_change
-        self._on_bugs = on_bugs
-        self._until_reachable = UntilReachable(clock, events)
+        self._slots = slots
         self._heard_at = float("-inf")
 
     # what is in hand
@@ -69,7 +50,7 @@ class LimitKeys:
         if keyed is None or not keyed:
             return
         if keyed.has_blocked(self._clock.monotonic()) and self._clock.monotonic() > self._heard_at + HEARD_SECONDS:
-            await self._hear_states()  # one may have been resumed: what waits for it must not be claimed in a circle
+            await self._refresh_states()  # one may have been resumed: what waits for it must not be claimed in a circle
         now = self._clock.monotonic()
         put_off = keyed.take_blocked(now, probe_seconds=_probe_seconds(queue))
         put_off += keyed.take_late(
@@ -103,8 +84,9 @@ class LimitKeys:
     async def _booked(self, queue: DestinationQueue, key: LimitKey, count: int, rate: float) -> Booked:
         name = queue.destination.name
         with self._events.step("book_key", destination=name, count=count):
-            return await self._until_reachable.until_reached(
-                lambda: self._store.book_key(name, key.name, count=count, rate=rate, most_seconds=BOOK_SECONDS)
+            return await until_reachable(
+                self._context,
+                lambda: self._store.book_key(name, key.name, count=count, rate=rate, most_seconds=BOOK_SECONDS),
             )
 
     def tick(self) -> None:
@@ -113,18 +95,18 @@ class LimitKeys:
         for queue in self._queues.values():
             if queue.waiting and not queue.sifting:
                 queue.sifting = True
-                _ = self._tasks.start(self._sift_and_go_on(queue))
+                _ = self._context.tasks.start(self._sift_and_go_on(queue))
             elif queue.capacity.skims and not queue.waiting:
                 queue.capacity.skims = False
             if queue.has_free_slot(now):
-                self._on_change(queue)
+                self._slots.refill(queue)
 
     async def _sift_and_go_on(self, queue: DestinationQueue) -> None:
         try:
             await self.sift(queue)
         finally:
             queue.sifting = False
-        self._on_change(queue)
+        self._slots.refill(queue)
 
     async def may_go(self, queue: DestinationQueue, claim: Claim) -> bool:
         """False where its key is down and another message is its probe; then it was put off."""
@@ -133,8 +115,8 @@ class LimitKeys:
             return True
         name = queue.destination.name
         with self._events.step("probe_key", destination=name, id=claim.attempt.id):
-            answer = await self._until_reachable.until_reached(
-                lambda: self._store.probe_key(name, key.name, claim.attempt.id)
+            answer = await until_reachable(
+                self._context, lambda: self._store.probe_key(name, key.name, claim.attempt.id)
             )
         if answer == "wait":
             await self._leases.put_off([(claim, PutOff(_probe_seconds(queue), key.name))])
@@ -149,42 +131,43 @@ class LimitKeys:
         """None where what happens to it concerns the whole destination."""
         if queue.keyed is None:
             return None
-        claim = self._leases.held.get(attempt.id)
+        claim = self._leases.claims.get(attempt.id)
         key = claim.limit_key if claim is not None and claim.limit_key else queue.keyed.key_of(attempt)
         return key if key.is_named else None
 
-    def saw(self, queue: DestinationQueue, key: LimitKey, outcome: Outcome) -> None:
-        """What an outcome means for the other messages of its key."""
+    def note_outcome(self, queue: DestinationQueue, key: LimitKey, outcome: Outcome) -> bool:
+        """What an outcome means for the other messages of its key. True: bugs stop the whole destination."""
         answer = outcome.settlement.answer
         seconds = outcome.settlement.pause_seconds
         if isinstance(answer, Delivered | Advance):
             key.bugs.saw_success()
             queue.bugs_of_keys.saw_success()
         elif getattr(answer, "bug", False):
-            self._saw_bug(queue, key, outcome)
+            return self._note_bug(queue, key, outcome)
         elif seconds > 0 and self._must_rest(key, seconds):
-            _ = self._tasks.start(self._rest(queue, key, seconds))
+            _ = self._context.tasks.start(self._rest(queue, key, seconds))
         is_stale = key.opened_at is not None and outcome.attempt.claimed_at <= key.opened_at
-        claim = self._leases.held.get(outcome.attempt.id)
+        claim = self._leases.claims.get(outcome.attempt.id)
         if key.count is not None and not is_stale and not (claim is not None and claim.probe):
             answered = breaker.answered(answer, _breaker_of(queue))
             if answered is not None and key.count.saw(answered=answered) and key.breaker != "open":
                 key.breaker, key.breaker_until = "open", self._clock.monotonic() + _breaker_of(queue).cool_off_seconds
                 key.writing += 1
-                _ = self._tasks.start(self._open(queue, key, outcome))
+                _ = self._context.tasks.start(self._open(queue, key, outcome))
+        return False
 
-    def _saw_bug(self, queue: DestinationQueue, key: LimitKey, outcome: Outcome) -> None:
+    def _note_bug(self, queue: DestinationQueue, key: LimitKey, outcome: Outcome) -> bool:
         attempt, code = outcome.attempt, getattr(outcome.settlement.answer, "code", "")
         if code == RETURN_INVALID:  # of the handler, whatever the key
-            if queue.bugs.saw_bug(attempt.id, code):
-                self._on_bugs(queue)
-        elif queue.bugs_of_keys.saw_bug(attempt.id, key.name, attempt.tenant):
+            return queue.bugs.saw_bug(attempt.id, code)
+        if queue.bugs_of_keys.saw_bug(attempt.id, key.name, attempt.tenant):
             queue.bugs_of_keys.saw_success()
-            self._on_bugs(queue)
-        elif key.bugs.saw_bug(attempt.id, code):
+            return True
+        if key.bugs.saw_bug(attempt.id, code):
             key.paused, key.paused_until = True, None
             key.writing += 1
-            _ = self._tasks.start(self._pause_for_bugs(queue, key))
+            _ = self._context.tasks.start(self._pause_for_bugs(queue, key))
+        return False
 
     async def report(self, queue: DestinationQueue, claim: Claim, outcome: Outcome) -> None:
         """How the probe of a key ended; before it is settled, because until then no other one is let out."""
@@ -204,8 +187,9 @@ class LimitKeys:
     async def _pause_for_bugs(self, queue: DestinationQueue, key: LimitKey) -> None:
         name = queue.destination.name
         with self._events.step("pause", destination=name):
-            await self._until_reachable.until_reached(
-                lambda: self._store.pause_key(name, key.name, actor=self._actor, reason=bug_breaker.REASON)
+            await until_reachable(
+                self._context,
+                lambda: self._store.pause_key(name, key.name, actor=self._actor, reason=bug_breaker.REASON),
             )
         self._events.emit("limit_key.paused", destination=name, key=key.name, reason=bug_breaker.REASON)
         key.bugs.paused()
@@ -224,8 +208,8 @@ class LimitKeys:
     async def _rest(self, queue: DestinationQueue, key: LimitKey, seconds: float) -> None:
         name = queue.destination.name
         with self._events.step("pause_until", destination=name):
-            left = await self._until_reachable.until_reached(
-                lambda: self._store.rest_key(name, key.name, actor=self._actor, seconds=seconds)
+            left = await until_reachable(
+                self._context, lambda: self._store.rest_key(name, key.name, actor=self._actor, seconds=seconds)
             )
         key.paused_until = None if left is None else self._clock.monotonic() + left
         key.ramp_from = key.paused_until
@@ -239,7 +223,8 @@ class LimitKeys:
     async def _open(self, queue: DestinationQueue, key: LimitKey, outcome: Outcome) -> None:
         name, limits, code = queue.destination.name, _breaker_of(queue), outcome.settlement.error_class or ""
         with self._events.step("open_breaker", destination=name):
-            opened: Opened = await self._until_reachable.until_reached(
+            opened: Opened = await until_reachable(
+                self._context,
                 lambda: self._store.open_key(
                     name,
                     key.name,
@@ -247,7 +232,7 @@ class LimitKeys:
                     code=code,
                     cool_off_seconds=limits.cool_off_seconds,
                     cool_off_max_seconds=limits.cool_off_max_seconds,
-                )
+                ),
             )
         if opened.opened:
             self._events.emit(
@@ -263,8 +248,8 @@ class LimitKeys:
     async def _close(self, queue: DestinationQueue, key: LimitKey, outcome: Outcome) -> None:
         name = queue.destination.name
         with self._events.step("close_breaker", destination=name):
-            closed = await self._until_reachable.until_reached(
-                lambda: self._store.close_key(name, key.name, claimed_at=outcome.attempt.claimed_at)
+            closed = await until_reachable(
+                self._context, lambda: self._store.close_key(name, key.name, claimed_at=outcome.attempt.claimed_at)
             )
         if closed:
             key.breaker, key.breaker_until, key.ramp_from = "closed", None, self._clock.monotonic()
@@ -272,17 +257,17 @@ class LimitKeys:
 
     # what others say
 
-    async def hear(self) -> None:
+    async def refresh(self) -> None:
         """Which keys of our destinations are not plain, by the database's word."""
         if self._queues:
-            await self._hear_states()
+            await self._refresh_states()
         for queue in self._queues.values():
             await self.sift(queue)
-            self._on_change(queue)
+            self._slots.refill(queue)
 
-    async def _hear_states(self) -> None:
-        states = await self._until_reachable.until_reached(
-            lambda: self._store.limit_keys(sorted(self._queues), limit=KEYS_MAX)
+    async def _refresh_states(self) -> None:
+        states = await until_reachable(
+            self._context, lambda: self._store.limit_keys(sorted(self._queues), limit=KEYS_MAX)
         )
         self._heard_at = self._clock.monotonic()
         told: dict[str, dict[str, LimitKeyState]] = {}

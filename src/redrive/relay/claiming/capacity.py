@@ -66,7 +66,7 @@ class Capacity:
         idle_slots = self.waiting == 0 and self.running < self.concurrency
         return max(free, 0) if idle_slots or 2 * free >= target else 0
 
-    def saw_latency(self, seconds: float) -> None:
+    def note_latency(self, seconds: float) -> None:
         previous = self.latency_seconds
         self.latency_seconds = seconds if previous is None else 0.9 * previous + 0.1 * seconds
 

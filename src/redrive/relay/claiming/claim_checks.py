@@ -1,51 +1,35 @@
-"""Before a message that has waited in hand is sent, the database is asked whether it still may be (G-24).
+"""Before a message that has waited since its claim is sent, the database is asked whether it still may be (G-24).
 
 A cancel, an expiry or evidence that comes after the claim is in the database only. What began within `FRESH_SECONDS` of
 its claim, or of the last check, is not asked about; what has waited for longer is, together with all else that waits,
 in one statement: at most eight a second, however many messages there are. A relay that keeps up never asks. So the
 first byte of a message leaves at most `FRESH_SECONDS` and one round trip after the commit of its cancel. While the
-database is away nothing is begun that would have to be asked about. Called by the loop; SQL: `check_claims.sql`.
+database is away nothing is begun that would have to be asked about. SQL: `check_claims.sql`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from redrive.events import Events
-from redrive.message import WorkerId
-from redrive.ports import ClaimState, Clock, Store, TransientFailure
+from redrive.ports import ClaimState, TransientFailure
 from redrive.relay.claiming.claim import Claim
 from redrive.relay.claiming.leases import Leases
-from redrive.relay.dispatching.destination_queue import DestinationQueue
-from redrive.relay.tasks import Tasks
+from redrive.relay.context import RelayContext
+from redrive.relay.dispatching.queues import DestinationQueues
 from redrive.relay.until_reachable import UNREACHABLE_SECONDS
 
 FRESH_SECONDS: Final = 0.25
 
 
 class ClaimChecks:
-    """`queues`: whose waiting claims are checked together."""
-
-    def __init__(
-        self,
-        store: Store,
-        worker: WorkerId,
-        queues: Iterable[DestinationQueue],
-        leases: Leases,
-        *,
-        clock: Clock,
-        events: Events,
-        tasks: Tasks,
-    ) -> None:
-        self._store = store
-        self._worker = worker
+    def __init__(self, context: RelayContext, queues: DestinationQueues, leases: Leases) -> None:
+        self._context = context
+        self._clock = context.clock
+        self._events = context.events
         self._queues = queues
         self._leases = leases
-        self._clock = clock
-        self._events = events
-        self._tasks = tasks
         self._under_way: asyncio.Task[None] | None = None
         self._reached = True
 
@@ -66,11 +50,11 @@ class ClaimChecks:
 
     def _begin(self) -> asyncio.Task[None]:
         if self._under_way is None or self._under_way.done():
-            self._under_way = self._tasks.start(self._check_waiting())
+            self._under_way = self._context.tasks.start(self._check_waiting())
         return self._under_way
 
     async def _check_waiting(self) -> None:
-        waiting = [claim for queue in self._queues for claim in queue.waiting]
+        waiting = [claim for queue in self._queues.values() for claim in queue.waiting]
         try:
             await self._check(waiting)
             self._reached = True
@@ -80,7 +64,7 @@ class ClaimChecks:
             await self._clock.sleep(UNREACHABLE_SECONDS)
             return
         back = []
-        for queue in self._queues:
+        for queue in self._queues.values():
             outdated = [claim for claim in queue.waiting if claim.outdated]
             for claim in outdated:
                 queue.waiting.remove(claim)
@@ -98,7 +82,7 @@ class ClaimChecks:
 
     async def _check(self, claims: Sequence[Claim]) -> None:
         with self._events.step("check_claims", count=len(claims)) as added:
-            found = await self._store.check_claims(self._worker, [claim.fence for claim in claims])
+            found = await self._context.store.check_claims(self._context.worker, [claim.fence for claim in claims])
             added["lost"] = len(claims) - len(found)
         states = {state.fence: state for state in found}
         now = self._clock.monotonic()

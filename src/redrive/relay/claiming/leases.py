@@ -1,23 +1,22 @@
 """Every claim that one relay holds, from claim to settlement: renewed in time, known when it is lost, handed back.
 
 A lease is counted from the moment it was asked for, on our own monotonic clock, so that it is never over before we
-think so. Nothing is sent on one that may run out meanwhile (I18). Called by the loop; SQL: `renew.sql` and
-`hand_back.sql`.
+think so. Nothing is sent on one that may run out meanwhile. SQL: `renew.sql` and `hand_back.sql`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
-from redrive.events import Events
-from redrive.message import Attempt, Fence, MessageId, WorkerId
-from redrive.ports import Clock, PutOff, Store, TransientFailure
+from redrive.message import Attempt, Fence, MessageId
+from redrive.ports import PutOff, TransientFailure
 from redrive.relay.claiming.claim import Claim
-from redrive.relay.tasks import Tasks
-from redrive.relay.until_reachable import UntilReachable
-from redrive.settings import RENEWALS_PER_LEASE, RelayLimits
+from redrive.relay.context import RelayContext
+from redrive.relay.dispatching.queues import DestinationQueues
+from redrive.relay.until_reachable import until_reachable
+from redrive.settings import RENEWALS_PER_LEASE
 
 WAITERS_MAX = 2  # for claims to hand back that another transaction holds, each on a connection of its own
 WAIT_SECONDS = 5.0  # then another one is waited for
@@ -25,48 +24,33 @@ AGAIN_SECONDS = 0.02  # most rows are held for a moment only, by a renewal for i
 
 
 class Leases:
-    """`on_let_go` hears that there may be room again; `on_lost` that somebody reaped a claim of ours."""
+    """claims: by message, from the claim until it is settled, handed back or lost."""
 
-    def __init__(
-        self,
-        store: Store,
-        worker: WorkerId,
-        *,
-        limits: RelayLimits,
-        clock: Clock,
-        events: Events,
-        tasks: Tasks,
-        on_let_go: Callable[[], None],
-        on_lost: Callable[[Claim], None],
-    ) -> None:
-        self.held: dict[MessageId, Claim] = {}
+    def __init__(self, context: RelayContext, queues: DestinationQueues) -> None:
+        self.claims: dict[MessageId, Claim] = {}
         self._given_up: set[Fence] = set()
-        self._store = store
-        self._worker = worker
-        self._limits = limits
-        self._clock = clock
-        self._events = events
-        self._until_reachable = UntilReachable(clock, events)
-        self._tasks = tasks
+        self._context = context
+        self._clock = context.clock
+        self._events = context.events
+        self._limits = context.limits
+        self._queues = queues
         self._waiters = asyncio.Semaphore(WAITERS_MAX)
         self._handing_back = 0
         self._all_back = asyncio.Event()
         self._all_back.set()
-        self._on_let_go = on_let_go
-        self._on_lost = on_lost
 
     def take(self, attempt: Attempt, *, asked_at: float, received_at: float, streak: int = 0) -> Claim:
         claim = Claim(attempt, received_at, asked_at + self._limits.lease_seconds, known_at=asked_at, streak=streak)
-        self.held[attempt.id] = claim
+        self.claims[attempt.id] = claim
         return claim
 
     def let_go(self, fences: Sequence[Fence]) -> None:
         """These are over, whatever became of them."""
         for fence in fences:
-            held = self.held.get(fence.id)
-            if held is not None and held.attempt.number == fence.attempt:  # not a later claim of the same message
-                del self.held[fence.id]
-        self._on_let_go()
+            claim = self.claims.get(fence.id)
+            if claim is not None and claim.attempt.number == fence.attempt:  # not a later claim of the same message
+                del self.claims[fence.id]
+        self._queues.freed()
 
     def give_up(self, fence: Fence) -> None:
         """This one is not settled and not renewed any more: it was begun, and comes back in doubt when it runs out."""
@@ -74,13 +58,13 @@ class Leases:
         self.let_go([fence])
 
     def knows(self, fence: Fence) -> bool:
-        """Whether this process has, or had, that claim in hand. False: nothing of it was begun."""
-        held = self.held.get(fence.id)
-        return fence in self._given_up or (held is not None and held.attempt.number == fence.attempt)
+        """Whether this process has, or had, that claim. False: nothing of it was begun."""
+        claim = self.claims.get(fence.id)
+        return fence in self._given_up or (claim is not None and claim.attempt.number == fence.attempt)
 
     def count_of(self, destination: str) -> int:
-        """How many claims of one destination are in hand, or not settled yet."""
-        return sum(claim.attempt.destination == destination for claim in self.held.values())
+        """How many claims of one destination are not settled yet."""
+        return sum(claim.attempt.destination == destination for claim in self.claims.values())
 
     def is_short(self, claim: Claim) -> bool:
         """Too little is left to send on; normally a renewal has come long before."""
@@ -96,7 +80,7 @@ class Leases:
             await self._hand_back([claim.fence for claim in claims], suspect=suspect)
 
     async def hand_back_unbegun(self, fences: Sequence[Fence]) -> None:
-        """Claims that this process has not taken in hand."""
+        """Claims that were not put into a queue."""
         if fences:
             await self._hand_back(fences)
 
@@ -109,7 +93,7 @@ class Leases:
     async def hand_back_unknown(self, fences: Sequence[Fence]) -> None:
         """Claims whose reply was lost: they are ours, and nothing of them was begun."""
         if fences:
-            self._events.emit("relay.reply_lost", worker=self._worker, count=len(fences))
+            self._events.emit("relay.reply_lost", worker=self._context.worker, count=len(fences))
             await self._hand_back(fences)
 
     async def _hand_back(
@@ -119,7 +103,7 @@ class Leases:
             back = await self._back(fences, suspect=suspect, put_off=put_off, wait=False)
             self.let_go(back)
             for fence in set(fences).difference(back):
-                _ = self._tasks.start(self._hand_back_later(fence, suspect=suspect, put_off=put_off))
+                _ = self._context.tasks.start(self._hand_back_later(fence, suspect=suspect, put_off=put_off))
 
     async def _hand_back_later(self, fence: Fence, *, suspect: bool, put_off: Mapping[Fence, PutOff] | None) -> None:
         """One that was lost, or that another transaction holds: an open cancel, or our own renewal for a moment."""
@@ -137,8 +121,9 @@ class Leases:
         self, fences: Sequence[Fence], *, suspect: bool, put_off: Mapping[Fence, PutOff] | None, wait: bool
     ) -> Sequence[Fence]:
         with self._events.step("hand_back", count=len(fences), suspect=suspect):
-            return await self._until_reachable.until_reached(
-                lambda: self._store.hand_back(self._worker, fences, suspect=suspect, put_off=put_off, wait=wait)
+            store, worker = self._context.store, self._context.worker
+            return await until_reachable(
+                self._context, lambda: store.hand_back(worker, fences, suspect=suspect, put_off=put_off, wait=wait)
             )
 
     @contextmanager
@@ -158,7 +143,7 @@ class Leases:
         return self._handing_back > 0
 
     async def all_back(self) -> None:
-        """What somebody is handing back is in nobody's hand any more, and must not be left behind by a stop."""
+        """Wait until nothing is being handed back: a stop must not leave such a claim behind."""
         await self._all_back.wait()
 
     async def renewing(self) -> None:
@@ -171,12 +156,13 @@ class Leases:
     async def _renew(self) -> None:
         now = self._clock.monotonic()
         enough = now + 2 * self._limits.renew_every_seconds
-        due = [claim for claim in self.held.values() if claim.lease_until < enough and not claim.lost]
+        due = [claim for claim in self.claims.values() if claim.lease_until < enough and not claim.lost]
         if not due:
             return
         fences = [claim.fence for claim in due]
         with self._events.step("renew", count=len(fences)) as added:
-            kept = set(await self._store.renew(self._worker, fences, lease_seconds=self._limits.lease_seconds))
+            store, worker = self._context.store, self._context.worker
+            kept = set(await store.renew(worker, fences, lease_seconds=self._limits.lease_seconds))
             added["lost"] = len(fences) - len(kept)
         for claim in due:
             if claim.fence in kept:
@@ -185,7 +171,13 @@ class Leases:
                 self.lose(claim)
 
     def lose(self, claim: Claim) -> None:
-        """The database says that this claim is not ours; it may also be settled since the database was asked."""
-        if self.held.get(claim.attempt.id) is claim:
+        """The database says that this claim is not ours: it was reaped, or settled since the database was asked.
+
+        What waits is dropped; what runs goes on, and its outcome will be refused and kept.
+        """
+        attempt = claim.attempt
+        if self.claims.get(attempt.id) is claim:
             claim.lost = True
-            self._on_lost(claim)
+            if self._queues.drop(claim):
+                self.let_go([claim.fence])
+            self._events.emit("message.lease_lost", id=attempt.id, destination=attempt.destination)

@@ -22,8 +22,8 @@ from typing import Any, Final
 from redrive.events import Events
 from redrive.message import WorkerId
 from redrive.ports import Clock, Store, TransientFailure
+from redrive.relay.context import new_worker
 from redrive.relay.crash.child_events import WAITING
-from redrive.relay.loop import new_worker
 from redrive.relay.tasks import end
 
 CHILDREN_MAX: Final = 4

@@ -1,4 +1,4 @@
-"""What one relay has in hand: claims that wait for a slot, and slots that run.
+"""One destination in one relay: claims that wait for a slot, and slots that run.
 
 A slot is a task that works off its destination's queue until nothing is left, so that a message costs no task of its
 own. Deadlines are kept by one timekeeper for all slots (`DestinationQueue.overdue`), so that a message costs no timer
@@ -61,7 +61,7 @@ class DestinationQueue:
     destination: Destination
     dispatcher: Dispatcher
     capacity: Capacity
-    wake: PollSchedule
+    poll: PollSchedule
     settling: int = 0
     waiting: deque[Claim] | KeyedWaiting = field(default_factory=deque)
     slots: dict[Slot, None] = field(default_factory=dict)  # in the order in which they began
@@ -90,8 +90,8 @@ class DestinationQueue:
         return self.waiting if isinstance(self.waiting, KeyedWaiting) else None
 
     @property
-    def held(self) -> bool:
-        """Nothing is begun."""
+    def is_closed(self) -> bool:
+        """Nothing is claimed or begun."""
         return self.paused or self.opening or self.unwitnessed
 
     @property
@@ -131,12 +131,12 @@ class DestinationQueue:
         return self.capacity.latency_seconds is not None and self.capacity.latency_seconds < QUICK_SECONDS
 
     def measure(self, now: float, *, horizon_seconds: float) -> Capacity:
-        """The demand as it is now; nothing is asked for while it is held."""
+        """Its capacity as it is now; nothing is asked for while it is closed."""
         keyed = self.keyed
         self.capacity.waiting = len(self.waiting) if keyed is None else keyed.soon(now, horizon_seconds=horizon_seconds)
         self.capacity.put_aside = len(self.waiting) - self.capacity.waiting
         self.capacity.lacks_threads = not self.dispatcher.has_threads()
-        self.capacity.running = self.destination.concurrency if self.held else self.running + self.settling
+        self.capacity.running = self.destination.concurrency if self.is_closed else self.running + self.settling
         return self.capacity
 
     def overdue(self, now: float) -> list[Slot]:

@@ -75,7 +75,7 @@ class Dispatcher:
         # Of a transport that runs handlers in threads, which cannot be ended (`transports/functions.py`).
         self.has_threads: Callable[[], bool] = getattr(destination.transport, "has_threads", lambda: True)
         self.has_few_threads: Callable[[], bool] = getattr(destination.transport, "has_few_threads", lambda: False)
-        self._must_run_apart = getattr(destination.transport, "must_run_apart", lambda _: False)
+        self._needs_own_process = getattr(destination.transport, "needs_own_process", lambda _: False)
         self.clock_jumps: Sequence[policy.ClockJump] = ()  # of the database's clock, as its relay knows them
         self._sending: Counter[MessageId] = Counter()
         self._given_up: set[MessageId] = set()  # abandoned, and still running
@@ -157,12 +157,12 @@ class Dispatcher:
             attempt = replace(attempt, in_doubt_since=None)
         return self._decide(attempt, Unknown(code), None, began, claimed_at)
 
-    def must_run_apart(self, attempt: Attempt) -> bool:
+    def needs_own_process(self, attempt: Attempt) -> bool:
         """Whether the next attempt belongs in a process that can be ended, because this one still runs in a thread.
 
         Not where money moves: only this process knows that the send has not ended, and that "absent" says nothing yet.
         """
-        return not self._rules.money and bool(self._must_run_apart(attempt.id))
+        return not self._rules.money and bool(self._needs_own_process(attempt.id))
 
     async def _ask(self, attempt: Attempt, claimed_at: float) -> tuple[Attempt, Answer | Settlement | None]:
         """Look it up. None: it is not there, the doubt is gone, send.

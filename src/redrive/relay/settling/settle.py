@@ -13,26 +13,25 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 from redrive import answers, redact
 from redrive.answers import Advance, Answer, Delivered
-from redrive.events import Events
-from redrive.message import Attempt, Fence, ParkReason, WorkerId
+from redrive.message import Attempt, Fence, ParkReason
 from redrive.policy import Settlement, SettlementKind
 from redrive.ports import (
-    Clock,
     HandOver,
     Outcome,
     Record,
     RecordFailed,
     RecordWaits,
     Settled,
-    Store,
     TransientFailure,
 )
+from redrive.relay.context import RelayContext
 from redrive.relay.settling.blocked_outcomes import Busy, BusyOutcomes, Needs
 from redrive.relay.tasks import end
 
@@ -46,15 +45,31 @@ AGAIN_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0)
 REFUSED_IN_A_ROW = 10  # then it is not what they contain: the relay stops
 
 
+class Claims(Protocol):
+    """The claims of the relay, as far as the settler ends them."""
+
+    def let_go(self, fences: Sequence[Fence]) -> None:
+        """These are over."""
+        ...
+
+    def give_up(self, fence: Fence) -> None:
+        """The database does not settle this one."""
+        ...
+
+
 class Lanes(Protocol):
-    """What the settler asks of the loop about ordered messages."""
+    """What the settler asks of the relay about ordered messages."""
 
     def hand_over(self, batch: Sequence[Outcome]) -> HandOver | None:
-        """For which of these the loop would take the next message of the lane."""
+        """For which of these the relay takes the next message of the lane."""
+        ...
+
+    def under_way(self) -> AbstractContextManager[None]:
+        """Around a settle that may hand over."""
         ...
 
     def take(self, batch: Sequence[Outcome], attempts: Sequence[Attempt], *, asked_at: float) -> None:
-        """Take these in hand; they follow messages of the batch."""
+        """Take these; they follow messages of the batch."""
         ...
 
     def over(self, batch: Sequence[Outcome], attempts: Sequence[Attempt]) -> None:
@@ -63,34 +78,15 @@ class Lanes(Protocol):
 
 
 class Settler:
-    """Takes outcomes, writes them, and calls `on_settled` with the claims that are over, whatever became of them.
+    """Takes outcomes, writes them, and ends their claims."""
 
-    on_given_up: with a claim that the database would not settle. on_reply_lost: a settle may have handed over claims
-    that this process does not know.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        worker: WorkerId,
-        *,
-        clock: Clock,
-        events: Events,
-        record_timeout_seconds: float,
-        on_settled: Callable[[Sequence[Fence]], None],
-        on_given_up: Callable[[Fence], None],
-        on_reply_lost: Callable[[], None],
-        lanes: Lanes,
-    ) -> None:
-        self._store = store
-        self._worker = worker
-        self._clock = clock
-        self._events = events
-        self._record_timeout_seconds = record_timeout_seconds
-        self._on_settled = on_settled
-        self._on_given_up = on_given_up
-        self._on_reply_lost = on_reply_lost
-        self._handing_over: set[asyncio.Future[None]] = set()
+    def __init__(self, context: RelayContext, claims: Claims, lanes: Lanes) -> None:
+        self._store = context.store
+        self._worker = context.worker
+        self._clock = context.clock
+        self._events = context.events
+        self._record_timeout_seconds = context.limits.record_seconds
+        self._claims = claims
         self._lanes = lanes
         self._bulk: list[Outcome] = []
         self._arrived = asyncio.Event()
@@ -102,7 +98,7 @@ class Settler:
         self._refused_in_a_row = 0
         self._places = asyncio.Semaphore(RECORDS_AT_ONCE)
         self._busy = BusyOutcomes(
-            clock=clock, try_again=self._try_again, wait_for=self._wait_for, on_failure=self._failed
+            clock=context.clock, try_again=self._try_again, wait_for=self._wait_for, on_failure=self._failed
         )
 
     @property
@@ -115,16 +111,16 @@ class Settler:
         """How many outcomes wait for a transaction that is not ours."""
         return len(self._busy)
 
-    def add(self, outcome: Outcome, record: Record | None, *, apart: bool = False) -> asyncio.Task[None] | None:
+    def add(self, outcome: Outcome, record: Record | None, *, singly: bool = False) -> asyncio.Task[None] | None:
         """Never waits; gives the task that writes it, if it is written alone. Without an answer nothing is recorded.
 
-        apart: its handler may still hold the claim in a transaction of its own, so it counts as in hand until then.
+        singly: its handler may still hold the claim in a transaction of its own, so it counts as running until then.
         """
         self._empty.clear()
         if record is not None and outcome.settlement.answer is not None:
             return self._start(self._settle_with_record(outcome, record))
-        if apart:
-            return self._start(self._settle_apart(outcome))
+        if singly:
+            return self._start(self._settle_singly(outcome))
         self._bulk.append(outcome)
         self._arrived.set()
         return None
@@ -226,7 +222,7 @@ class Settler:
             settled = await self._write_bare(batch[0])
             if settled is None:
                 self._busy.end([batch[0].attempt.fence])
-                self._on_given_up(batch[0].attempt.fence)
+                self._claims.give_up(batch[0].attempt.fence)
                 return
         if settled.busy:
             busy = set(settled.busy)
@@ -236,7 +232,7 @@ class Settler:
             batch = [outcome for outcome in batch if outcome.attempt.fence not in busy]
         self._done(batch, settled)
 
-    async def _settle_apart(self, outcome: Outcome) -> None:
+    async def _settle_singly(self, outcome: Outcome) -> None:
         await self._settle_bulk([outcome])
         await self._busy.until_written(outcome.attempt.fence)
 
@@ -244,17 +240,8 @@ class Settler:
         hand_over = self._lanes.hand_over(batch)
         if hand_over is None:
             return await self._write_batch(batch, None, wait=wait)
-        ended = asyncio.get_running_loop().create_future()
-        self._handing_over.add(ended)
-        try:
+        with self._lanes.under_way():
             return await self._write_batch(batch, hand_over, wait=wait)
-        except TransientFailure:
-            self._on_reply_lost()
-            raise
-        finally:
-            self._handing_over.discard(ended)
-            if not ended.done():
-                ended.set_result(None)
 
     async def _write_batch(self, batch: Sequence[Outcome], hand_over: HandOver | None, *, wait: bool) -> Settled:
         asked_at = self._clock.monotonic()
@@ -269,11 +256,6 @@ class Settler:
         if settled.handed_over:
             self._lanes.take(batch, settled.handed_over, asked_at=asked_at)
         return settled
-
-    async def handed_over(self) -> None:
-        """Wait for the settles that are under way now and may hand over a lane: what they bring is in hand then."""
-        if self._handing_over:
-            await asyncio.wait(list(self._handing_over))
 
     async def _write_bare(self, outcome: Outcome) -> Settled | None:
         """Recording an outcome cannot fail because of its content (I43): what the database refused is left out.
@@ -376,7 +358,7 @@ class Settler:
 
     def _end(self, fences: Sequence[Fence]) -> None:
         self._busy.end(fences)
-        self._on_settled(fences)
+        self._claims.let_go(fences)
 
     def tell(self, outcome: Outcome, *, refused: bool = False) -> None:
         """What became of it, as a fact; also of one that the handler has settled itself."""

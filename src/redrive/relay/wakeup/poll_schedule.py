@@ -37,7 +37,7 @@ class PollSchedule:
         self._empty = 0
         self.found_nothing(now, asked_at=asked_at)
 
-    def call(self, now: float) -> None:
+    def make_due(self, now: float) -> None:
         """Look at once, and again if a look is under way: it may have begun too early."""
         self._called_at = now
         self.look_at = 0.0

@@ -1,0 +1,46 @@
+"""What all parts of one relay share: store, settings, clock, events, background tasks, and three signals."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from random import Random
+from uuid import UUID
+
+from redrive.events import Events
+from redrive.message import WorkerId
+from redrive.ports import Clock, RelayInfo, Store
+from redrive.relay.tasks import Tasks
+from redrive.settings import RelayLimits
+
+
+@dataclass(kw_only=True, eq=False)
+class RelayContext:
+    """has_children: suspects run in child processes, so a message that keeps its thread can be given to one.
+
+    stopping: nothing more is claimed or begun. changed: there may be room, so the claimer looks at once. beat_asked:
+    the next heartbeat is sent at once.
+    """
+
+    store: Store
+    info: RelayInfo
+    limits: RelayLimits
+    clock: Clock
+    events: Events
+    has_children: bool = False
+    tasks: Tasks = field(default_factory=Tasks)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    beat_asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def worker(self) -> WorkerId:
+        return self.info.worker
+
+    @property
+    def suspects_only(self) -> bool:
+        return self.info.suspects_only
+
+
+def new_worker(random: Random) -> WorkerId:
+    return WorkerId(UUID(bytes=random.randbytes(16), version=4))
