@@ -16,7 +16,7 @@ def mails() -> mailbox.Maildir:
 
 
 def look_for(message: redrive.Attempt) -> redrive.Found | redrive.Absent:
-    """Asked before anything is sent again, where nobody can tell whether it was sent."""
+    """Asked before a message is sent again that may have been sent already."""
     was_sent = any(mail["Message-ID"] == _message_id(message) for mail in mails())
     return redrive.Found(_message_id(message)) if was_sent else redrive.Absent()
 

@@ -20,7 +20,7 @@ def welcome(message: redrive.Attempt) -> None:  # returning means delivered
     with Path("sent.txt").open("a") as sent:
         print(message.payload["to"], message.payload["text"], message.token, file=sent)
     if mail_server == "mute":
-        raise redrive.Unknown("MAIL_NO_REPLY")  # sent, or not: nobody can tell
+        raise redrive.Unknown("MAIL_NO_REPLY")  # sent or not: unknown
 
 
 def sign_up(conn: psycopg.Connection, email: str) -> redrive.Receipt:  # in your transaction

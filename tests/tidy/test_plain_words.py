@@ -23,36 +23,32 @@ UNREACHABLE = re.compile(
     r"\b[Rr]ulings? \d+|\bI\d\d\b|\bDESIGN\b|\b[Ss]eam S\d|\bRELIABILITY\b|\bSTORAGE\.md|\bREQUIREMENTS\b"
     r"|\bF\d\d\b(?![0-9a-fA-F])"
 )
-ACCOUNT = "operate/embedded/identity.py"  # `nobody` is the name of a Unix account there
+ACCOUNT = re.compile(r"[`'\"]nobody[`'\"]")  # the Unix account is a name, not a missing subject
 
 # What is left to mend, by place. A number may only become smaller.
 LEFT: dict[str, int] = {
     "ARCHITECTURE.md": 6,
-    "CHANGELOG.md": 3,
     "answers": 2,
     "app": 1,
     "completion": 2,
     "demo": 2,
-    "deploy": 18,
     "django": 2,
-    "docs": 151,
+    "docs": 74,
     "errors": 3,
     "events": 2,
-    "examples": 4,
     "message": 2,
-    "operate": 160,
-    "patterns": 2,
+    "operate": 71,
+    "patterns": 1,
     "policy": 3,
-    "ports": 8,
     "produce": 4,
     "prove": 23,
     "recover": 2,
     "redact": 3,
     "relay": 29,
-    "store": 78,
+    "store": 77,
     "system": 3,
     "systems": 33,
-    "testing": 12,
+    "testing": 4,
     "transports": 8,
 }
 
@@ -72,7 +68,7 @@ def findings(pattern: re.Pattern[str]) -> list[str]:
         f"{name}:{number}: {line.strip()}"
         for name, text in texts()
         for number, line in enumerate(text.splitlines(), start=1)
-        if pattern.search(line.replace("`nobody`", "").replace('"nobody"', "") if name.endswith(ACCOUNT) else line)
+        if pattern.search(ACCOUNT.sub("", line))
     ]
 
 

@@ -38,7 +38,7 @@ def test_an_address_that_does_not_exist_waits_for_a_person(redrive_drain, monkey
         raise SMTPRecipientsRefused({})
 
     monkeypatch.setattr("django.core.mail.EmailMessage.send", refuse)
-    order = place_order("nobody@example.com", "tea")
+    order = place_order("refused@example.com", "tea")
     redrive_drain()
     assert_parked(connection, "confirmation", "NO_SUCH_ADDRESS")
     order.refresh_from_db()

@@ -1,7 +1,6 @@
-"""Whether a database is fit for Redrive, point by point, with what to do about each that is not.
+"""Checks whether a database is fit for Redrive, with the remedy for each point that is not.
 
-`examine` looks, the judges are pure. A point that fails hinders work now; one that warns will, or hides something.
-Used by `redrive doctor`.
+`examine` reads, the judges are pure. A failed point hinders work now; a warning will later, or hides something.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One thing that was looked at. next: what to do; empty where there is nothing to do."""
+    """One check. next: the remedy; empty if none is needed."""
 
     name: str
     verdict: Verdict
@@ -71,7 +70,7 @@ class Point:
 
 
 async def examine(dsn: str, *, listen_dsn: str | None = None, sets: Sequence[migrate.MigrationSet] = ()) -> list[Point]:
-    """All of `POINTS`, in that order. What could not be looked at, because of one that failed, is skipped."""
+    """All of `POINTS`, in that order. Points after a failed one that they depend on are skipped."""
     points: list[Point] = []
     try:
         with operations.explained(dsn):
@@ -177,7 +176,7 @@ def _privileges(server: Server, system_roles: Mapping[str, bool] = MappingProxyT
 
 
 def _clock(skew: float, *, asked_seconds: float) -> Point:
-    """Only the server's clock counts; ours goes into signatures and log lines."""
+    """Only the server's clock decides; this machine's goes into signatures and log lines."""
     if abs(skew) <= SKEW_SECONDS_MAX + asked_seconds:
         return _ok("clock", f"within {SKEW_SECONDS_MAX:g} s of the server's")
     way = "ahead of" if skew > 0 else "behind"
@@ -238,7 +237,7 @@ def _partitions(upkeep: Upkeep, now: datetime) -> Point:
 
 
 def _by_default(upkeep: Upkeep) -> str:
-    """Where messages have arrived for which there was no partition."""
+    """Messages that arrived without a partition of their own."""
     if not upkeep.by_default:
         return ""
     more = " or more" if upkeep.by_default >= BY_DEFAULT_MAX else ""
@@ -268,11 +267,11 @@ def _messages(upkeep: Upkeep) -> Point:
 
 def _slots(server: Server) -> Point:
     if not server.idle_slots:
-        return _ok("replication slots", "none that nobody reads")
+        return _ok("replication slots", "each is read")
     names = ", ".join(server.idle_slots)
     return _warn(
         "replication slots",
-        f"nobody reads {names}: all WAL since then is kept",
+        f"{names} {'has' if len(server.idle_slots) == 1 else 'have'} no reader: all WAL since then is kept",
         f"see what is wrong with the reader, or SELECT pg_drop_replication_slot('{server.idle_slots[0]}')",
     )
 
@@ -309,7 +308,7 @@ def _policies(upkeep: Upkeep) -> Point:
 
 
 def _witness(upkeep: Upkeep) -> Point:
-    """A restored database is noticed by what relays remember outside it."""
+    """Relays notice a restored database by what they remember outside it."""
     if not upkeep.money:
         return _ok("witness", "no destination moves money")
     if upkeep.unwitnessed:

@@ -1,6 +1,6 @@
-"""What of a status needs a person, with the command that helps. Pure; used by `redrive status`, later by the console.
+"""What in a status needs an operator, with the command that helps: for the command line, the API and the console.
 
-The order is the order of urgency: work that nobody does, work that was stopped, work that waits for a decision.
+The most urgent first: work that no relay does, work that was stopped, work that waits for a decision.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from shlex import quote
 from typing import Final
 
 from redrive.message import ParkReason
+from redrive.operate.time_format import span
 from redrive.store.reads.status import Backlog, Holder, Status
 
-# A snapshot of this age is shown, and one of that age needs a person. In transactions where its time is not known.
+# The age from which a snapshot is shown, and from which it is a finding. In transactions if its start is unknown.
 HOLDER_SHOWN_SECONDS: Final = 60.0
 HOLDER_SHOWN_TRANSACTIONS: Final = 10_000
 HOLDER_FOUND_SECONDS: Final = 3600.0
@@ -50,7 +51,7 @@ def findings(status: Status) -> list[Finding]:
 
 
 def _blind(status: Status) -> Iterator[Finding]:
-    """An empty list that only this login sees as empty must not pass for good news."""
+    """A login that may see nothing must not take an empty list for good news."""
     if status.sees_nothing:
         yield Finding(
             code="no_tenant",
@@ -98,7 +99,7 @@ def _down(status: Status) -> Iterator[Finding]:
 
 
 def _clock(status: Status) -> Iterator[Finding]:
-    """For a day: what a jump did is mended, and what it was done by may do it again."""
+    """Shown for a day: the jump is repaired, but its cause may come back."""
     for jump in status.clock_jumps:
         way = "set back" if jump.offset_seconds < 0 else "set forward"
         redated = f"; {jump.redated:,} {_messages(jump.redated)} re-dated" if jump.redated else ""
@@ -106,18 +107,11 @@ def _clock(status: Status) -> Iterator[Finding]:
         yield Finding(
             code="clock_jumped",
             subject="the database's clock",
-            detail=f"was {way} by {_length(abs(jump.offset_seconds))} at {jump.noticed_at:%Y-%m-%d %H:%M:%S} UTC,"
+            detail=f"was {way} by {span(abs(jump.offset_seconds))} at {jump.noticed_at:%Y-%m-%d %H:%M:%S} UTC,"
             f" noticed by {jump.noticed_by}{redated}{more}",
             next="see what sets that machine's clock (NTP, a suspended or restored machine):"
             " docs/how-to/after-a-clock-jump.md",
         )
-
-
-def _length(seconds: float) -> str:
-    """`3 h 2 min`, `12 s`"""
-    whole = round(seconds)
-    parts = ((whole // 86_400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s"))
-    return " ".join(f"{number} {unit}" for number, unit in [part for part in parts if part[0]][:2]) or "0 s"
 
 
 def _overdue(status: Status) -> Iterator[Finding]:
@@ -143,7 +137,7 @@ def _stale(status: Status) -> Iterator[Finding]:
 
 
 def _halted(status: Status) -> Iterator[Finding]:
-    """More urgent than what is parked for itself: whole keys wait behind these."""
+    """More urgent than a single parked message: whole keys wait behind these."""
     keys = sum(status.blocked_keys.get(reason, 0) for reason in ParkReason)
     if keys:
         yield Finding(
@@ -155,7 +149,7 @@ def _halted(status: Status) -> Iterator[Finding]:
 
 
 def _held(status: Status) -> Iterator[Finding]:
-    """A transaction that was forgotten; a dump of an hour is none."""
+    """A forgotten transaction; a dump that runs for less than an hour is none."""
     holder = status.oldest_holder
     if holder is not None and _is_forgotten(holder, status.at):
         yield Finding(

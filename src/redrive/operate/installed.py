@@ -1,7 +1,4 @@
-"""The schema that everything installed here needs: the engine's, and that of the systems beside it.
-
-For whoever upgrades or checks a database: the command line, `redrive.django` and `redrive.alembic`.
-"""
+"""The schemas of the engine and of all installed systems, for the command line, Django and Alembic."""
 
 from __future__ import annotations
 
@@ -10,15 +7,15 @@ from redrive.system import discover
 
 
 def installed_sets() -> list[migrate.MigrationSet]:
-    """Those of the installed systems; the engine's own come first by themselves."""
+    """The migrations of the installed systems; the engine's own always come first."""
     found = discover().values()
     return [migrate.MigrationSet(one.name, one.migrations) for one in found if one.migrations is not None]
 
 
 def upgrade_installed(dsn: str) -> None:
-    """On a new database everything; on one in use what the version that still runs can live with.
+    """Upgrades a new database completely, and one in use by the `pre` phase, which the running version tolerates.
 
-    So does whoever migrates before he deploys. The rest waits for `redrive db upgrade --phase post`.
+    The rest is for `redrive db upgrade --phase post`, after the deployment.
     """
     sets = installed_sets()
     is_new = migrate.check(dsn, sets=sets).state == "absent"

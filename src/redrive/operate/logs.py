@@ -1,8 +1,7 @@
-"""Log lines: the standard library's logging, rendered by structlog, with the engine's events among them.
+"""Log lines: the standard library's logging, rendered by structlog.
 
-`configure` is for programs of ours (a relay, the command line); a library user keeps the logging of his own.
-`subscribe` turns events into lines: the event's name, and of its values only those that are named here, as short
-plain values. Nothing of a message's payload, headers, key or text can reach a line. Lines go to stderr.
+`configure` is for the command line and its relays; an application keeps its own logging. `subscribe` turns events into
+lines with the values listed in `FIELDS` only: no payload, header, key or text of a message reaches a line.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ LOGGER: Final = "redrive.events"
 VALUE_MAX: Final = 200  # characters
 ITEMS_MAX: Final = 20  # of a value that is a list
 
-# Name in the event to name in the line. What is not here stays out.
+# Name in the event to name in the line. Other values are left out.
 FIELDS: Final[Mapping[str, str]] = {
     "id": "message_id",
     "destination": "destination",
@@ -80,7 +79,7 @@ _LEVELS: Final[Mapping[str, int]] = {
 
 
 def configure(log_format: str = "auto", level: str = "info", *, stream: TextIO | None = None) -> None:
-    """Send all of this process's log lines to the stream (stderr). Calling it again replaces the first."""
+    """Sends this process's log lines to the stream (stderr). A second call replaces the first."""
     target = stream or sys.stderr
     handler = logging.StreamHandler(target)
     handler.set_name("redrive")
@@ -93,7 +92,7 @@ def configure(log_format: str = "auto", level: str = "info", *, stream: TextIO |
 
 
 def subscribe(events: engine.Events) -> Callable[[], None]:
-    """A line for each event whose level is on; the others cost nothing. Returns the function that ends it."""
+    """Writes a line for each event whose level is enabled. Returns the function that ends it."""
     logger = logging.getLogger(LOGGER)
     names = [name for name in engine.NAMES if logger.isEnabledFor(level_of(name))]
 
@@ -104,12 +103,12 @@ def subscribe(events: engine.Events) -> Callable[[], None]:
 
 
 def level_of(name: str) -> int:
-    """Facts that a person should know of are info or more; each step and each delivery is debug."""
+    """Steps and deliveries are debug; what an operator should know is info or higher."""
     return _LEVELS.get(name, logging.DEBUG)
 
 
 def fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an event's values may be in a line, under the line's names."""
+    """The values of an event that may be in a line, under the line's names."""
     return {FIELDS[name]: _plain(value) for name, value in values.items() if name in FIELDS and value is not None}
 
 
@@ -124,7 +123,7 @@ def _plain(value: Any) -> Any:
         case list() | tuple():
             return _plain_list(value)
         case _:
-            return type(value).__name__  # never its content: nobody looked at what that may be
+            return type(value).__name__  # never its content, which may be anything
 
 
 def _plain_list(values: Sequence[Any]) -> list[Any]:
@@ -160,7 +159,7 @@ def _formatter(log_format: str, stream: TextIO) -> ProcessorFormatter:
 
 
 def _trace_ids(_: Any, __: str, line: Any) -> Any:
-    """Of the span that is current, or of the one in which the message of the line was sent; none without tracing."""
+    """Adds the ids of the current span, or of the span in which the line's message was sent."""
     traces = sys.modules.get("redrive.operate.observe.traces")
     ids = traces.ids_of(line.get("message_id")) if traces else None
     return {**line, "trace_id": ids[0], "span_id": ids[1]} if ids else line

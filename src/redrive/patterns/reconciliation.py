@@ -186,7 +186,7 @@ def _finding(kind: Kind, item: Item, effects: Sequence[Effect], sentence: str) -
 
 
 def _unexplained(effect: Effect) -> Finding:
-    sentence = f"The ledger has {effect.reference} at {effect.cursor}, and nobody asked for it."
+    sentence = f"The ledger has {effect.reference} at {effect.cursor}, and no intent asked for it."
     subject = effect.key or f"cursor {effect.cursor}"
     return Finding(kind=Kind.UNEXPLAINED, subject=subject, sentence=sentence, evidence={"ledger": [_entry(effect)]})
 

@@ -68,7 +68,7 @@ async def test_what_nobody_asked_for_is_a_finding_and_exits_with_6(paying: str, 
         (finding,) = json.loads(found.stdout)["rails"][0]["findings"]
         assert (finding["kind"], finding["evidence"]["ledger"][0]["token"]) == ("unexplained", "stranger")
         shown = await asyncio.to_thread(reconcile)
-        assert (shown.exit_code, "nobody asked for it" in shown.stdout) == (6, True)
+        assert (shown.exit_code, "no intent asked for it" in shown.stdout) == (6, True)
 
 
 def test_a_rail_that_does_not_answer_is_unreachable(place: Path) -> None:

@@ -1,8 +1,7 @@
-"""Whether the audit is as it was written: every row hashes to what it says, and follows the one before.
+"""Verifies the audit's hash chain.
 
-A changed row, a deleted row and two that changed places break the chain. What no chain can show by itself is that its
-end was cut off, or that all of it was written anew: for that, note the head from time to time outside the database, and
-let `verify` look for it. SQL: verbs/audit.sql, reads/audit_chain.sql.
+A changed, deleted or swapped row breaks the chain. A cut end or a chain that was written anew is found only by a head
+that was noted outside the database (`noted`). SQL: verbs/audit.sql, reads/audit_chain.sql.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""From an error class to its likely cause and what to do first. A rule table; the first that fits decides.
-
-A hint for triage, never a decision: a person says what the cause was. Pure.
-"""
+"""The likely cause of an error class, by a table of rules; the first that fits counts. A hint for triage only."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ RUNBOOK: Final = "docs/how-to/work-through-failures.md"
 
 
 class Cause(StrEnum):
-    """Why something failed, as far as it matters for what has to happen before it is sent again."""
+    """The causes of failures, by what must happen before the message is sent again."""
 
     TRANSIENT = "transient"
     DATA = "data"

@@ -1,8 +1,7 @@
-"""What payloads of a failure group have in common that those of delivered messages have not: often the cause itself.
+"""What failed payloads of a group have in common that delivered ones have not: often the cause itself.
 
-Pure but for the reading of samples. A value is named only where several messages share it and it has the shape of a
-plain word, a small number, a truth value or null; anything else is counted and not shown, because it may be data of
-one person. Field names are shown: they are the schema's.
+A value is shown only if several messages share it and it is a plain word, a small number, a boolean or null. Anything
+else may be personal data, and is counted only. Field names are shown: they belong to the schema.
 """
 
 from __future__ import annotations

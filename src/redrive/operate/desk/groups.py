@@ -1,7 +1,7 @@
-"""Failure groups: five thousand failures of one cause are one thing to look into.
+"""Failure groups: all failures of one cause as one item.
 
-A group is found by any beginning of its id that is nobody else's. What a person says of it (resolve, snooze, ignore,
-assign, note) is audited, and changes nothing about the messages. SQL: verbs/groups.sql, reads/groups.sql.
+A group is found by any unique prefix of its id. Marks (resolve, snooze, ignore, assign, note) are audited and change no
+message. SQL: verbs/groups.sql, reads/groups.sql.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ VALUE_MAX: Final = 500  # characters of an owner or a note
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marking:
-    """What is said of a group, by whom and why. value: the owner or the note. snooze: for how long."""
+    """A mark, its actor and reason. value: the owner or the note. snooze: for how long."""
 
     mark: Mark
     actor: str
@@ -47,7 +47,7 @@ class Marking:
 
 
 async def find_group(store: PostgresStore, prefix: str, *, now: datetime | None = None) -> GroupView:
-    """The one group whose id begins so."""
+    """The one group whose id has this prefix."""
     wanted = prefix.strip().lower()
     if len(wanted) < PREFIX_MIN or not set(wanted) <= set("0123456789abcdef"):
         raise InvalidValue(f"{prefix!r} is no group; it is at least {PREFIX_MIN} hexadecimal digits of its id.")
@@ -60,13 +60,13 @@ async def find_group(store: PostgresStore, prefix: str, *, now: datetime | None 
 
 
 async def show_group(store: PostgresStore, prefix: str, *, now: datetime | None = None) -> tuple[GroupView, Advice]:
-    """The group, and what its error class hints at."""
+    """The group, and the likely cause of its error class."""
     group = await find_group(store, prefix, now=now)
     return group, likely_cause(group.error_class)
 
 
 async def mark(store: PostgresStore, prefix: str, marking: Marking, *, now: datetime | None = None) -> GroupView:
-    """Say it, and return the group as it is then."""
+    """Marks the group and returns it as it is then."""
     group = await find_group(store, prefix, now=now)
     moment = now or await store.now()
     await mark_group(

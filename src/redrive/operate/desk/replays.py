@@ -1,7 +1,7 @@
-"""Replays: many dead letters sent again, at a rate, a few first, under the eyes of whoever asked for it.
+"""Replays: many dead letters sent again at a rate, a few first.
 
-A replay is a snapshot that lives in the database; relays carry it out, and the process that made it may end. It is
-never made of everything: a filter has to say something. SQL: verbs/replay.sql; the duty: `redrive.recover.replay`.
+A replay is a snapshot in the database that relays carry out; the process that made it may end. Its filter must select
+something: there is no replay of everything. SQL: verbs/replay.sql.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ SKIPPED: Final[Mapping[str, str]] = {
     "expired": "expired: it would not be sent",
     "in_another_replay": "in another replay that is not finished",
     "moved_on": "later messages of its ordering key went out without it",
-    "changed": "changed by somebody since the replay was made",
+    "changed": "changed since the replay was made",
     "cancelled": "the replay was cancelled",
 }
 
 
 async def plan(store: PostgresStore, wanted: NewReplay) -> Plan:
-    """What would be sent and what skipped, and why. Nothing is changed."""
+    """Counts what would be sent and skipped, and why. Changes nothing."""
     _check(wanted)
     return await plan_replay(store, wanted)
 
 
 async def create(store: PostgresStore, wanted: NewReplay, *, now: datetime | None = None) -> ReplayView:
-    """The replay; the one that is there already where the same request key made it."""
+    """The new replay, or the one that the same request key has made before."""
     _check(wanted)
     created = await create_replay(store, wanted, now=now)
     match created.result:
@@ -86,7 +86,7 @@ async def find(store: PostgresStore, id_or_name: str) -> ReplayView:
 
 
 async def preview(store: PostgresStore, id_or_name: str, act: Steering) -> ReplayView:
-    """The replay as it is, if the act fits; ActRefused if not. Nothing is changed."""
+    """The replay, if the act applies to it; else ActRefused. Changes nothing."""
     replay = await find(store, id_or_name)
     if replay.status not in FITS[act]:
         raise _does_not_fit(replay, replay.status, act)
@@ -96,7 +96,7 @@ async def preview(store: PostgresStore, id_or_name: str, act: Steering) -> Repla
 async def steer(
     store: PostgresStore, id_or_name: str, act: Steering, *, actor: str, reason: str, now: datetime | None = None
 ) -> ReplayView:
-    """Approve, pause, resume or cancel it, and see it as it is then."""
+    """Approves, pauses, resumes or cancels it, and returns it as it is then."""
     replay = await find(store, id_or_name)
     answer = await steer_replay(store, replay.id, act, actor=actor, reason=reason, now=now)
     if answer == "same_person":

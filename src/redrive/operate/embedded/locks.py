@@ -1,7 +1,7 @@
-"""Who may act on a data directory, and who uses its server.
+"""Locks of a data directory.
 
-`.lock` is held alone while a server is started or stopped. `.users` is held shared by everyone who uses it;
-who can hold it alone is the last. Both are the kernel's locks, so a killed process lets go of them.
+`.lock` is exclusive while a server is started or stopped. `.users` is shared by all users of the server; the last user
+can lock it exclusively. Both are kernel locks, so a killed process releases them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from redrive.operate.embedded.errors import AlreadyRunning
 
-LOCK_SECONDS_MAX = 120.0  # somebody else's initdb, start or stop
+LOCK_SECONDS_MAX = 120.0  # another process's initdb, start or stop
 POLL_SECONDS = 0.02
 
 

@@ -76,13 +76,13 @@ class Server:
         return is_alive(self.pid)
 
     def stop(self) -> None:
-        """Stop the server, whoever else uses it: fast, then immediately, then by force. Safe to repeat."""
+        """Stops the server even if others use it: fast, then immediate, then by force. Safe to repeat."""
         with alone(self.data_dir):
             self._end()
             self._leave()
 
     def close(self) -> bool:
-        """Leave the server, and stop it if nobody else uses it; True if that was so. Safe to repeat."""
+        """Leaves the server, and stops it if this was the last user (True). Safe to repeat."""
         with alone(self.data_dir):
             last = self._users is not None and is_last(self._users)
             if last:
@@ -187,7 +187,7 @@ def _started(
                 place, binaries, identity, port=chosen, settings=settings, environment=environment
             )
             break
-        except PortTaken:  # somebody was faster to the free port
+        except PortTaken:  # another process took the free port first
             if tries <= 0:
                 raise
     return Server(

@@ -1,1 +1,1 @@
-"""What a relay shows of itself to machines: metrics, health, traces. All of it is fed by the events."""
+"""Metrics, health and traces of a relay, fed by its events."""

@@ -1,8 +1,8 @@
-"""Every metric there is: name, kind, labels, meaning, and what feeds it. Declared here and nowhere else; pure.
+"""The one table of metrics: name, kind, labels, meaning, and what feeds each.
 
-A system brings its own in the same form (`System.metrics`), by the names that its document gives them. The exposition,
-`docs/reference/metrics.md`, the dashboards and the tests of the alert rules are made from this list. A label is a
-destination, a duty, a table or a word of a closed list: never an id, a tenant, a key or a text.
+A system declares its own in the same form (`System.metrics`). The exposition, docs/reference/metrics.md, the dashboard
+and the tests of the alert rules are made from it. A label is a destination, a duty, a table or a word of a closed list:
+never an id, a tenant, a key or a text.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Kind(StrEnum):
 class Feed:
     """How one event moves a metric.
 
-    amount: which of the event's values is added (or observed); None = 1. scale: what it is multiplied by.
-    words: labels that the event's name decides; all others are values of the event. renamed: labels that say a value of
-    the event in other words: which value, and which word for which. sets: what a gauge becomes; None = the time of day.
+    amount: the event's value that is added or observed; None = 1. scale: its factor. words: labels fixed by the event's
+    name; the others are values of the event. renamed: label to (value of the event, its translation). sets: the new
+    value of a gauge; None = the time of day.
     """
 
     amount: str | None = None
@@ -43,11 +43,10 @@ class Feed:
 class Metric:
     """One metric.
 
-    events: of the relay that is asked, by name. gauge: else the name of the value that the elected reader reads from
-    the database. seeds: what the source documents call it.
-    Of a system: only: destinations that begin like this; what is of no destination counts. reason: of a gauge, the only
-    one that counts. query: SQL of the system that gives the gauge, as subject, reason and value. words: of labels that
-    are known beforehand, so that their series begin at 0.
+    events: the relay's events that move it. gauge: else the name of the value that one relay reads from the database.
+    seeds: its names in the source documents. For systems: only: prefix of the destinations that count. reason: the only
+    reason of a gauge that counts. query: SQL that returns subject, reason and value. words: values of labels that are
+    known beforehand, so that their series begin at 0.
     """
 
     name: str
@@ -64,7 +63,7 @@ class Metric:
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def is_of(self, destination: str | None) -> bool:
-        """Whether what happened there moves it."""
+        """An event of this destination moves it."""
         return destination is None or destination.startswith(self.only)
 
 
@@ -127,12 +126,12 @@ RELAY: Final = (
     ),
     _counter(
         "claims_total",
-        "Looks into the database for due messages.",
+        "Queries for due messages.",
         seeds=("claim_batches_total",),
         events={"claim.stop": _COUNT},
     ),
     _counter(
-        "claimed_messages_total", "Messages that these looks brought.", events={"claim.stop": Feed(amount="count")}
+        "claimed_messages_total", "Messages that these queries claimed.", events={"claim.stop": Feed(amount="count")}
     ),
     _counter(
         "expired_total",
@@ -141,7 +140,7 @@ RELAY: Final = (
     ),
     _counter(
         "leases_expired_total",
-        "Claims that nobody settled or renewed, taken back by this relay's reaper.",
+        "Claims that were neither settled nor renewed, taken back by this relay's reaper.",
         seeds=("reaper_requeues_total",),
         events={"reap.stop": Feed(amount="requeued")},
     ),
@@ -164,18 +163,18 @@ RELAY: Final = (
     ),
     _counter(
         "wakeups_total",
-        "Times that the doorbell woke this relay.",
+        "Times that a NOTIFY woke this relay.",
         seeds=("notify_wakeups_total",),
         events={"relay.rung": _COUNT},
     ),
     _counter(
         "notify_reconnects_total",
-        "Times that the connection was lost on which it listens.",
+        "Times that the listening connection was lost.",
         events={"listener.reconnecting": _COUNT},
     ),
     _counter(
         "unreachable_total",
-        "Times that the database did not answer, by what was asked.",
+        "Times that the database did not answer, by operation.",
         "during",
         events={"relay.unreachable": _COUNT},
     ),
@@ -207,7 +206,7 @@ RELAY: Final = (
     ),
     _set(
         "relay_listening",
-        "1 while this relay hears the doorbell; else it only polls.",
+        "1 while this relay receives NOTIFY; else it only polls.",
         events={
             "listener.listening": Feed(sets=1),
             "listener.reconnecting": Feed(sets=0),
@@ -216,7 +215,7 @@ RELAY: Final = (
     ),
     _set(
         "relay_last_look_timestamp_seconds",
-        "When the loop of this relay last went round: it stands still when this does.",
+        "When the loop of this relay last went round.",
         events={"relay.looked": Feed()},
     ),
     _set(
@@ -239,10 +238,10 @@ DATABASE: Final = (
         "destination",
         seeds=("FailedPending", "retry_job_documents_skipped_backoff_total"),
     ),
-    _read("suspects", "Those of them that came back from a crash, and are run alone.", "destination"),
+    _read("suspects", "Those of them that came back from a crash, and run in a process of their own.", "destination"),
     _read(
         "oldest_pending_age_seconds",
-        "How long the oldest message has been due that needs nothing but a relay.",
+        "How long the oldest message has been due that waits only for a relay.",
         "destination",
         seeds=("oldest_pending_age_seconds", "OldestAgeSeconds"),
     ),
@@ -261,17 +260,17 @@ DATABASE: Final = (
         seeds=("dlq_depth", "retry_job_failed_documents"),
     ),
     _read("parked_oldest_age_seconds", "How long the oldest of them has waited.", "destination", "reason"),
-    _read("destination_paused", "1 while nothing is claimed for it because somebody said so.", "destination"),
+    _read("destination_paused", "1 while it is paused, so that nothing is claimed for it.", "destination"),
     _read("destination_handled", "1 while a live relay handles it.", "destination"),
     _read("breaker_open", "1 while a destination counts as down.", "destination"),
     _read("duty_overdue", "1 for periodic work that has not ended for three times its period.", "duty"),
     _read("duty_failing", "1 for periodic work whose last run raised.", "duty"),
     _read("relays_live", "Relays that were seen in the last 30 seconds."),
     _read("relay_versions", "How many versions of Redrive these are of."),
-    _read("relays_not_listening", "Those of them that should hear the doorbell and do not."),
+    _read("relays_not_listening", "Those of them that should receive NOTIFY and do not."),
     _read("replays_running", "Replays that have not ended."),
     _read(
-        "lane_violations", "Ordering keys ever found that nobody would have looked at again. Each was a bug of ours."
+        "lane_violations", "Ordering keys ever found that no relay would have claimed again. Each was a bug of Redrive."
     ),
     _read("oldest_snapshot_age_transactions", "Transactions since the oldest snapshot that keeps dead rows alive."),
     _read("table_dead_rows", "Dead rows in the tables that every message passes.", "table"),

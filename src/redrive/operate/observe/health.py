@@ -1,8 +1,8 @@
-"""Whether a relay lives, is ready, and is well, judged by what it does and not by what it says (G-20).
+"""The health of a relay, judged by its events (G-20).
 
-live: its loop goes round; one that has not for `stalled_seconds` is stuck, and only a new process helps.
-ready: it has registered, the database answers, and it does not stop.
-well: nothing that it knows of hinders the work. Fed by events; pure but for the clock that comes in.
+live: its loop went round within `stalled_seconds`; else only a new process helps.
+ready: it has registered, the database answers, and it is not stopping.
+healthy: nothing that it knows of hinders the work.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ JUMP_SHOWN_SECONDS: Final = 86_400.0
 
 
 class Verdict(StrEnum):
-    """healthy: all is well. degraded: it works, and something hinders it. unhealthy: it does not work."""
+    """degraded: it works, and something hinders it. unhealthy: it does not work."""
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
@@ -30,7 +30,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at. reason: empty where it is well."""
+    """reason: empty if healthy."""
 
     name: str
     verdict: Verdict
@@ -38,7 +38,7 @@ class Check:
 
 
 class Health:
-    """What the events of one relay say about it."""
+    """The health of one relay."""
 
     def __init__(
         self, *, stalled_seconds: float = STALLED_SECONDS, monotonic: Callable[[], float] = time.monotonic
@@ -54,7 +54,7 @@ class Health:
         self._hindered: dict[str, dict[str, None]] = {"paused": {}, "down": {}, "duty": {}}
 
     def subscribe(self, events: Events) -> Callable[[], None]:
-        """Judge by these from now on. Returns the function that ends it."""
+        """Follows these events. Returns the function that ends it."""
         return events.subscribe(self._note, *_NOTED)
 
     def is_live(self) -> bool:
@@ -68,7 +68,7 @@ class Health:
         return next(v for v in (Verdict.UNHEALTHY, Verdict.DEGRADED, Verdict.HEALTHY) if v in found)
 
     def checks(self) -> list[Check]:
-        """Everything that is looked at, in the order of urgency."""
+        """All checks, the most urgent first."""
         return [
             self._liveness(),
             _check("started", self._has_started and not self._is_stopping, Verdict.UNHEALTHY, self._phase()),

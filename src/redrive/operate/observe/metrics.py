@@ -1,7 +1,7 @@
-"""The metrics of one relay process: fed by its events, shown in Prometheus' text format (G-20).
+"""The metrics of one relay process in Prometheus' text format, fed by its events (G-20).
 
-Which there are is said in `catalogue`. Values of the database come from `reader`, where this relay is the one that
-reads them; where it is not, it shows none, so that no value is scraped twice. Needs the extra `metrics`.
+`catalogue` declares them. Only the relay that is the `reader` shows values of the database, so that none is scraped
+twice. Needs the extra `metrics`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Read = Callable[[], "Reading"]
 
 
 class Reading:
-    """What was read of the database, and when; gauges: empty where another relay reads."""
+    """Values read from the database, and when. Empty if another relay is the reader."""
 
     __slots__ = ("at", "gauges", "is_reader")
 
@@ -37,10 +37,7 @@ class Reading:
 
 
 class RelayMetrics:
-    """One registry, its metrics made from the catalogue. read: what the reader has at the moment of a scrape.
-
-    more: metrics of the systems that the relay includes.
-    """
+    """read: gives the reader's values at a scrape. more: metrics of the systems that the relay includes."""
 
     def __init__(
         self, read: Read = Reading, *, more: Sequence[Metric] = (), now: Callable[[], float] = time.time
@@ -54,7 +51,7 @@ class RelayMetrics:
         self.registry.register(_Database(read, [metric for metric in more if metric.gauge is not None]))
 
     def subscribe(self, events: Events) -> Callable[[], None]:
-        """Count from now on. Returns the function that ends it."""
+        """Counts these events. Returns the function that ends it."""
         moves = [(event, metric, feed) for metric in self._moved for event, feed in metric.events.items()]
         ends = [events.subscribe(self._mover(metric, feed), event) for event, metric, feed in moves]
         ends.append(events.subscribe(self._begin, "relay.started"))
@@ -66,7 +63,7 @@ class RelayMetrics:
         return stop
 
     def _begin(self, _: str, values: Mapping[str, Any]) -> None:
-        """Every series of a destination is there, at 0, before its first message."""
+        """Series of a destination begin at 0, before its first message."""
         for metric in self._moved:
             own = tuple(name for name in values["destinations"] if metric.is_of(name))
             known = {**catalogue.WORDS, **metric.words, "destination": own}
@@ -114,7 +111,7 @@ def _label(feed: Feed, label: str, values: Mapping[str, Any]) -> str:
 
 
 class _Database:
-    """The values that were read of the database, as families of gauges; made anew for each scrape."""
+    """A collector of the values of the database."""
 
     def __init__(self, read: Read, more: Sequence[Metric]) -> None:
         self._read = read
@@ -129,12 +126,12 @@ class _Database:
             yield from (_family(metric, _values(metric, reading.gauges)) for metric in self._more)
 
     def describe(self) -> Iterator[Family]:
-        """Nothing of it is known before it is read; it collides with no name of ours."""
+        """Empty, so that registration does not read the database."""
         return iter(())
 
 
 def families(gauges: Sequence[Gauge]) -> Iterator[Family]:
-    """One for each metric of the catalogue that has a value; a value that nobody declared is left out."""
+    """One for each metric of the catalogue that has a value; undeclared values are left out."""
     values: dict[str, list[tuple[tuple[str, ...], float]]] = {}
     for gauge in gauges:
         values.setdefault(gauge.name, []).append((_labels(gauge), gauge.value))
@@ -144,7 +141,7 @@ def families(gauges: Sequence[Gauge]) -> Iterator[Family]:
 
 
 def _values(metric: Metric, gauges: Sequence[Gauge]) -> list[tuple[tuple[str, ...], float]]:
-    """Those of a system: of its destinations, and of its reason."""
+    """A system's values: of its destinations and its reason."""
     own = [gauge for gauge in gauges if gauge.name == metric.gauge and metric.is_of(gauge.subject or None)]
     if metric.reason is None:
         return [(_labels(gauge), gauge.value) for gauge in own]
@@ -185,7 +182,7 @@ _MOVES: Mapping[Kind, Callable[[Any, float], None]] = {
 
 
 def new_registry() -> CollectorRegistry:
-    """Of our own: nothing that the user's program counts for itself is shown here."""
+    """A registry of its own, without the metrics of the application."""
     try:
         import prometheus_client as prometheus
     except ImportError:
@@ -197,14 +194,14 @@ def new_registry() -> CollectorRegistry:
 
 
 def database_exposition(gauges: Sequence[Gauge]) -> bytes:
-    """Values of the database alone."""
+    """The values of the database as text."""
     registry = new_registry()
     registry.register(_Families(gauges))
     return exposition(registry)[0]
 
 
 class _Families:
-    """As prometheus-client wants to be given them."""
+    """A collector, as prometheus-client wants it."""
 
     def __init__(self, gauges: Sequence[Gauge]) -> None:
         self._gauges = gauges
@@ -214,7 +211,7 @@ class _Families:
 
 
 def exposition(registry: CollectorRegistry, accept: str = "") -> tuple[bytes, str]:
-    """All of it as text, with its content type."""
+    """The text and its content type."""
     from prometheus_client.exposition import choose_encoder
 
     encode, content_type = choose_encoder(accept)

@@ -1,7 +1,6 @@
-"""Around a relay: its metrics, its health and the small server that shows them, for as long as the block runs.
+"""Runs metrics, health and their HTTP server beside a relay, for `redrive relay` and `redrive up`.
 
-The server answers before the relay has reached the database, so that a probe sees why it is not ready. Called by
-`redrive relay` and `redrive up`.
+The server answers before the relay has reached the database, so that a probe sees why it is not ready.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ async def observing(
     every_seconds: float = EVERY_SECONDS,
     stalled_seconds: float = STALLED_SECONDS,
 ) -> AsyncIterator[Address]:
-    """Where it listens; with port 0 it chose one. more: metrics of the systems that the relay includes."""
+    """Yields the address it listens on. more: metrics of the systems that the relay includes."""
     async with PostgresStore(dsn, connections=CONNECTIONS, name="redrive metrics") as store:
         reader = Reader(store, WorkerId(uuid4()), events=events, every_seconds=every_seconds, more=more)
         metrics, health = RelayMetrics(reader.reading, more=more), Health(stalled_seconds=stalled_seconds)

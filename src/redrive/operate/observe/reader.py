@@ -1,8 +1,7 @@
-"""Reading the values of the database: by one relay at a time, for as long as it lives (G-17, G-20).
+"""Reads the metrics of the database, by one relay at a time (G-17, G-20).
 
-Every relay that shows metrics asks to hold the duty `gauges`; one has it. It keeps it until it stops, and loses it when
-it was not heard of for some periods. What it read is shown for as long as it could hold the duty and no longer, so that
-two relays never show the same value. On a connection of its own: a database that is away is no reason to stop.
+The relay that holds the duty `gauges` reads; it loses the duty after some missed periods. Values are shown only while
+it could hold the duty, so that two relays never show the same value. A database that does not answer stops no relay.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LET_GO_SECONDS: Final = 2.0
 
 
 class Reader:
-    """Holds the duty if nobody else does, and reads while it has it. more: metrics of systems; some are queries."""
+    """Takes the duty if it is free, and reads while it holds it. more: metrics of systems; some are queries."""
 
     def __init__(
         self,
@@ -49,11 +48,11 @@ class Reader:
         self._shown_until = 0.0
 
     def reading(self) -> Reading:
-        """What may be shown now."""
+        """The values to show now."""
         return self._shown if self._monotonic() < self._shown_until else Reading()
 
     async def run(self) -> None:
-        """Until cancelled; then the duty is free for the next one."""
+        """Reads until cancelled, then frees the duty."""
         try:
             while True:
                 await self._tried()
@@ -65,7 +64,7 @@ class Reader:
                     await self._store.end_duty(DUTY, self._worker, result="let go")
 
     async def _tried(self) -> None:
-        """A login that may not read is no reason to stop the relay; it is said each time."""
+        """A login that may not read stops no relay; each failure is an event."""
         try:
             await self.read_once()
         except TransientFailure:
@@ -74,7 +73,7 @@ class Reader:
             self._events.emit("duty.failed", duty=DUTY, error=redact.error_type(error))
 
     async def read_once(self) -> bool:
-        """Whether the duty is ours, and what it is about was read."""
+        """True if this relay holds the duty and has read."""
         asked_at = self._monotonic()
         if not await hold_duty(self._store, DUTY, self._worker, every_seconds=self._every_seconds):
             self._shown_until = 0.0

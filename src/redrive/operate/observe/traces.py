@@ -1,9 +1,8 @@
-"""A span for every send, linked to the trace of whoever enqueued the message (G-20).
+"""A span for every send, linked to the producer's trace (G-20).
 
-By OpenTelemetry's messaging conventions: `send <destination>`, kind CLIENT, because the message was created elsewhere;
-a link and not a parent, because a message may be sent hours later, and several times. The span is current while the
-handler runs. Only the API is used; the SDK and where spans go are the user's. Nothing of a message but its id, its
-destination and the answer's code is in a span. Subscribed by `redrive relay` where the app has loaded OpenTelemetry.
+It follows OpenTelemetry's messaging conventions: `send <destination>`, kind CLIENT, a link and no parent, because a
+message may be sent hours later and several times. The span is current while the handler runs, and has only the id, the
+destination and the answer's code. `redrive relay` subscribes it if the app has loaded OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class _Open(NamedTuple):
 
 
 def subscribe(events: Events) -> Callable[[], None]:
-    """Spans from now on. Returns the function that ends it."""
+    """Makes spans of these events. Returns the function that ends it."""
     tracer = trace.get_tracer("redrive", redrive.__version__)
     spans: dict[tuple[object, object], _Open] = {}
 
@@ -55,13 +54,13 @@ def subscribe(events: Events) -> Callable[[], None]:
 
 
 def ids_of(message_id: object) -> tuple[str, str] | None:
-    """Trace and span, as hexadecimal: the current one, else the one in which that message was last sent."""
+    """Trace and span id in hexadecimal: of the current span, else of the last send of that message."""
     current = trace.get_current_span().get_span_context()
     return _hexadecimal(current) if current.is_valid else _sent.get(str(message_id))
 
 
 def _links(traceparent: object) -> list[Link]:
-    """To the producer's span. What has not the shape of one is somebody's text, and is left alone."""
+    """A link to the producer's span; none if the header is no valid traceparent."""
     found = _TRACEPARENT.match(str(traceparent))
     if found is None:
         return []
@@ -82,7 +81,7 @@ def _attributes(values: Mapping[str, Any]) -> dict[str, str | int]:
 
 
 def _end(span: Span, token: Token[context.Context], values: Mapping[str, Any]) -> None:
-    """An exception here is one of ours, or a cut: its type is said, and never its text."""
+    """Records the type of an error, never its text."""
     failed = values.get("error") or values.get("code")
     span.set_attribute("redrive.outcome", str(values.get("answer", "interrupted")).lower())
     if failed:
