@@ -1,9 +1,8 @@
 """What a destination can say: five answers to a send, three to a lookup.
 
-A transport (or a plain handler) *returns* or *raises* one of them; `None` means `Delivered()`, and any other value that
-is JSON `Delivered(result=value)`. The difference
-between the last three is the heart of the product: `Retryable` and `Terminal` say that the effect did **not**
-happen, `Unknown` says that nobody can tell (G-13: a timeout after send is not a failure).
+A transport or a handler *returns* or *raises* one of them; `None` means `Delivered()`, and any other JSON value
+`Delivered(result=value)`. `Retryable` and `Terminal` say that the effect did **not** happen, `Unknown` that it may have
+happened (G-13: a timeout after the send is not a failure).
 """
 
 from __future__ import annotations
@@ -89,7 +88,7 @@ class Terminal(Answer):
 class Unknown(Answer):
     """The effect may have happened: a lost reply, a timeout after the first byte, a crash.
 
-    bug: an exception that nobody classified, raised while the effect may already have begun.
+    bug: an unclassified exception, raised while the effect may already have begun.
     from_lookup: nothing was sent in this attempt; the lookup could not tell.
     wait_seconds: with from_lookup: ask again no sooner than this, and do not count it.
     """

@@ -1,12 +1,12 @@
-"""Settling in *your* transaction (seam S3): for users of an ORM whose writes must commit with the outcome.
+"""Settling in *your* transaction: for users of an ORM whose writes must commit with the outcome.
 
     with Session.begin() as session:
         session.add(Invoice(...))
         redrive.complete(session.connection().connection, message, redrive.Delivered())
 
 Raises `ClaimLost` when the claim was lost meanwhile: let it roll your transaction back. The relay then settles nothing
-from the handler's return value: lease gone means done, lease still there means that you rolled back, and nobody can
-tell (ruling 16).
+from the handler's return value: lease gone means done, lease still there means that you rolled back, so the
+effect is unknown (docs/how-to/record-in-the-same-transaction.md).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Errors, grouped by who must act.
 
 The caller (`UsageError`, raised at the call, nothing changed), the operator (`OperatorError`, whose message
-names the command that helps), nobody (`ClaimLost`, `NotFinished`). What a destination says is not an error of ours: see
-`redrive.answers`. Every class has a stable `code`; it is the label in logs and the anchor in the docs.
+names the command that helps), or no person (`ClaimLost`, `NotFinished`). A destination's answer is not such an error:
+see `redrive.answers`. Every class has a stable `code`; it is the label in logs and the anchor in the docs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class UnsupportedConnection(UsageError):
 
 
 class OperatorError(RedriveError):
-    """Somebody has to do something outside the program; `next` names the command or setting that helps."""
+    """An operator has to act; `next` names the command or setting that helps."""
 
     code = "OPERATOR"
 
@@ -134,6 +134,6 @@ class NotFinished(RedriveError, TimeoutError):
 
 
 class ClaimLost(RedriveError):
-    """The claim ran out and somebody else has the message now. Nothing to do: the outcome was kept as evidence."""
+    """The claim ran out and another relay may have the message. Nothing to do: the outcome was kept as evidence."""
 
     code = "CLAIM_LOST"

@@ -1,8 +1,8 @@
-"""What the engine says about itself (seam S6): dotted names, plain values, no text.
+"""The engine's events: dotted names with plain values and no text.
 
 A step emits `<step>.start`, then `<step>.stop` or `<step>.exception`; a fact emits one name. Logs, metrics, traces,
-tests and the fault injector of `redrive prove` are all subscribers; the engine knows none of them. `STEPS` and
-`FACTS` list every name there is, so that each step boundary can be found (and killed at) by a test.
+tests and the fault injector of `redrive prove` subscribe; the engine knows none of them. `STEPS` and `FACTS` list every
+name, so that a test can kill a process at each step boundary.
 """
 
 from __future__ import annotations
@@ -135,11 +135,11 @@ class Events:
         self._wanted_steps.clear()
 
     def wants(self, name: str) -> bool:
-        """Whether anybody listens; asked before values are put together on a hot path."""
+        """The event has a subscriber; asked before values are put together on a hot path."""
         return bool(self._subscribers.get(name))
 
     def wants_step(self, step: str) -> bool:
-        """Whether anybody listens to any of a step's three events."""
+        """One of the step's three events has a subscriber."""
         wanted = self._wanted_steps.get(step)
         if wanted is None:
             wanted = self._wanted_steps[step] = any(map(self.wants, (f"{step}.{edge}" for edge in EDGES)))

@@ -80,7 +80,7 @@ OnOtherPayload = Literal["refuse", "first_wins"]
 
 
 class CancelAnswer(StrEnum):
-    """What `cancel` can truthfully say (ruling 14)."""
+    """The answers of `cancel`."""
 
     CANCELLED = "cancelled"
     IN_FLIGHT = "in_flight"
@@ -91,7 +91,7 @@ class CancelAnswer(StrEnum):
 
 
 class Fence(NamedTuple):
-    """One claim of one message. Whoever does not hold this pair any more cannot change the message."""
+    """One claim of one message. A worker that no longer holds this pair cannot change the message."""
 
     id: MessageId
     attempt: int
@@ -204,7 +204,7 @@ class HistoryEntry:
 
 @dataclass(slots=True)
 class Completion:
-    """What `redrive.complete` needs, and whether it was called: then the relay does not settle (ruling 16).
+    """What `redrive.complete` needs, and whether it was called: then the relay does not settle.
 
     outcome: what it settled, unless the claim was found lost.
     """

@@ -24,9 +24,9 @@ from redrive.message import Attempt, Closed, ParkReason
 InDoubt = Literal["lookup", "resend", "hold"]
 OnDead = Literal["halt", "continue", "continue_on_terminal"]
 
-# A token is trusted for this share of the time that the destination says it remembers it (I23).
+# A token is trusted for this share of the time that the destination says it remembers it.
 TOKEN_TTL_SHARE: Final = 0.8
-# 2.0 ** 1024 overflows; nothing sensible needs more doublings than this before the cap applies (ruling 13).
+# 2.0 ** 1024 overflows; nothing sensible needs more doublings than this before the cap applies.
 EXPONENT_MAX: Final = 64
 # The first HTTP status by which a server says that it failed itself.
 SERVER_ERROR: Final = 500
@@ -136,7 +136,7 @@ class Rules:
     settlement_lag_seconds: how long after its request an effect may first show.
     absent_is_final: an "absent" that is believed proves that an earlier request will never have an effect; without it
     a money message that is cancelled or expires while in doubt is held.
-    token_ttl_seconds: how long it remembers a token; None = it does not, or nobody knows.
+    token_ttl_seconds: how long it remembers a token; None = it does not, or that is unknown.
     money: a second effect is worse than none. has_breaker: an attempt that found it down costs nothing.
     address: hash of where it is and as whom it is reached; None = not declared.
     """
@@ -187,7 +187,7 @@ class Settlement:
 
     answer: what the destination said, None where nothing was sent. spent, lookups: the new counts.
     delay_seconds: retry no sooner than this from the database's now. in_doubt: the effect may have happened.
-    pause_seconds: the destination asked for a rest (Retry-After): nothing of anybody is sent to it for so long.
+    pause_seconds: the destination asked for a rest (Retry-After): nothing is sent to it for so long.
     halts: a dead head keeps its ordering key waiting.
     """
 
@@ -349,7 +349,7 @@ def decide(attempt: Attempt, answer: Answer, rules: Rules, *, now: datetime, ran
         case Retryable():
             return _after_retryable(attempt, answer, rules, now, random)
         case Terminal():
-            # G-18: this send had no effect; an earlier one that nobody could ask about may have had one.
+            # G-18: this send had no effect; an earlier one that could not be looked up may have had one.
             held = attempt.in_doubt and rules.in_doubt != "resend"
             return _park(attempt, rules, answer.code, answer, spent=attempt.spent + 1, held=held, terminal=True)
         case Unknown():

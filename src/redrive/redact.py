@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-TEXT_MAX: Final = 2000  # characters; ruling 11 (MaxErrorTextLength)
+TEXT_MAX: Final = 2000  # characters
 STACK_FRAMES_MAX: Final = 30
 HIDDEN: Final = "[…]"
 
@@ -49,7 +49,7 @@ _NUMBER = re.compile(r"[\d.,]+[.,;:!?]?\Z")
 _QUOTED = re.compile(
     r"(?<!\w)'[^']*'|(?<!\w)\"[^\"]*\"(?!\w)|`[^`]*`|“[^”]*”|‘[^’]*’|«[^»]*»|\{.*\}|<[^>]*>|\[.*\]|\([^)]*\)", re.DOTALL
 )
-# What is left of these was cut through a quotation, and nobody can tell which half of the text is data.
+# What is left of these was cut through a quotation, so either half of the text may be data.
 _HALF_QUOTED = re.compile(r"(?<!\w)'|[\"`“”‘«»{}<>\[\]()]")
 _CREDENTIAL_FOLLOWS = re.compile(
     r"(?:bearer|basic|(?:password|passwd|secret|token|key|authorization|cookie)[:=])\Z", re.IGNORECASE
@@ -60,7 +60,7 @@ _UNSTORABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 def text(value: object, *, limit: int = TEXT_MAX) -> str:
-    """A text that somebody gave as an explanation, with everything hidden that is not plain words."""
+    """An explanation by a transport or an operator; everything that is not plain words is hidden."""
     if isinstance(value, _Vetted):
         return value
     given = storable(value, limit=4 * limit).replace(HIDDEN, " \0 ")
@@ -112,7 +112,7 @@ def storable(value: object, *, limit: int = TEXT_MAX) -> str:
     """Any value as text that PostgreSQL can always store: no NUL, no lone surrogate, cut on a character boundary."""
     try:
         plain = str(value)
-    except Exception:  # somebody else's object that cannot even be shown
+    except Exception:  # an application's object whose __str__ fails
         plain = type(value).__qualname__
     return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", plain)[:limit]
 

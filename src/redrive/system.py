@@ -1,4 +1,4 @@
-"""Seam S8: a system plugs in as one object, and out again by not being there (G-30).
+"""A system plugs in as one object (G-30).
 
 A package offers its system by an entry point in the group `redrive.systems`; those that come with Redrive are the
 folders of `redrive.systems`. `discover` finds both. The command line adds its commands, `db upgrade` its migrations, a
@@ -26,11 +26,11 @@ class View:
     """A list that a system shows in the console, newest first.
 
     sql: a file with one SELECT that reads no more than it shows, with the parameters `before` (the `position` of the
-    last row of the page before, as text, or NULL), `search` (a text or NULL) and `limit`; it runs as who asks, below
+    last row of the page before, as text, or NULL), `search` (a text or NULL) and `limit`; it obeys
     row-level security. columns: what it returns, with their headings. position: the column to go on behind.
     state: the column that is shown as a state. message: the column with the id of a message of the engine.
     search: what can be searched for, in words; empty: nothing can. nothing: what is said where there is none.
-    all_tenants: only for who sees all of them.
+    all_tenants: only for callers with access to all tenants.
     """
 
     title: str
@@ -51,7 +51,7 @@ class System:
 
     migrations: directory with `tables/` and `verbs/` as in redrive/store/sql, run after the engine's; None = no tables.
     cli: a click command or group. router: a function that makes a FastAPI router for the API (called by the console
-    only, so that nobody else needs its libraries), mounted below the system's name; each route says what it needs
+    only, so that no other program needs its libraries), mounted below the system's name; each route says what it needs
     (`redrive.operate.web.require`). views: lists that the console shows, by name. metrics: by name, in the form of
     `redrive.operate.observe.catalogue`.
     demo, prove: callables behind `redrive <name> demo` and `redrive prove <name>`. prove_options: click options that

@@ -16,7 +16,7 @@ NEWS_SHOWN = 8
 ABOUT = {
     "warehouse": ("healthy", "green"),
     "mail": ("flaky: busy at times, replies get lost", "yellow"),
-    "partner": ("down: nobody listens", "red"),
+    "partner": ("down: refuses connections", "red"),
 }
 
 

@@ -68,7 +68,7 @@ async def mail(order: redrive.Attempt) -> None:
 
 @app.destination("partner", policy=redrive.Policy(attempts=4, backoff=SOON))
 async def partner(_: redrive.Attempt) -> None:
-    raise ConnectionRefusedError  # as a client library does when nobody listens
+    raise ConnectionRefusedError  # as a client library does when the port is closed
 
 
 SCHEMA = """

@@ -1,7 +1,7 @@
-"""Read-only lists in Django's admin. Whoever may see them acts with `manage.py redrive`, where acts are audited.
+"""Read-only lists in Django's admin. Operators act with `manage.py redrive`, where acts are audited.
 
-A page costs what it shows, however long the history: rows come in the order of the primary key, nothing else is sorted
-or filtered by, and nobody counts beyond the first `ROWS_MAX`.
+A page costs what it shows, however long the history: rows come in the order of the primary key, without other sorting
+or filters, and are counted up to `ROWS_MAX` only.
 """
 
 from __future__ import annotations

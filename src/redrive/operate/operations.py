@@ -139,7 +139,7 @@ _STAYS_OPEN: Final = frozenset({_CANCELLED[CancelAnswer.IN_FLIGHT], _CANCELLED[C
 _NOT_CANCELLED: Final[Mapping[CancelAnswer, tuple[str, str]]] = {
     CancelAnswer.PARKED: ("parked: it waits for a person", "redrive dead|held|unrecorded discard"),
     CancelAnswer.ALREADY_CLOSED: ("closed already", ""),
-    CancelAnswer.BUSY: ("busy: somebody holds it; nothing was changed", "try again in a second"),
+    CancelAnswer.BUSY: ("busy: another transaction holds it; nothing was changed", "try again in a second"),
 }
 
 
@@ -186,7 +186,7 @@ def _with_proof(request: Request, result: ActResult, proof: Proof) -> ActResult:
 
 
 async def _in_order(store: PostgresStore, request: Request, judged: Sequence[ActResult]) -> list[ActResult]:
-    """Ruling 15: what would go after later ones of its key is requeued only by who says that this is meant."""
+    """A message that later ones of its key have overtaken is requeued only if the operator says so."""
     fitting = [result.id for result in judged if result.outcome is Outcome.WOULD]
     later = await gone_out(store, fitting) if fitting else {}
     return [_overtaken(request, result, later[result.id]) if result.id in later else result for result in judged]
@@ -239,7 +239,7 @@ async def skip(store: PostgresStore, head: KeyView, *, actor: str, reason: str) 
 
 
 async def require_known(store: PostgresStore, destination: str) -> None:
-    """Raises NotFound for a destination that nobody registered and that has nothing open."""
+    """Raises NotFound for a destination that no relay registered and that has nothing open."""
     if not await knows_destination(store, destination):
         raise NotFound(f"There is no destination {destination!r}.", next="redrive destinations list")
 

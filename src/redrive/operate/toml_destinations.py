@@ -1,7 +1,7 @@
-"""Destinations that are declared in `redrive.toml`, for who writes no Python: `[destinations.NAME]`.
+"""Destinations that are declared in `redrive.toml` instead of Python: `[destinations.NAME]`.
 
 The keys of such a table are the options of `App.transport` and of the transport itself, with the same bounds and the
-same refusals; a key that nobody knows is refused with the nearest one that is known. A secret never stands in the file:
+same refusals; an unknown key is refused with the nearest known one. A secret never stands in the file:
 its key ends in `_env` or `_file` and says where it is. `redrive relay` without MODULE:APP runs what is declared here;
 the child process for suspects finds it as `redrive.operate.toml_destinations:app`. Called by `redrive relay` and
 `redrive up`.
@@ -171,7 +171,7 @@ def _value(hint: Any, given: Any, what: str) -> Any:
 
 
 def _fitting(kind: Any, given: Any, what: str) -> Any:
-    """The value, or `_NO` where it is not of that kind. Its bounds are judged by whoever takes it."""
+    """The value, or `_NO` where it is not of that kind. Its bounds are checked by the option itself."""
     origin = get_origin(kind)
     if is_dataclass(kind):
         return _built(kind, given, what) if isinstance(given, dict) else _NO

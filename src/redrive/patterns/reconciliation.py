@@ -23,7 +23,7 @@ PAGES_MAX: Final = 10_000
 class Kind(StrEnum):
     """What can be wrong.
 
-    unexplained: an effect that nobody asked for. twice: more than one effect of one item. differs: other terms than
+    unexplained: an effect without an item. twice: more than one effect of one item. differs: other terms than
     asked for. other_reference: delivered under another reference than the ledger's. other_token: delivered, and in the
     ledger under a token that no attempt of it used, without a reference that ties the two. missing: delivered, and not
     in the ledger. given_up: in the ledger, and closed as not sent.

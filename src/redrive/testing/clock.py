@@ -45,11 +45,11 @@ class ManualClock:
 
     @property
     def next_wake(self) -> float | None:
-        """When the first sleeper is due, in monotonic seconds; None when nobody sleeps."""
+        """When the first sleeper is due, in monotonic seconds; None without a sleeper."""
         return min((at for at, _, woken in self._sleepers if not woken.done()), default=None)
 
     def advance(self, by: float | timedelta) -> None:
-        """Move on by so many seconds, and wake whoever is due. They run when the caller next gives up control."""
+        """Moves on by so many seconds and wakes the sleepers that are due; they run at the caller's next await."""
         seconds = by.total_seconds() if isinstance(by, timedelta) else by
         if seconds < 0:
             raise ValueError(f"It was to be advanced by {seconds} seconds; a clock does not go back.")

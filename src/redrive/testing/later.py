@@ -1,7 +1,7 @@
 """Time for a drain: what really passes, and what a `ManualClock` was advanced on top.
 
 `Later` is the relay's own clock, and knows the database's time; `LaterStore` tells every verb that it is that late
-(`p_now`, ruling 6). So a retry that is due tomorrow is due as soon as the clock was advanced by a day, while the polls
+(`p_now`). So a retry that is due tomorrow is due as soon as the clock was advanced by a day, while the polls
 of the relay go on in real time.
 """
 

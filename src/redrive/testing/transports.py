@@ -113,7 +113,7 @@ async def refusing_is_terminal(subject: TransportSubject) -> None:
 
 
 async def a_lost_reply_is_unknown(subject: TransportSubject) -> None:
-    """It was done: whoever says Retryable here has it done twice."""
+    """The effect happened: a transport that answers Retryable here causes it twice."""
     attempt = await _attempt(subject, Condition.LOSING_REPLIES)
     _expect(Unknown, await _send(subject, attempt))
 
@@ -242,7 +242,7 @@ async def _send(subject: TransportSubject, attempt: Attempt) -> Answer | None:
         outcome = await dispatcher.dispatch(attempt, claimed_at=SystemClock.monotonic())
     answer = outcome.settlement.answer
     if getattr(answer, "bug", False):
-        raise AssertionError(f"The transport raised {outcome.text}, of which nobody has said what it means.")
+        raise AssertionError(f"The transport raised {outcome.text}, which it does not classify.")
     return answer
 
 
