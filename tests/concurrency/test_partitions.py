@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from redrive.errors import OperatorError
-from redrive.store.runtime import postgres
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.store.runtime.verbs import duties
 from tests.support.racing import Connection, column, together, value
 
 pytestmark = pytest.mark.req("G-22")
@@ -90,7 +90,7 @@ async def test_more_rows_than_may_be_moved_under_a_lock_are_left_and_said(late: 
     fill_default(late, 20)
     with pytest.raises(psycopg.DatabaseError, match="more than 21 rows") as refused:
         value(late, "SELECT redrive.make_partitions_1(7 * 86400, 4, p_move_max => 21)")
-    assert refused.value.sqlstate == postgres.DEFAULT_TOO_FULL
+    assert refused.value.sqlstate == duties.DEFAULT_TOO_FULL
     assert by_default(late) == 22
     assert value(late, "SELECT redrive.make_partitions_1(7 * 86400, 4, p_move_max => 22)") == 1
     assert by_default(late) == 0
@@ -102,7 +102,7 @@ async def test_the_duty_moves_what_it_may_and_says_what_it_may_not(
     fill_default(late, 20)
     async with PostgresStore(database) as store:
         assert await store.make_partitions(width_seconds=604_800, ahead=4) == 5
-        monkeypatch.setattr(postgres, "TABLE_LOCK_TRIES", 2)
+        monkeypatch.setattr(duties, "TABLE_LOCK_TRIES", 2)
         with psycopg.connect(database) as reader:
             reader.execute("SELECT count(*) FROM redrive.message")
             with pytest.raises(OperatorError, match="could not be locked"):
@@ -144,5 +144,5 @@ async def test_a_clock_that_is_years_ahead_makes_a_bounded_number_of_partitions(
     async with PostgresStore(database) as store:
         before = len(await store.ranges())
         ahead = datetime.now(UTC) + timedelta(days=3650)
-        assert await store.make_partitions(width_seconds=7 * 86_400, ahead=4, now=ahead) == postgres.RANGES_AT_ONCE
-        assert len(await store.ranges()) == before + postgres.RANGES_AT_ONCE
+        assert await store.make_partitions(width_seconds=7 * 86_400, ahead=4, now=ahead) == duties.RANGES_AT_ONCE
+        assert len(await store.ranges()) == before + duties.RANGES_AT_ONCE

@@ -113,7 +113,7 @@ def test_a_failing_file_leaves_nothing_of_itself_and_all_of_those_before(empty_d
 def test_a_file_and_its_row_are_one_transaction(empty_database: str, files: Files) -> None:
     row = "INSERT INTO schema_version VALUES ('redrive', '001', 'pre', 'x', now(), 'somebody', 0, '0')"
     files.table("001_pre_a.sql", f"CREATE TABLE a (); {row}")
-    with pytest.raises(SchemaError, match=r"001_pre_a\.sql was recorded by somebody without the migrator's lock"):
+    with pytest.raises(SchemaError, match=r"001_pre_a\.sql was recorded by a program without the migrator's lock"):
         upgrade(empty_database, sets=[files.as_set()])
     assert value(empty_database, "SELECT to_regclass('redrive.a')") is None
     assert recorded(empty_database) == []

@@ -12,6 +12,7 @@ from typing import Final
 
 from redrive.errors import ActRefused, ApproverNeeded, NotFound
 from redrive.message import CancelAnswer, Closed, MessageId, ParkReason
+from redrive.ports import Now
 from tests.model_store import transitions
 from tests.model_store.jumps import Jumps
 from tests.model_store.tables import Proof, Proposal, require_actor_and_reason
@@ -22,12 +23,7 @@ class Desk(Jumps):
     """Cancel, requeue, confirm, deny, repair, discard, skip."""
 
     async def cancel(
-        self,
-        id: MessageId,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        now: datetime | None = None,
+        self, id: MessageId, *, actor: str | None = None, reason: str | None = None, now: Now = None
     ) -> CancelAnswer:
         if actor is not None:
             require_actor_and_reason(actor, reason or "")
@@ -55,7 +51,7 @@ class Desk(Jumps):
         reason: str,
         stage: str | None = None,
         out_of_order: bool = False,
-        now: datetime | None = None,
+        now: Now = None,
     ) -> None:
         act, parked = self._act("requeue", id, actor, reason, {ParkReason.DEAD})
         if stage not in (None, parked.stage) and self._destination(parked.destination).money:
@@ -67,13 +63,7 @@ class Desk(Jumps):
         self._move(id, transitions.pended_again(parked, act, self.at(now), stage=stage, in_doubt_since=doubt))
 
     async def confirm(
-        self,
-        id: MessageId,
-        *,
-        actor: str,
-        reason: str,
-        reference: str | None = None,
-        now: datetime | None = None,
+        self, id: MessageId, *, actor: str, reason: str, reference: str | None = None, now: Now = None
     ) -> None:
         """Where the destination records, the answer goes back to be recorded; it is never sent."""
         act, parked = self._act("confirm", id, actor, reason, {ParkReason.DEAD, ParkReason.HELD})
@@ -85,7 +75,7 @@ class Desk(Jumps):
             move = transitions.closed_by(parked, act, Closed.DELIVERED, self.at(now), reference=reference)
         self._move(id, move)
 
-    async def deny(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None:
+    async def deny(self, id: MessageId, *, actor: str, reason: str, now: Now = None) -> None:
         """Where the destination can be asked, the doubt stays and it is asked first."""
         act, parked = self._act("deny", id, actor, reason, {ParkReason.HELD})
         self._second_person("deny", parked, actor, self.at(now))
@@ -93,25 +83,18 @@ class Desk(Jumps):
         doubt = (parked.in_doubt_since or self.at(now)) if asked else None
         self._move(id, transitions.pended_again(parked, act, self.at(now), in_doubt_since=doubt))
 
-    async def repair(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None:
+    async def repair(self, id: MessageId, *, actor: str, reason: str, now: Now = None) -> None:
         act, parked = self._act("repair", id, actor, reason, {ParkReason.UNRECORDED})
         doubt, kept = parked.in_doubt_since, parked.kept_answer
         self._move(id, transitions.pended_again(parked, act, self.at(now), in_doubt_since=doubt, kept_answer=kept))
 
-    async def discard(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None:
+    async def discard(self, id: MessageId, *, actor: str, reason: str, now: Now = None) -> None:
         act, parked = self._act("discard", id, actor, reason, set(ParkReason))
         self._second_person("discard", parked, actor, self.at(now))
         self._move(id, transitions.closed_by(parked, act, Closed.DISCARDED, self.at(now)))
 
     async def skip(
-        self,
-        tenant: str,
-        order_by: str,
-        *,
-        actor: str,
-        reason: str,
-        sequence: int | None = None,
-        now: datetime | None = None,
+        self, tenant: str, order_by: str, *, actor: str, reason: str, sequence: int | None = None, now: Now = None
     ) -> None:
         require_actor_and_reason(actor, reason)
         lane = tenant, order_by
@@ -134,7 +117,7 @@ class Desk(Jumps):
         return id in self._evidence
 
     def add_evidence(
-        self, id: MessageId, kind: str, subject: str, *, reference: str | None = None, now: datetime | None = None
+        self, id: MessageId, kind: str, subject: str, *, reference: str | None = None, now: Now = None
     ) -> None:
         """Kept once; the message is held, unless it is in flight or has its answer. SQL: verbs/evidence.sql."""
         known = self._evidence.get(id, ())

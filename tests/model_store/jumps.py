@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from redrive.message import MessageId, WorkerId
 from redrive.policy import ClockJump
-from redrive.ports import ClockLook, Redated
+from redrive.ports import ClockLook, Now, Redated
 from tests.model_store.transitions import Pending
 from tests.model_store.upkeep import CLOCK_TOLERANCE as TOLERANCE
 from tests.model_store.upkeep import Upkeep
@@ -38,7 +38,7 @@ class Jumps(Upkeep):
     jumps: list[Jump] = field(default_factory=list, init=False)
 
     async def observe_clock(
-        self, worker: WorkerId, *, steady: tuple[datetime, datetime] | None = None, now: datetime | None = None
+        self, worker: WorkerId, *, steady: tuple[datetime, datetime] | None = None, now: Now = None
     ) -> ClockLook:
         moment = self.at(now)
         if worker in self._relays:
@@ -62,13 +62,7 @@ class Jumps(Upkeep):
         return [self._messages[id].created_at for id in sorted(self._pending)[-10:] if id not in explained]
 
     async def clock_jumped(
-        self,
-        worker: WorkerId,
-        *,
-        era: int,
-        offset_seconds: float,
-        window_seconds: float | None,
-        now: datetime | None = None,
+        self, worker: WorkerId, *, era: int, offset_seconds: float, window_seconds: float | None, now: Now = None
     ) -> int:
         moment = self.at(now)
         later = self.jumps[era:]
@@ -119,13 +113,7 @@ class Jumps(Upkeep):
         return any(jump.offset > timedelta() and jump.noticed_at > now - timedelta(days=1) for jump in self.jumps)
 
     async def redate(
-        self,
-        era: int,
-        *,
-        after: MessageId | None,
-        limit: int,
-        end: bool = False,
-        now: datetime | None = None,
+        self, era: int, *, after: MessageId | None, limit: int, end: bool = False, now: Now = None
     ) -> Redated:
         jump = self.jumps[era - 1]
         if jump.finished:

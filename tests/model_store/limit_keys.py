@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from redrive.message import MessageId
-from redrive.ports import Booked, LimitKeyState, Opened, PutOff
+from redrive.ports import Booked, LimitKeyState, Now, Opened, PutOff
 from tests.model_store import destinations
 from tests.model_store.destinations import Destination
 from tests.model_store.tables import require_actor_and_reason
@@ -23,26 +23,20 @@ PAUSED_SECONDS: Final = 3600.0
 class LimitKeys(Upkeep):
     """The verbs of `redrive.store.runtime.limit_keys`."""
 
-    async def limit_keys(
-        self, destinations: Sequence[str], *, limit: int, now: datetime | None = None
-    ) -> Sequence[LimitKeyState]:
+    async def limit_keys(self, destinations: Sequence[str], *, limit: int, now: Now = None) -> Sequence[LimitKeyState]:
         moment = self.at(now)
         states = (_state(name, key, known, moment) for (name, key), known in sorted(self._limit_keys.items()))
         shown = [s for s in states if s.destination in destinations and (s.paused or s.breaker != "closed")]
         return shown[:limit]
 
-    async def pause_key(
-        self, destination: str, key: str, *, actor: str, reason: str, now: datetime | None = None
-    ) -> bool:
+    async def pause_key(self, destination: str, key: str, *, actor: str, reason: str, now: Now = None) -> bool:
         require_actor_and_reason(actor, reason)
         changed = destinations.paused(self._key(destination, key), actor=actor, reason=reason, now=self.at(now))
         if changed is not None:
             self._limit_keys[destination, key] = changed
         return changed is not None
 
-    async def resume_key(
-        self, destination: str, key: str, *, actor: str, reason: str, now: datetime | None = None
-    ) -> bool:
+    async def resume_key(self, destination: str, key: str, *, actor: str, reason: str, now: Now = None) -> bool:
         require_actor_and_reason(actor, reason)
         known, moment = self._key(destination, key), self.at(now)
         if not known.is_paused(moment):
@@ -54,7 +48,7 @@ class LimitKeys(Upkeep):
         return True
 
     async def rest_key(
-        self, destination: str, key: str, *, actor: str, seconds: float, now: datetime | None = None
+        self, destination: str, key: str, *, actor: str, seconds: float, now: Now = None
     ) -> float | None:
         moment = self.at(now)
         known = destinations.rested(self._key(destination, key), actor=actor, seconds=seconds, now=moment)
@@ -70,7 +64,7 @@ class LimitKeys(Upkeep):
         code: str,
         cool_off_seconds: float,
         cool_off_max_seconds: float,
-        now: datetime | None = None,
+        now: Now = None,
     ) -> Opened:
         before, moment = self._key(destination, key), self.at(now)
         known = destinations.opened(
@@ -86,7 +80,7 @@ class LimitKeys(Upkeep):
         left = 0.0 if known.breaker_until is None else (known.breaker_until - moment).total_seconds()
         return Opened(known is not before, known.breaker_opened_at, max(left, 0.0))
 
-    async def probe_key(self, destination: str, key: str, id: MessageId, *, now: datetime | None = None) -> str:
+    async def probe_key(self, destination: str, key: str, id: MessageId, *, now: Now = None) -> str:
         known, moment = self._key(destination, key), self.at(now)
         state = known.breaker_state(moment)
         if state in ("closed", "ramping"):
@@ -99,7 +93,7 @@ class LimitKeys(Upkeep):
         )
         return "go"
 
-    async def close_key(self, destination: str, key: str, *, claimed_at: datetime, now: datetime | None = None) -> bool:
+    async def close_key(self, destination: str, key: str, *, claimed_at: datetime, now: Now = None) -> bool:
         before = self._key(destination, key)
         known = destinations.ramping(before, claimed_at=claimed_at, now=self.at(now))
         if known is not before:
@@ -107,14 +101,7 @@ class LimitKeys(Upkeep):
         return known is not before
 
     async def book_key(
-        self,
-        destination: str,
-        key: str,
-        *,
-        count: int,
-        rate: float,
-        most_seconds: float,
-        now: datetime | None = None,
+        self, destination: str, key: str, *, count: int, rate: float, most_seconds: float, now: Now = None
     ) -> Booked:
         moment = self.at(now)
         first = max(self._key_turns.get((destination, key), moment), moment)

@@ -28,6 +28,7 @@ from redrive.ports import (
     HandOver,
     LowWaterMark,
     MendedLanes,
+    Now,
     Outcome,
     Place,
     PutOff,
@@ -57,12 +58,7 @@ class ModelStore(LimitKeys, Desk):
     # claim
 
     async def claim(
-        self,
-        worker: WorkerId,
-        claim_requests: Sequence[ClaimRequest],
-        *,
-        lease_seconds: float,
-        now: datetime | None = None,
+        self, worker: WorkerId, claim_requests: Sequence[ClaimRequest], *, lease_seconds: float, now: Now = None
     ) -> Claimed:
         moment = self.at(now)
         heads = self._free_heads().values()
@@ -86,12 +82,7 @@ class ModelStore(LimitKeys, Desk):
         return taken + others[: room.room - len(taken)]
 
     async def claim_suspect(
-        self,
-        worker: WorkerId,
-        destinations: Sequence[str],
-        *,
-        lease_seconds: float,
-        now: datetime | None = None,
+        self, worker: WorkerId, destinations: Sequence[str], *, lease_seconds: float, now: Now = None
     ) -> Claimed:
         moment = self.at(now)
         if any(lease.worker == worker for lease in self._leases.values()):
@@ -100,15 +91,12 @@ class ModelStore(LimitKeys, Desk):
         return self._take(first, worker, alone=True, lease_seconds=lease_seconds, now=moment)
 
     async def low_water(
-        self,
-        places: Sequence[tuple[Place, datetime | None]],
-        *,
-        now: datetime | None = None,
+        self, places: Sequence[tuple[Place, datetime | None]], *, now: Now = None
     ) -> Sequence[LowWaterMark]:
         return []
 
     async def suspect_destinations(
-        self, destinations: Sequence[str], *, after: str = "", limit: int = 100, now: datetime | None = None
+        self, destinations: Sequence[str], *, after: str = "", limit: int = 100, now: Now = None
     ) -> Sequence[str]:
         names = {pending.destination for pending in self._due_suspects(destinations, self.at(now))}
         return sorted(names, key=lambda name: (name <= after, name))[:limit]
@@ -215,7 +203,7 @@ class ModelStore(LimitKeys, Desk):
         *,
         hand_over: HandOver | None = None,
         wait: bool = True,
-        now: datetime | None = None,
+        now: Now = None,
     ) -> Settled:
         if wait:
             await self._unlocked(o.attempt.id for o in outcomes)
@@ -232,7 +220,7 @@ class ModelStore(LimitKeys, Desk):
         on_step: Callable[[str], None],
         wait: bool = True,
         lock_seconds: float | None = None,
-        now: datetime | None = None,
+        now: Now = None,
     ) -> Settled:
         on_step("fence")
         if wait:
@@ -354,7 +342,7 @@ class ModelStore(LimitKeys, Desk):
         suspect: bool = False,
         wait: bool = True,
         put_off: Mapping[Fence, PutOff] | None = None,
-        now: datetime | None = None,
+        now: Now = None,
     ) -> Sequence[Fence]:
         if wait:
             await self._unlocked(fence.id for fence in fences)
@@ -368,7 +356,7 @@ class ModelStore(LimitKeys, Desk):
         return [Fence(lease.id, lease.attempt) for lease in ours]
 
     async def renew(
-        self, worker: WorkerId, fences: Sequence[Fence], *, lease_seconds: float, now: datetime | None = None
+        self, worker: WorkerId, fences: Sequence[Fence], *, lease_seconds: float, now: Now = None
     ) -> Sequence[Fence]:
         until = self.at(now) + timedelta(seconds=lease_seconds)
         ours = self._ours(worker, fences)
@@ -380,9 +368,7 @@ class ModelStore(LimitKeys, Desk):
     def _ours(self, worker: WorkerId, fences: Sequence[Fence]) -> list[Lease]:
         return [lease for fence in dict.fromkeys(fences) if (lease := self._held(fence, by=worker))]
 
-    async def check_claims(
-        self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
-    ) -> Sequence[ClaimState]:
+    async def check_claims(self, worker: WorkerId, fences: Sequence[Fence], *, now: Now = None) -> Sequence[ClaimState]:
         moment = self.at(now)
         return [
             ClaimState(
@@ -408,12 +394,7 @@ class ModelStore(LimitKeys, Desk):
         return lease if by is None or lease.worker == by else None
 
     async def reap(
-        self,
-        *,
-        limit: int,
-        worker: WorkerId | None = None,
-        expected: datetime | None = None,
-        now: datetime | None = None,
+        self, *, limit: int, worker: WorkerId | None = None, expected: datetime | None = None, now: Now = None
     ) -> Reaped:
         moment = self.at(now)
         if worker is None:
@@ -439,7 +420,7 @@ class ModelStore(LimitKeys, Desk):
         since = (self.server_started_at, *(jump.noticed_at for jump in self.jumps))
         return lease.until < now and all(now > at + length for at in since if at <= now)
 
-    async def expire(self, *, limit: int, now: datetime | None = None) -> int:
+    async def expire(self, *, limit: int, now: Now = None) -> int:
         moment = self.at(now)
         over = (p for p in self._pending.values() if transitions.has_expired(p, moment) and transitions.may_just_end(p))
         due = (p for p in over if not self.has_evidence(p.id))
@@ -448,7 +429,7 @@ class ModelStore(LimitKeys, Desk):
             self._move(pending.id, transitions.expired(pending, moment))
         return len(ended)
 
-    async def mend_lanes(self, *, lanes: int, now: datetime | None = None) -> MendedLanes:
+    async def mend_lanes(self, *, lanes: int, now: Now = None) -> MendedLanes:
         return MendedLanes(mended=0, looked_at=0, is_over=True)
 
 

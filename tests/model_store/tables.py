@@ -19,14 +19,8 @@ from typing import Final, NamedTuple, Self
 from uuid import UUID
 
 from redrive.errors import DestinationOwned, InvalidValue, KeyReused, NotFound
-from redrive.message import (
-    Closed,
-    HistoryEntry,
-    MessageId,
-    NewMessage,
-    Receipt,
-    WorkerId,
-)
+from redrive.message import Closed, HistoryEntry, MessageId, NewMessage, Receipt, WorkerId
+from redrive.ports import Now
 from redrive.produce.protocol import Prepared, prepare
 from tests.model_store.lanes import free_heads
 from tests.model_store.transitions import Lane, Lease, Move, Parked, Pending, Place
@@ -151,13 +145,7 @@ class Tables:
         return {**self._pending, **self._leases, **self._parked, **self._closed}
 
     def conservation(self) -> Conservation:
-        tables: tuple[Sized, ...] = (
-            self._messages,
-            self._pending,
-            self._leases,
-            self._parked,
-            self._closed,
-        )
+        tables: tuple[Sized, ...] = (self._messages, self._pending, self._leases, self._parked, self._closed)
         return Conservation(*map(len, tables))
 
     async def history(self, id: MessageId) -> Sequence[HistoryEntry]:
@@ -168,7 +156,7 @@ class Tables:
 
     # enqueue
 
-    def enqueue(self, message: NewMessage, *, now: datetime | None = None, id: MessageId | None = None) -> Receipt:
+    def enqueue(self, message: NewMessage, *, now: Now = None, id: MessageId | None = None) -> Receipt:
         """What a producer's committed transaction leaves behind. id: given where another store chose it."""
         asked, moment = prepare(message), self.at(now)
         self._refuse_owned(asked.destination)
@@ -241,12 +229,7 @@ class Tables:
         return place
 
 
-_STATES: Final[Mapping[type, str | None]] = {
-    Pending: "pending",
-    Lease: "leased",
-    Parked: "parked",
-    type(None): None,
-}
+_STATES: Final[Mapping[type, str | None]] = {Pending: "pending", Lease: "leased", Parked: "parked", type(None): None}
 
 
 def require_actor_and_reason(actor: str, reason: str) -> None:

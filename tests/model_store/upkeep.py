@@ -11,7 +11,16 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from redrive.message import MessageId, WorkerId
-from redrive.ports import Asked, ClaimRequest, DestinationState, Opened, RelayInfo, address_refused, duty_hold_seconds
+from redrive.ports import (
+    Asked,
+    ClaimRequest,
+    DestinationState,
+    Now,
+    Opened,
+    RelayInfo,
+    address_refused,
+    duty_hold_seconds,
+)
 from tests.model_store import destinations
 from tests.model_store.destinations import Destination
 from tests.model_store.tables import START, Tables, milliseconds, require_actor_and_reason
@@ -61,23 +70,21 @@ class Upkeep(Tables):
 
     # destinations
 
-    async def pause(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool:
+    async def pause(self, destination: str, *, actor: str, reason: str, now: Now = None) -> bool:
         require_actor_and_reason(actor, reason)
         changed = destinations.paused(self._destination(destination), actor=actor, reason=reason, now=self.at(now))
         if changed is not None:
             self._destinations[destination] = changed
         return changed is not None
 
-    async def resume(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool:
+    async def resume(self, destination: str, *, actor: str, reason: str, now: Now = None) -> bool:
         require_actor_and_reason(actor, reason)
         if not self.is_paused(destination, now):
             return False
         self._destinations[destination] = destinations.resumed(self._destination(destination), now=self.at(now))
         return True
 
-    async def pause_until(
-        self, destination: str, *, actor: str, seconds: float, now: datetime | None = None
-    ) -> float | None:
+    async def pause_until(self, destination: str, *, actor: str, seconds: float, now: Now = None) -> float | None:
         known = destinations.rested(self._destination(destination), actor=actor, seconds=seconds, now=self.at(now))
         self._destinations[destination] = known
         return known.pause_seconds(self.at(now))
@@ -90,7 +97,7 @@ class Upkeep(Tables):
         code: str,
         cool_off_seconds: float,
         cool_off_max_seconds: float,
-        now: datetime | None = None,
+        now: Now = None,
     ) -> Opened:
         before, moment = self._destination(destination), self.at(now)
         known = destinations.opened(
@@ -104,12 +111,12 @@ class Upkeep(Tables):
         left = 0.0 if known.breaker_until is None else (known.breaker_until - moment).total_seconds()
         return Opened(known is not before, known.breaker_opened_at, max(left, 0.0))
 
-    async def close_breaker(self, destination: str, *, claimed_at: datetime, now: datetime | None = None) -> bool:
+    async def close_breaker(self, destination: str, *, claimed_at: datetime, now: Now = None) -> bool:
         before = self._destination(destination)
         self._destinations[destination] = known = destinations.ramping(before, claimed_at=claimed_at, now=self.at(now))
         return known is not before
 
-    async def half_open(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> str:
+    async def half_open(self, destination: str, *, actor: str, reason: str, now: Now = None) -> str:
         require_actor_and_reason(actor, reason)
         known, moment = self._destinations.get(destination), self.at(now)
         if known is None:
@@ -126,10 +133,10 @@ class Upkeep(Tables):
         self._destinations[destination] = destinations.half_opened(known, now=moment)
         return "done"
 
-    def is_paused(self, destination: str, now: datetime | None = None) -> bool:
+    def is_paused(self, destination: str, now: Now = None) -> bool:
         return self._destination(destination).is_paused(self.at(now))
 
-    def is_open(self, destination: str, now: datetime | None = None) -> bool:
+    def is_open(self, destination: str, now: Now = None) -> bool:
         """Whether it may be sent to at all; its limits may still say no."""
         return self._destination(destination).is_open(self.at(now))
 
@@ -176,7 +183,7 @@ class Upkeep(Tables):
 
     # relays
 
-    async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None:
+    async def register(self, relay: RelayInfo, *, now: Now = None) -> None:
         for name in sorted(relay.money):
             why = self._address_refused(relay, name, self.at(now))
             if why is not None:
@@ -218,7 +225,7 @@ class Upkeep(Tables):
         return "leased" if any(lease.destination == name for lease in self._leases.values()) else None
 
     async def heartbeat(
-        self, worker: WorkerId, *, listener: str = "off", now: datetime | None = None
+        self, worker: WorkerId, *, listener: str = "off", now: Now = None
     ) -> Sequence[DestinationState]:
         relay = self._relays.get(worker)
         if relay is None:
@@ -227,7 +234,7 @@ class Upkeep(Tables):
         return [self._destination(name).heard(self.at(now)) for name in relay.info.destinations]
 
     async def announce_idle(
-        self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: datetime | None = None
+        self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: Now = None
     ) -> None:
         """Nobody rings here: whoever has a model store polls."""
 
@@ -237,7 +244,7 @@ class Upkeep(Tables):
     async def deregister(self, worker: WorkerId) -> None:
         self._relays.pop(worker, None)
 
-    async def forget_relays(self, *, after_seconds: float, now: datetime | None = None) -> int:
+    async def forget_relays(self, *, after_seconds: float, now: Now = None) -> int:
         oldest = self.at(now) - timedelta(seconds=after_seconds)
         gone = [worker for worker, relay in self._relays.items() if relay.seen_at < oldest]
         for worker in gone:
@@ -251,9 +258,7 @@ class Upkeep(Tables):
 
     # duties
 
-    async def begin_duty(
-        self, name: str, worker: WorkerId, *, every_seconds: float, now: datetime | None = None
-    ) -> bool:
+    async def begin_duty(self, name: str, worker: WorkerId, *, every_seconds: float, now: Now = None) -> bool:
         moment, duty = self.at(now), self._duties.get(name, _Duty())
         if (_is_held(duty, moment) and not _lies_ahead(duty.started_at, moment)) or not _is_due(
             duty, every_seconds, moment
@@ -263,7 +268,7 @@ class Upkeep(Tables):
         self._duties[name] = replace(duty, holder=worker, holder_until=until, started_at=moment)
         return True
 
-    async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: datetime | None = None) -> None:
+    async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: Now = None) -> None:
         duty = self._duties.get(name)
         if duty is not None and duty.holder == worker:
             self._duties[name] = _Duty(started_at=duty.started_at, finished_at=self.at(now), result=result)
@@ -273,34 +278,21 @@ class Upkeep(Tables):
     async def vacuum(self) -> str:
         return "nothing to do"
 
-    async def run_replay(self, *, every_seconds: float, limit: int, now: datetime | None = None) -> int | None:
+    async def run_replay(self, *, every_seconds: float, limit: int, now: Now = None) -> int | None:
         return None
 
     async def take_requests(
-        self,
-        worker: WorkerId,
-        destinations: Sequence[str],
-        *,
-        limit: int,
-        hold_seconds: float,
-        now: datetime | None = None,
+        self, worker: WorkerId, destinations: Sequence[str], *, limit: int, hold_seconds: float, now: Now = None
     ) -> Sequence[Asked]:
         return []
 
-    async def answer_request(
-        self,
-        worker: WorkerId,
-        id: int,
-        answer: Mapping[str, Any],
-        *,
-        now: datetime | None = None,
-    ) -> bool:
+    async def answer_request(self, worker: WorkerId, id: int, answer: Mapping[str, Any], *, now: Now = None) -> bool:
         return False
 
-    async def fold_failures(self, *, limit: int, now: datetime | None = None) -> int:
+    async def fold_failures(self, *, limit: int, now: Now = None) -> int:
         return 0
 
-    async def make_partitions(self, *, width_seconds: float, ahead: int, now: datetime | None = None) -> int:
+    async def make_partitions(self, *, width_seconds: float, ahead: int, now: Now = None) -> int:
         return self._make_partitions(width_seconds, ahead, self.at(now))
 
     def _make_partitions(self, width_seconds: float, ahead: int, now: datetime) -> int:
@@ -318,7 +310,7 @@ class Upkeep(Tables):
         """Within a day: a range may seem older than it is."""
         return False
 
-    async def retire(self, starts_at: datetime, *, now: datetime | None = None) -> str:
+    async def retire(self, starts_at: datetime, *, now: Now = None) -> str:
         found = next((r for r in self._ranges if r[0] == starts_at), None)
         if found is None:
             return "none"

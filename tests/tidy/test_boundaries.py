@@ -79,7 +79,7 @@ def test_a_call_without_a_step_would_be_found() -> None:
 
 def test_every_step_of_the_list_is_taken_somewhere_and_no_other() -> None:
     taken = {name for path in SOURCES for name in strings_given_to(ast.parse(path.read_text("utf-8")), "step")}
-    inner = strings_given_to(ast.parse((ROOT / "store/runtime/postgres.py").read_text("utf-8")), "on_step")
+    inner = strings_given_to(ast.parse((ROOT / "store/runtime/verbs/settling.py").read_text("utf-8")), "on_step")
     assert taken | inner == set(events.STEPS)
     assert inner - taken == set(events.INNER_STEPS)
 

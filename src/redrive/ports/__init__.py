@@ -11,7 +11,7 @@ from typing import Protocol
 
 from redrive.ports.acts import OperatorVerbs
 from redrive.ports.claims import Claimed, ClaimRequest, ClaimState, ClaimVerbs, LowWaterMark, Place, PutOff
-from redrive.ports.clock import Clock, ClockLook, ClockVerbs, Redated
+from redrive.ports.clock import Clock, ClockLook, ClockVerbs, Now, Redated
 from redrive.ports.destinations import Booked, DestinationState, DestinationVerbs, LimitKeyState, Opened
 from redrive.ports.duties import Asked, DutyVerbs, MendedLanes, Reaped, duty_hold_seconds
 from redrive.ports.failures import NotBegun, RecordFailed, RecordWaits, TransientFailure
@@ -33,7 +33,7 @@ from redrive.ports.transports import Transport
 __all__ = [
     "Asked", "Booked", "ClaimRequest", "ClaimState", "ClaimVerbs", "Claimed", "Clock", "ClockLook", "ClockVerbs",
     "DestinationState", "DestinationVerbs", "DutyVerbs", "HandOver", "Heard", "LimitKeyState", "ListenConnection",
-    "LowWaterMark", "MendedLanes", "NotBegun", "Opened", "OperatorVerbs", "Outcome", "Place", "PutOff", "Reaped",
+    "LowWaterMark", "MendedLanes", "NotBegun", "Now", "Opened", "OperatorVerbs", "Outcome", "Place", "PutOff", "Reaped",
     "Record", "RecordFailed", "RecordWaits", "Redated", "RelayInfo", "RelayVerbs", "RestoredDestination", "Sent",
     "SettleVerbs", "Settled", "Store", "TransientFailure", "Transport", "Wal", "Witnessed", "address_refused",
     "duty_hold_seconds",

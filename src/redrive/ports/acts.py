@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Protocol
 
 from redrive.message import CancelAnswer, HistoryEntry, MessageId
+from redrive.ports.clock import Now
 
 
 class OperatorVerbs(Protocol):
     """Each act is written into the audit with its actor and reason; a refusal is raised."""
 
     async def cancel(
-        self,
-        id: MessageId,
-        *,
-        actor: str | None = None,
-        reason: str | None = None,
-        now: datetime | None = None,
+        self, id: MessageId, *, actor: str | None = None, reason: str | None = None, now: Now = None
     ) -> CancelAnswer: ...
 
     async def requeue(
@@ -29,35 +24,22 @@ class OperatorVerbs(Protocol):
         reason: str,
         stage: str | None = None,
         out_of_order: bool = False,
-        now: datetime | None = None,
+        now: Now = None,
     ) -> None:
         """Dead to pending. Refused where later messages of its ordering key went out, unless `out_of_order`."""
 
     async def confirm(
-        self,
-        id: MessageId,
-        *,
-        actor: str,
-        reason: str,
-        reference: str | None = None,
-        now: datetime | None = None,
+        self, id: MessageId, *, actor: str, reason: str, reference: str | None = None, now: Now = None
     ) -> None: ...
 
-    async def deny(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None: ...
+    async def deny(self, id: MessageId, *, actor: str, reason: str, now: Now = None) -> None: ...
 
-    async def repair(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None: ...
+    async def repair(self, id: MessageId, *, actor: str, reason: str, now: Now = None) -> None: ...
 
-    async def discard(self, id: MessageId, *, actor: str, reason: str, now: datetime | None = None) -> None: ...
+    async def discard(self, id: MessageId, *, actor: str, reason: str, now: Now = None) -> None: ...
 
     async def skip(
-        self,
-        tenant: str,
-        order_by: str,
-        *,
-        actor: str,
-        reason: str,
-        sequence: int | None = None,
-        now: datetime | None = None,
+        self, tenant: str, order_by: str, *, actor: str, reason: str, sequence: int | None = None, now: Now = None
     ) -> None:
         """Close the head of an ordering key unless it is being sent; with `sequence`, only if that is the head."""
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from redrive.message import Attempt, Fence, WorkerId
+from redrive.ports.clock import Now
 
 
 class Place(NamedTuple):
@@ -76,43 +77,31 @@ class ClaimVerbs(Protocol):
     """Verbs of a claim; each is fenced by the worker that holds it."""
 
     async def claim(
-        self,
-        worker: WorkerId,
-        claim_requests: Sequence[ClaimRequest],
-        *,
-        lease_seconds: float,
-        now: datetime | None = None,
+        self, worker: WorkerId, claim_requests: Sequence[ClaimRequest], *, lease_seconds: float, now: Now = None
     ) -> Claimed: ...
 
     async def low_water(
-        self, places: Sequence[tuple[Place, datetime | None]], *, now: datetime | None = None
+        self, places: Sequence[tuple[Place, datetime | None]], *, now: Now = None
     ) -> Sequence[LowWaterMark]:
         """The earliest moment at which something can be due, searched from the given moment on (None: always)."""
 
     async def claim_suspect(
-        self,
-        worker: WorkerId,
-        destinations: Sequence[str],
-        *,
-        lease_seconds: float,
-        now: datetime | None = None,
+        self, worker: WorkerId, destinations: Sequence[str], *, lease_seconds: float, now: Now = None
     ) -> Claimed: ...
 
     async def suspect_destinations(
-        self, destinations: Sequence[str], *, after: str = "", limit: int = 100, now: datetime | None = None
+        self, destinations: Sequence[str], *, after: str = "", limit: int = 100, now: Now = None
     ) -> Sequence[str]:
         """Those of the destinations that have a suspect to claim, by name: first those behind `after`, then the rest.
 
         A suspect that another transaction has locked does not count.
         """
 
-    async def check_claims(
-        self, worker: WorkerId, fences: Sequence[Fence], *, now: datetime | None = None
-    ) -> Sequence[ClaimState]:
+    async def check_claims(self, worker: WorkerId, fences: Sequence[Fence], *, now: Now = None) -> Sequence[ClaimState]:
         """The present state of claimed messages, for those claims that this worker still has."""
 
     async def renew(
-        self, worker: WorkerId, fences: Sequence[Fence], *, lease_seconds: float, now: datetime | None = None
+        self, worker: WorkerId, fences: Sequence[Fence], *, lease_seconds: float, now: Now = None
     ) -> Sequence[Fence]:
         """Extend leases; returns those that are still this worker's, including one that its own settle has locked."""
 
@@ -124,7 +113,7 @@ class ClaimVerbs(Protocol):
         suspect: bool = False,
         wait: bool = True,
         put_off: Mapping[Fence, PutOff] | None = None,
-        now: datetime | None = None,
+        now: Now = None,
     ) -> Sequence[Fence]:
         """Give back claims that were not begun; no attempt is spent. Returns those that were handed back.
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from redrive.message import MessageId, WorkerId
 from redrive.policy import ClockJump
+
+# When a verb runs: None = the database's clock. Only tests pass a time.
+Now: TypeAlias = datetime | None
 
 
 class Clock(Protocol):
@@ -53,18 +56,12 @@ class ClockVerbs(Protocol):
         """The database's clock."""
 
     async def observe_clock(
-        self, worker: WorkerId, *, steady: tuple[datetime, datetime] | None = None, now: datetime | None = None
+        self, worker: WorkerId, *, steady: tuple[datetime, datetime] | None = None, now: Now = None
     ) -> ClockLook:
         """Read the database's clock. steady: the period in which this relay saw it run without a jump."""
 
     async def clock_jumped(
-        self,
-        worker: WorkerId,
-        *,
-        era: int,
-        offset_seconds: float,
-        window_seconds: float | None,
-        now: datetime | None = None,
+        self, worker: WorkerId, *, era: int, offset_seconds: float, window_seconds: float | None, now: Now = None
     ) -> int:
         """Record a jump that this relay saw since `era`, unless another relay has; returns the present era.
 
@@ -72,6 +69,6 @@ class ClockVerbs(Protocol):
         """
 
     async def redate(
-        self, era: int, *, after: MessageId | None, limit: int, end: bool = False, now: datetime | None = None
+        self, era: int, *, after: MessageId | None, limit: int, end: bool = False, now: Now = None
     ) -> Redated:
         """Re-date one batch of waiting messages after the clock was set back. end: mark this jump as finished."""

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from redrive.message import MessageId
+from redrive.ports.clock import Now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +70,11 @@ class Booked(NamedTuple):
 class DestinationVerbs(Protocol):
     """Pause, resume and break the circuit of a destination or of one of its limit keys."""
 
-    async def pause(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool: ...
+    async def pause(self, destination: str, *, actor: str, reason: str, now: Now = None) -> bool: ...
 
-    async def resume(self, destination: str, *, actor: str, reason: str, now: datetime | None = None) -> bool: ...
+    async def resume(self, destination: str, *, actor: str, reason: str, now: Now = None) -> bool: ...
 
-    async def pause_until(
-        self, destination: str, *, actor: str, seconds: float, now: datetime | None = None
-    ) -> float | None:
+    async def pause_until(self, destination: str, *, actor: str, seconds: float, now: Now = None) -> float | None:
         """The destination asked for a pause (Retry-After). Returns the seconds left; None where a person paused it."""
 
     async def open_breaker(
@@ -86,30 +85,24 @@ class DestinationVerbs(Protocol):
         code: str,
         cool_off_seconds: float,
         cool_off_max_seconds: float,
-        now: datetime | None = None,
+        now: Now = None,
     ) -> Opened:
         """Open the breaker, unless this evidence (a message claimed at `claimed_at`) is older than its last opening."""
 
-    async def close_breaker(self, destination: str, *, claimed_at: datetime, now: datetime | None = None) -> bool:
+    async def close_breaker(self, destination: str, *, claimed_at: datetime, now: Now = None) -> bool:
         """The probe claimed at `claimed_at` was answered: begin the ramp. False where it was not the latest probe."""
 
-    async def limit_keys(
-        self, destinations: Sequence[str], *, limit: int, now: datetime | None = None
-    ) -> Sequence[LimitKeyState]:
+    async def limit_keys(self, destinations: Sequence[str], *, limit: int, now: Now = None) -> Sequence[LimitKeyState]:
         """The limit keys of these destinations that are paused or whose breaker is not closed."""
 
-    async def pause_key(
-        self, destination: str, key: str, *, actor: str, reason: str, now: datetime | None = None
-    ) -> bool:
+    async def pause_key(self, destination: str, key: str, *, actor: str, reason: str, now: Now = None) -> bool:
         """`pause` of one limit key."""
 
-    async def resume_key(
-        self, destination: str, key: str, *, actor: str, reason: str, now: datetime | None = None
-    ) -> bool:
+    async def resume_key(self, destination: str, key: str, *, actor: str, reason: str, now: Now = None) -> bool:
         """`resume` of one limit key; messages that were put off for it are due at once."""
 
     async def rest_key(
-        self, destination: str, key: str, *, actor: str, seconds: float, now: datetime | None = None
+        self, destination: str, key: str, *, actor: str, seconds: float, now: Now = None
     ) -> float | None:
         """`pause_until` of one limit key."""
 
@@ -122,24 +115,17 @@ class DestinationVerbs(Protocol):
         code: str,
         cool_off_seconds: float,
         cool_off_max_seconds: float,
-        now: datetime | None = None,
+        now: Now = None,
     ) -> Opened:
         """`open_breaker` of one limit key."""
 
-    async def probe_key(self, destination: str, key: str, id: MessageId, *, now: datetime | None = None) -> str:
+    async def probe_key(self, destination: str, key: str, id: MessageId, *, now: Now = None) -> str:
         """Whether a message may go to a key whose breaker was open: go (as its probe), flows (it is closed) or wait."""
 
-    async def close_key(self, destination: str, key: str, *, claimed_at: datetime, now: datetime | None = None) -> bool:
+    async def close_key(self, destination: str, key: str, *, claimed_at: datetime, now: Now = None) -> bool:
         """`close_breaker` of one limit key."""
 
     async def book_key(
-        self,
-        destination: str,
-        key: str,
-        *,
-        count: int,
-        rate: float,
-        most_seconds: float,
-        now: datetime | None = None,
+        self, destination: str, key: str, *, count: int, rate: float, most_seconds: float, now: Now = None
     ) -> Booked:
         """Reserve the next turns of a key: at most `count`, none that begins later than `most_seconds`."""

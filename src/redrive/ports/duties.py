@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from redrive.message import Attempt, WorkerId
+from redrive.ports.clock import Now
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,51 +49,36 @@ def duty_hold_seconds(every_seconds: float) -> float:
 class DutyVerbs(Protocol):
     """Each duty is one bounded step, safe to run twice."""
 
-    async def begin_duty(
-        self, name: str, worker: WorkerId, *, every_seconds: float, now: datetime | None = None
-    ) -> bool:
+    async def begin_duty(self, name: str, worker: WorkerId, *, every_seconds: float, now: Now = None) -> bool:
         """True when the duty is due and no other relay runs it; the caller then runs it and ends it."""
 
-    async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: datetime | None = None) -> None: ...
+    async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: Now = None) -> None: ...
 
     async def reap(
-        self,
-        *,
-        limit: int,
-        worker: WorkerId | None = None,
-        expected: datetime | None = None,
-        now: datetime | None = None,
+        self, *, limit: int, worker: WorkerId | None = None, expected: datetime | None = None, now: Now = None
     ) -> Reaped:
         """Requeue expired claims; with `worker`, all claims of a worker that is known to be dead.
 
         expected: the database's time as the caller computes it; where it differs, nothing is reaped.
         """
 
-    async def expire(self, *, limit: int, now: datetime | None = None) -> int: ...
+    async def expire(self, *, limit: int, now: Now = None) -> int: ...
 
-    async def fold_failures(self, *, limit: int, now: datetime | None = None) -> int:
+    async def fold_failures(self, *, limit: int, now: Now = None) -> int:
         """Count failures parked since the last call into their groups; returns how many."""
 
-    async def run_replay(self, *, every_seconds: float, limit: int, now: datetime | None = None) -> int | None:
+    async def run_replay(self, *, every_seconds: float, limit: int, now: Now = None) -> int | None:
         """One step of the replay that has waited longest: how many messages it sent or examined. None: none is due."""
 
     async def take_requests(
-        self,
-        worker: WorkerId,
-        destinations: Sequence[str],
-        *,
-        limit: int,
-        hold_seconds: float,
-        now: datetime | None = None,
+        self, worker: WorkerId, destinations: Sequence[str], *, limit: int, hold_seconds: float, now: Now = None
     ) -> Sequence[Asked]:
         """Operators' open questions about these destinations; after `hold_seconds` another relay may take them."""
 
-    async def answer_request(
-        self, worker: WorkerId, id: int, answer: Mapping[str, Any], *, now: datetime | None = None
-    ) -> bool:
+    async def answer_request(self, worker: WorkerId, id: int, answer: Mapping[str, Any], *, now: Now = None) -> bool:
         """False where the answer came too late."""
 
-    async def mend_lanes(self, *, lanes: int, now: datetime | None = None) -> MendedLanes:
+    async def mend_lanes(self, *, lanes: int, now: Now = None) -> MendedLanes:
         """Wake free lanes that have a message but no wake-up time; at most `lanes` are examined.
 
         The next call continues where this one ended.
@@ -101,10 +87,10 @@ class DutyVerbs(Protocol):
     async def vacuum(self) -> str:
         """Vacuum tables where autovacuum is too late; returns in words what was done."""
 
-    async def make_partitions(self, *, width_seconds: float, ahead: int, now: datetime | None = None) -> int: ...
+    async def make_partitions(self, *, width_seconds: float, ahead: int, now: Now = None) -> int: ...
 
     async def ranges(self) -> Sequence[tuple[datetime, datetime]]:
         """Start and end of every partition range, oldest first."""
 
-    async def retire(self, starts_at: datetime, *, now: datetime | None = None) -> str:
+    async def retire(self, starts_at: datetime, *, now: Now = None) -> str:
         """Drop one range if nothing in it is open: retired, open, young or none."""

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from redrive.errors import SettingsError
 from redrive.message import WorkerId
+from redrive.ports.clock import Now
 from redrive.ports.destinations import DestinationState
 
 
@@ -116,16 +117,16 @@ def address_refused(destination: str, why: str) -> SettingsError:
 class RelayVerbs(Protocol):
     """A relay registers, shows that it lives, and asks to be notified."""
 
-    async def register(self, relay: RelayInfo, *, now: datetime | None = None) -> None:
+    async def register(self, relay: RelayInfo, *, now: Now = None) -> None:
         """Raises SettingsError where money would be moved at another address while something is open at the old one."""
 
     async def heartbeat(
-        self, worker: WorkerId, *, listener: str = "off", now: datetime | None = None
+        self, worker: WorkerId, *, listener: str = "off", now: Now = None
     ) -> Sequence[DestinationState]:
         """Record that this relay lives and whether it listens; returns the state of its destinations."""
 
     async def announce_idle(
-        self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: datetime | None = None
+        self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: Now = None
     ) -> None:
         """Ask producers of these destinations to notify, for so long. No destinations: the relay is awake."""
 
@@ -134,4 +135,4 @@ class RelayVerbs(Protocol):
 
     async def deregister(self, worker: WorkerId) -> None: ...
 
-    async def forget_relays(self, *, after_seconds: float, now: datetime | None = None) -> int: ...
+    async def forget_relays(self, *, after_seconds: float, now: Now = None) -> int: ...

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Protocol
 
 from redrive.message import Attempt, Fence, MessageId, WorkerId
 from redrive.policy import Settlement
+from redrive.ports.clock import Now
 
 
 class Record(Protocol):
@@ -72,7 +72,7 @@ class SettleVerbs(Protocol):
         *,
         hand_over: HandOver | None = None,
         wait: bool = True,
-        now: datetime | None = None,
+        now: Now = None,
     ) -> Settled:
         """Write outcomes, each fenced by its claim. Only a delivery without a result hands over its ordering key.
 
@@ -88,7 +88,7 @@ class SettleVerbs(Protocol):
         on_step: Callable[[str], None],
         wait: bool = True,
         lock_seconds: float | None = None,
-        now: datetime | None = None,
+        now: Now = None,
     ) -> Settled:
         """Fence, record, settle in one transaction. `on_step` is called with each step's name before it begins.
 

@@ -24,7 +24,8 @@ from redrive.store.reads.messages import list_parked, show_message, show_parked
 from redrive.store.reads.models import LIMIT_MAX, ParkedFilter, ProposedEdit, RequestView
 from redrive.store.runtime import desk
 from redrive.store.runtime.desk import StepResult
-from redrive.store.runtime.postgres import NOT_ALONE, PostgresStore, not_alone
+from redrive.store.runtime.postgres import PostgresStore
+from redrive.store.runtime.verbs.acts import NOT_ALONE, not_alone
 
 SELECTED_MAX: Final = desk.REPLAY_ITEMS_MAX
 TEXT_MAX: Final = 500  # characters of a ticket or of evidence

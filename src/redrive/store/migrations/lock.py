@@ -1,4 +1,4 @@
-"""One migrator at a time: a session-level advisory lock, and the watch on whoever blocks a step.
+"""One migrator at a time: a session-level advisory lock, and the watch on the session that blocks a step.
 
 The lock is polled with `pg_try_advisory_lock` and the client sleeps in between. A session that waits inside
 `pg_advisory_lock` keeps its snapshot, and CREATE INDEX CONCURRENTLY of the migrator that holds the lock would
@@ -129,7 +129,7 @@ def watching(conn: Connection, blockers: Blockers, tell: Tell) -> Iterator[None]
     try:
         observer = _second_connection(conn)
     except psycopg.OperationalError as error:
-        # No session to spare is no reason to fail the step; the error then says why nobody is named.
+        # No session to spare is no reason to fail the step; the error then says why no blocker is named.
         blockers.seen = f"unknown, a second connection failed: {error}"
         yield
         return

@@ -1,7 +1,7 @@
 """Brings a database's schema to what this version expects, and says how far it is from that.
 
 `upgrade` applies the pending files of the engine's set and of others, one migrator at a time; any number of
-starts at once is safe. `check` reports, `require_current` refuses, `compare` judges rows that somebody else
+starts at once is safe. `check` reports, `require_current` refuses, `compare` judges rows that the caller
 read, `sql` prints a script. Forward only: there is no downgrade. `upgrade` needs a direct connection, or a
 pooler in session mode. Called by `redrive db`, by `redrive up` and by whatever starts a relay.
 """
@@ -99,7 +99,7 @@ def upgrade(
     """Applies what is pending.
 
     `lock_timeout_seconds` bounds a wait for a lock that others queue behind; five attempts, with pauses.
-    `wait_seconds` bounds waiting that holds up nobody: for another migrator, and inside CONCURRENTLY.
+    `wait_seconds` bounds waiting that blocks no other session: for another migrator, and inside CONCURRENTLY.
     `progress` gets sentences; while a step waits for a lock they come from another thread.
     """
     _refuse_arguments(phase, lock_timeout_seconds, wait_seconds)

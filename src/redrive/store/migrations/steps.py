@@ -60,7 +60,7 @@ class LockRetry:
     """How long a step waits, and whom it tells."""
 
     lock_timeout_seconds: float  # for a lock that makes others queue behind us
-    wait_seconds: float  # for what makes nobody queue: another migrator, transactions that CONCURRENTLY waits for
+    wait_seconds: float  # for waits that block no other session: another migrator, CONCURRENTLY
     tell: Tell
 
 
@@ -118,7 +118,7 @@ def _run_statements(conn: Connection, file: MigrationFile, lock_retry: LockRetry
 
 
 def _run_statement(conn: Connection, file: MigrationFile, statement: Statement, lock_retry: LockRetry) -> None:
-    # CONCURRENTLY waits for old transactions under a lock that queues nobody behind it; giving up early would
+    # CONCURRENTLY waits for old transactions under a lock that blocks no other session; giving up early would
     # only throw the work away.
     harmless = "CONCURRENTLY" in statement.words
     limit_seconds = lock_retry.wait_seconds if harmless else lock_retry.lock_timeout_seconds
@@ -160,7 +160,7 @@ def _record(conn: Connection, file: MigrationFile, started: Any) -> int:
     }
     rows = ask(conn, _RECORD, values)
     if not rows:
-        raise SchemaError(f"{file.label} was recorded by somebody without the migrator's lock.", next=UPGRADE)
+        raise SchemaError(f"{file.label} was recorded by a program without the migrator's lock.", next=UPGRADE)
     return int(rows[0][0])
 
 

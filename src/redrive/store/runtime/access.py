@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from redrive.errors import NotFound
-from redrive.store.runtime.postgres import PostgresStore, require_actor_and_reason
+from redrive.ports import Now
+from redrive.store.runtime.postgres import PostgresStore
+from redrive.store.runtime.verbs.acts import require_actor_and_reason
 
 
 class Bearer(NamedTuple):
@@ -56,7 +58,7 @@ async def create_token(
     valid_seconds: float,
     actor: str,
     reason: str,
-    now: datetime | None = None,
+    now: Now = None,
 ) -> UUID:
     require_actor_and_reason(actor, reason)
     values = [kind, *bearer, secret_hash, valid_seconds, actor, reason, now]
@@ -65,7 +67,7 @@ async def create_token(
     return id_
 
 
-async def revoke_token(store: PostgresStore, id: UUID, *, actor: str, reason: str, now: datetime | None = None) -> bool:
+async def revoke_token(store: PostgresStore, id: UUID, *, actor: str, reason: str, now: Now = None) -> bool:
     """Whether it was good until now."""
     require_actor_and_reason(actor, reason)
     rows = await store.rows("SELECT redrive.revoke_token_1(%s, %s, %s, %s)", [id, actor, reason, now])
@@ -81,29 +83,23 @@ async def list_tokens(store: PostgresStore, *, before: UUID | None = None, limit
     return [TokenView(**dict(zip(names, row, strict=True))) for row in rows]
 
 
-async def has_token(store: PostgresStore, *, now: datetime | None = None) -> bool:
+async def has_token(store: PostgresStore, *, now: Now = None) -> bool:
     return bool((await store.rows("SELECT redrive.has_token_1(%s)", [now]))[0][0])
 
 
-async def find_token(store: PostgresStore, secret_hash: bytes, *, now: datetime | None = None) -> Bearer | None:
+async def find_token(store: PostgresStore, secret_hash: bytes, *, now: Now = None) -> Bearer | None:
     return _bearer(await store.rows("SELECT * FROM redrive.find_token_1(%s, %s)", [secret_hash, now]))
 
 
 async def log_in(
-    store: PostgresStore,
-    secret_hash: bytes,
-    session_hash: bytes,
-    *,
-    valid_seconds: float,
-    peer: str,
-    now: datetime | None = None,
+    store: PostgresStore, secret_hash: bytes, session_hash: bytes, *, valid_seconds: float, peer: str, now: Now = None
 ) -> Bearer | None:
     values = [secret_hash, session_hash, valid_seconds, peer, now]
     return _bearer(await store.rows("SELECT * FROM redrive.log_in_1(%s, %s, %s, %s, %s)", values))
 
 
 async def find_session(
-    store: PostgresStore, session_hash: bytes, *, idle_seconds: float, now: datetime | None = None
+    store: PostgresStore, session_hash: bytes, *, idle_seconds: float, now: Now = None
 ) -> Bearer | None:
     values = [session_hash, idle_seconds, now]
     return _bearer(await store.rows("SELECT * FROM redrive.find_session_1(%s, %s, %s)", values))
@@ -114,14 +110,7 @@ async def log_out(store: PostgresStore, session_hash: bytes) -> bool:
 
 
 async def note_access(
-    store: PostgresStore,
-    *,
-    actor: str,
-    act: str,
-    subject: str,
-    reason: str,
-    detail: Mapping[str, Any],
-    now: datetime | None = None,
+    store: PostgresStore, *, actor: str, act: str, subject: str, reason: str, detail: Mapping[str, Any], now: Now = None
 ) -> None:
     """Into the audit. act: access_denied or read_payload."""
     values = [actor, act, subject, reason, json.dumps(dict(detail)), now]
@@ -136,7 +125,7 @@ async def begin_request(
     *,
     stale_seconds: float,
     keep_seconds: float,
-    now: datetime | None = None,
+    now: Now = None,
 ) -> Begun:
     values = [actor, key_hash, fingerprint, stale_seconds, keep_seconds, now]
     rows = await store.rows("SELECT * FROM redrive.begin_request_1(%s, %s, %s, %s, %s, %s)", values)

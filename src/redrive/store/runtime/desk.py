@@ -15,7 +15,9 @@ from uuid import UUID
 
 from redrive.errors import NotFound
 from redrive.message import MessageId
-from redrive.store.runtime.postgres import PostgresStore, require_actor_and_reason
+from redrive.ports import Now
+from redrive.store.runtime.postgres import PostgresStore
+from redrive.store.runtime.verbs.acts import require_actor_and_reason
 
 REPLAY_ITEMS_MAX: Final = 100_000
 
@@ -71,7 +73,7 @@ async def mark_group(
     reason: str,
     value: str | None = None,
     until: datetime | None = None,
-    now: datetime | None = None,
+    now: Now = None,
 ) -> None:
     """resolve, reopen, snooze (until), ignore, assign (value: the owner) or note (value)."""
     require_actor_and_reason(actor, reason)
@@ -96,7 +98,7 @@ async def triage(
     actor: str,
     reason: str,
     owner: str | None = None,
-    now: datetime | None = None,
+    now: Now = None,
 ) -> list[StepResult]:
     values = [list(ids), cause, actor, reason, owner, now]
     return await _steps(store, "SELECT * FROM redrive.triage_1(%s::uuid[], %s, %s, %s, %s, %s)", values)
@@ -110,14 +112,14 @@ async def remediate(
     reason: str,
     evidence: str | None = None,
     ticket: str | None = None,
-    now: datetime | None = None,
+    now: Now = None,
 ) -> list[StepResult]:
     values = [list(ids), actor, reason, evidence, ticket, now]
     return await _steps(store, "SELECT * FROM redrive.remediate_1(%s::uuid[], %s, %s, %s, %s, %s)", values)
 
 
 async def ignore(
-    store: PostgresStore, ids: Sequence[MessageId], *, actor: str, reason: str, now: datetime | None = None
+    store: PostgresStore, ids: Sequence[MessageId], *, actor: str, reason: str, now: Now = None
 ) -> list[StepResult]:
     return await _steps(
         store, "SELECT * FROM redrive.ignore_1(%s::uuid[], %s, %s, %s)", [list(ids), actor, reason, now]
@@ -125,7 +127,7 @@ async def ignore(
 
 
 async def validate(
-    store: PostgresStore, ids: Sequence[MessageId], *, actor: str, reason: str, now: datetime | None = None
+    store: PostgresStore, ids: Sequence[MessageId], *, actor: str, reason: str, now: Now = None
 ) -> list[StepResult]:
     """Ask relays about these; what they say is in `requests_of`."""
     values = [list(ids), actor, reason, now]
@@ -133,7 +135,7 @@ async def validate(
 
 
 async def verify(
-    store: PostgresStore, ids: Sequence[MessageId], *, actor: str, reason: str, now: datetime | None = None
+    store: PostgresStore, ids: Sequence[MessageId], *, actor: str, reason: str, now: Now = None
 ) -> list[StepResult]:
     return await _steps(
         store, "SELECT * FROM redrive.verify_1(%s::uuid[], %s, %s, %s)", [list(ids), actor, reason, now]
@@ -150,7 +152,7 @@ async def edit(
     paths: Sequence[str],
     actor: str,
     reason: str,
-    now: datetime | None = None,
+    now: Now = None,
 ) -> str:
     """`done`, `changed` where another person was faster, or why the payload cannot be changed.
 
@@ -163,7 +165,7 @@ async def edit(
 
 
 async def copy(
-    store: PostgresStore, id: MessageId, key: str, *, actor: str, reason: str, now: datetime | None = None
+    store: PostgresStore, id: MessageId, key: str, *, actor: str, reason: str, now: Now = None
 ) -> tuple[str, MessageId | None]:
     """`new` or `duplicate` with the id of the copy; else why there is none."""
     require_actor_and_reason(actor, reason)
@@ -171,7 +173,7 @@ async def copy(
     return rows[0][0], rows[0][1]
 
 
-async def create_replay(store: PostgresStore, wanted: NewReplay, *, now: datetime | None = None) -> Created:
+async def create_replay(store: PostgresStore, wanted: NewReplay, *, now: Now = None) -> Created:
     """The replay of this request, new or not."""
     require_actor_and_reason(wanted.actor, wanted.reason)
     values = [
@@ -195,7 +197,7 @@ async def create_replay(store: PostgresStore, wanted: NewReplay, *, now: datetim
     return Created(*rows[0])
 
 
-async def plan_replay(store: PostgresStore, wanted: NewReplay, *, now: datetime | None = None) -> Plan:
+async def plan_replay(store: PostgresStore, wanted: NewReplay, *, now: Now = None) -> Plan:
     """What `create_replay` would find now. Nothing is changed."""
     values = [json.dumps(wanted.filter), wanted.out_of_order, wanted.override, REPLAY_ITEMS_MAX + 1, now]
     rows = await store.rows(
@@ -209,9 +211,7 @@ async def plan_replay(store: PostgresStore, wanted: NewReplay, *, now: datetime 
     return Plan({row[0]: row[1] for row in rows}, any(row[2] for row in would), sum(row[3] for row in would))
 
 
-async def steer_replay(
-    store: PostgresStore, id: UUID, act: str, *, actor: str, reason: str, now: datetime | None = None
-) -> str:
+async def steer_replay(store: PostgresStore, id: UUID, act: str, *, actor: str, reason: str, now: Now = None) -> str:
     """approve, pause, resume or cancel: `done`, `not_found`, `same_person`, `approver`, or the status it has."""
     require_actor_and_reason(actor, reason)
     rows = await store.rows("SELECT redrive.steer_replay_1(%s, %s, %s, %s, %s)", [id, act, actor, reason, now])

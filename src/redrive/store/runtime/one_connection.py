@@ -1,4 +1,4 @@
-"""A store on one connection that somebody else has opened, inside the transaction that is open on it.
+"""A store on a connection of the caller, inside the transaction that is open on it.
 
 What a test enqueues and never commits can be delivered so, and is gone with the test's rollback. Every verb is a
 savepoint in that transaction. A synchronous connection is given the face of an asynchronous one; it blocks, which is

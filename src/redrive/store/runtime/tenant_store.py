@@ -1,8 +1,8 @@
-"""The store as somebody may see it: one tenant of it, in one role of the database.
+"""The store as one principal sees it: one tenant, in one role of the database.
 
 Each transaction begins by taking the role and naming the tenant, and both end with it: nothing is left behind in a
 session that the next one gets, be it behind a pooler. What runs outside a transaction of its own is refused. Reads obey
-row-level security (verbs/zz_grants.sql); a verb acts by the id that it is given, so whoever calls one looks first. Used
+row-level security (verbs/zz_grants.sql); a verb acts by the id that it is given, so its caller looks first. Used
 by `redrive.operate.web`.
 """
 
@@ -55,7 +55,7 @@ class TenantStore(PostgresStore):
 
 
 async def set_locally(conn: AsyncConnection[Any], settings: Mapping[str, str]) -> None:
-    """Until the transaction ends. The role comes last: whoever has taken one may not set the rest."""
+    """Until the transaction ends. The role comes last: after SET ROLE the rest may not be set."""
     ordered = sorted(settings.items(), key=lambda item: item[0] == "role")
     names, values = [name for name, _ in ordered], [value for _, value in ordered]
     await conn.execute(

@@ -1,7 +1,7 @@
-"""Own VACUUM of the tables that turn over, where autovacuum looks too seldom (DESIGN §6).
+"""Own VACUUM of the tables that turn over, where autovacuum looks too seldom.
 
 Every message leaves a dead row in `pending` and one in `lease`. Autovacuum looks every `autovacuum_naptime`, which is a
-minute unless somebody changed it, and is the server's affair; at thousands of messages a second these tables then grow
+minute by default, and is the server's affair; at thousands of messages a second these tables then grow
 to many times their size, and all verbs slow down. Called by the duty `vacuum` through `PostgresStore`.
 """
 

@@ -10,7 +10,7 @@
 CREATE SCHEMA IF NOT EXISTS redrive;
 
 -- What was asked for, once, insert-only. Version 1 of the payload is here; an edit adds a row to `body`.
--- Partitioned by ranges of the UUIDv7 id, so that one message's history lies in one range (ruling 17).
+-- Partitioned by ranges of the UUIDv7 id, so that one message's history lies in one range.
 -- Its bounds are checked by verbs/check_message.sql: nine CHECK constraints here cost half as much as the insert itself.
 CREATE TABLE redrive.message (
     id           uuid        NOT NULL,
@@ -146,7 +146,7 @@ CREATE INDEX pending_suspect ON redrive.pending (destination, due_at, id) WHERE 
 CREATE UNIQUE INDEX pending_lane ON redrive.pending (lane, sequence) WHERE lane IS NOT NULL;
 CREATE INDEX pending_expires ON redrive.pending (expires_at) WHERE expires_at IS NOT NULL;
 
--- Work that somebody has in hand: everything that `pending` carries, and the claim. Deleting (id, attempt) is the fence.
+-- Work that a relay has claimed: everything that `pending` carries, and the claim. Deleting (id, attempt) is the fence.
 -- No index on `until`: the reaper's scan is O(in flight), and an index here is slower beside a long transaction.
 CREATE TABLE redrive.lease (
     id               uuid        PRIMARY KEY,
@@ -228,7 +228,7 @@ CREATE INDEX parked_listed ON redrive.parked (reason, destination, parked_at, id
 CREATE INDEX parked_halting ON redrive.parked (lane, sequence) WHERE lane IS NOT NULL AND halts;
 CREATE INDEX parked_group ON redrive.parked (failure_group) WHERE failure_group IS NOT NULL;
 
--- Outcomes that came after their claim was lost: refused, kept as evidence, never dropped (I17).
+-- Outcomes that came after their claim was lost: refused, kept as evidence, never dropped.
 CREATE TABLE redrive.late_answer (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     message_id uuid        NOT NULL,
@@ -394,7 +394,7 @@ CREATE TABLE redrive.relay (
     listener      text        NOT NULL DEFAULT 'off'
 ) WITH (fillfactor = 50);
 -- Which relay sleeps, until when, for want of work for which destinations: producers ring only while one does. Not worth a
--- WAL record. The key begins with the time: whoever rings reads only what lies ahead, however many dead rows lie behind.
+-- WAL record. The key begins with the time: a producer that notifies reads only what lies ahead, however many dead rows lie behind.
 CREATE UNLOGGED TABLE redrive.doorbell (
     idle_until   timestamptz NOT NULL,
     worker       uuid        NOT NULL,

@@ -1,4 +1,4 @@
--- What is written once stays as it was: no UPDATE, DELETE or TRUNCATE, whoever asks (retention drops whole partitions).
+-- What is written once stays as it was: no UPDATE, DELETE or TRUNCATE by any role (retention drops whole partitions).
 CREATE FUNCTION redrive.refuse_change() RETURNS trigger LANGUAGE plpgsql
 AS $body$
 BEGIN

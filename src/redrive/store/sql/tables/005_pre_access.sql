@@ -1,4 +1,4 @@
--- Who comes in over HTTP. Nothing here lets anybody in by itself: only hashes of secrets are kept.
+-- Logins over HTTP. Only hashes of secrets are stored.
 -- kind: token (for programs, and to log in with) or link (good for one login). tenant: '*' = all of them.
 -- name: who acts, in the audit. used_at: about when it was last used.
 CREATE TABLE redrive.access_token (

@@ -1,5 +1,5 @@
 -- redrive: after audit
--- create_token: somebody who may come in from now on, by a secret of which only the hash is told. kind: token or link.
+-- create_token: a new login by a secret; only the hash of the secret is stored. kind: token or link.
 -- Answers its id.
 -- Locks: the audit chain.
 CREATE OR REPLACE FUNCTION redrive.create_token_1(
@@ -18,7 +18,7 @@ BEGIN
     RETURN v_id;
 END $body$;
 
--- revoke_token: it lets nobody in any more, nor does a session that came by it. Answers 'done', 'revoked' (before) or
+-- revoke_token: ends the token and the sessions that were opened with it. Answers 'done', 'revoked' (before) or
 -- 'not_found'.
 -- Locks: the token, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.revoke_token_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
@@ -63,8 +63,8 @@ BEGIN
     RETURN QUERY SELECT v_token.name, v_token.role, v_token.tenant;
 END $body$;
 
--- log_in: a session for whoever comes with the secret of a good token, or of a link, which is good for nothing afterwards.
--- Answers who it is, or no row. Sessions that are over are removed on the way.
+-- log_in: opens a session for the secret of a valid token or link; a link is used up by it.
+-- Returns the token's owner, or no row. Ended sessions are deleted on the way.
 -- Locks: the token, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.log_in_1(
     p_secret_hash bytea, p_session_hash bytea, p_valid_seconds float8, p_peer text, p_now timestamptz DEFAULT NULL
@@ -126,7 +126,7 @@ BEGIN
     RETURN FOUND;
 END $body$;
 
--- has_token: whether anybody could come in by a token now.
+-- has_token: whether a valid token exists.
 CREATE OR REPLACE FUNCTION redrive.has_token_1(p_now timestamptz DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
@@ -151,7 +151,7 @@ BEGIN
      ORDER BY t.id DESC LIMIT p_limit;
 END $body$;
 
--- note_access: what somebody was refused, or looked at though it is confidential (act read_payload), into the audit.
+-- note_access: writes a refused request, or the reading of confidential data (act read_payload), into the audit.
 -- Locks: the audit chain.
 CREATE OR REPLACE FUNCTION redrive.note_access_1(
     p_actor text, p_act text, p_subject text, p_reason text, p_detail json, p_now timestamptz DEFAULT NULL
@@ -200,7 +200,7 @@ BEGIN
     END IF;
 END $body$;
 
--- end_request: what was answered, for whoever asks again; or with no status, that nothing was done and the key is free.
+-- end_request: stores the answer for repeated requests; with no status, nothing was done and the key is free again.
 -- Locks: the row of the key.
 CREATE OR REPLACE FUNCTION redrive.end_request_1(p_actor text, p_key_hash bytea, p_status integer, p_answer bytea) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$

@@ -1,6 +1,6 @@
 -- adopt: a message of another outbox becomes one of ours, with the id, the number and the number of attempts that it had there: its
--- destination knows it by them. For whoever replaces that outbox in one transaction; there is no grant for it but the owner's.
--- p_as: pending; doubtful (pending, and the destination is asked before anything is sent); dead (it was given up, and nobody
+-- destination knows it by them. For a migration that replaces that outbox in one transaction; only the owner may call it.
+-- p_as: pending; doubtful (pending, and the destination is asked before anything is sent); dead (it was given up, and no one
 -- knows for certain that it had no effect); delivered. Numbers of an ordering key come in order and without gaps, from wherever
 -- the first of them begins.
 -- Answers 'done', or what is in the way: 'exists' (the id or the key is taken), 'gap'.

@@ -6,7 +6,7 @@
 --   ramping    the probe was answered: 1, 2, 4 … messages in flight, twice as many every second, for ten seconds
 -- A row that is open and past its time waits for its probe; one that ramps and is past its time is closed: the next claim that
 -- takes something writes that down.
--- Whoever reports says when its message was claimed. What was claimed before the breaker last opened has no say any more.
+-- A report names the time at which its message was claimed. A report about a claim from before the last opening is ignored.
 
 CREATE OR REPLACE FUNCTION redrive.breaker_state(p_breaker text, p_until timestamptz, p_now timestamptz) RETURNS text
 LANGUAGE sql IMMUTABLE AS $body$

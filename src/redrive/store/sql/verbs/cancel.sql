@@ -1,5 +1,5 @@
--- cancel: no further attempt of a message (ruling 14). Linearised: after the answer no new dispatch starts.
--- Answers cancelled, in_flight, in_doubt, parked, already_closed, busy (somebody holds it for longer than a second), or
+-- cancel: no further attempt of a message. Linearised: after the answer no new dispatch starts.
+-- Answers cancelled, in_flight, in_doubt, parked, already_closed, busy (another transaction holds it for longer than a second), or
 -- not_found. p_actor is NULL where the application cancels its own message; an operator's act is also audited, answers 'evidence',
 -- 'second_person' or 'approver' as the other acts do (parked.sql), and must name its actor.
 -- Locks: the lease row, or the lane and the pending row, whichever there is. Waits at most lock_timeout, then changes nothing.

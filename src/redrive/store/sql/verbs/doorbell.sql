@@ -1,9 +1,9 @@
--- The doorbell (G-08, ruling 10). A NOTIFY makes every commit of the database that has one wait for every other: at 32
+-- The doorbell (G-08). A NOTIFY makes every commit of the database that has one wait for every other: at 32
 -- producers it costs four fifths of their throughput. So one is sent only while a relay sleeps that would get up for it.
 
 -- announce_idle: from now on this relay has nothing to do for these destinations and wants to be rung, for so many seconds; for none
 -- of them, it is awake. It says so again before the time is over; one that died is not rung any more when it is.
--- Locks: nothing that anybody waits for. Relies on: the primary key of doorbell.
+-- Locks: nothing that other transactions wait for. Relies on: the primary key of doorbell.
 CREATE OR REPLACE FUNCTION redrive.announce_idle_1(
     p_worker uuid, p_destinations text[], p_seconds float8, p_now timestamptz DEFAULT NULL
 ) RETURNS void

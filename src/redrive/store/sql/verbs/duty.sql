@@ -1,4 +1,4 @@
--- begin_duty: true when the duty is due and nobody else is at it (G-17). The row's update is the election: a second
+-- begin_duty: true when the duty is due and no other relay runs it (G-17). The row's update is the election: a second
 -- caller waits for the first one's short transaction and then sees that it is no longer due. A holder that died is
 -- replaced after p_hold_seconds; every duty is safe to run twice. What was begun or ended in the future was dated by a clock that has been
 -- set back since: it counts as long ago (G-33).
@@ -27,7 +27,7 @@ BEGIN
      WHERE d.name = p_name AND d.holder = p_worker;
 END $body$;
 
--- hold_duty: true while a duty is this worker's: one that is not over after a run but kept, such as reading gauges. Whoever holds it
+-- hold_duty: true while a duty is this worker's: one that is not over after a run but kept, such as reading gauges. The relay that holds it
 -- says so again and again; one that was not heard of for p_hold_seconds is replaced, one that ends lets go (end_duty).
 CREATE OR REPLACE FUNCTION redrive.hold_duty_1(
     p_name text, p_worker uuid, p_every_seconds float8, p_hold_seconds float8, p_now timestamptz DEFAULT NULL

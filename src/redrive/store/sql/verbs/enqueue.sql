@@ -4,7 +4,7 @@
 -- there, for every login. A duplicate writes nothing and burns nothing, not even a transaction id: the insert looks into the
 -- index before it writes. It waits only for a transaction that has put the same key and not ended yet.
 -- With p_order_by it takes the next number of its key, gap-free, because the counter is locked until the caller's transaction
--- ends: whoever enqueues for the same key waits for that. No relay does (LANES.md).
+-- ends: another enqueue for the same key waits for that. No relay does (LANES.md).
 -- What is due at once rings (doorbell.sql).
 -- Locks: idempotency (insert), then the stream, then inserts only. Relies on: idempotency's primary key.
 -- p_token_seed: the message has the same tokens in every database that has a message of this tenant and seed (token.sql).
@@ -60,7 +60,7 @@ BEGIN
         VALUES (p_tenant, v_hash, enqueue_internal.id, v_fingerprint, v_now)
         ON CONFLICT DO NOTHING;
         IF NOT FOUND THEN
-            -- Whoever has the key has committed, and a new statement sees it.
+            -- The transaction that took the key has committed, and a new statement sees it.
             SELECT * INTO STRICT v_holder FROM redrive.holder_of(p_tenant, v_hash);
             result := CASE WHEN v_holder.fingerprint = v_fingerprint THEN 'duplicate' ELSE 'conflict' END;
             id := v_holder.message_id;

@@ -1,5 +1,5 @@
 -- enqueue_many: many messages in the caller's transaction, one row back per input position (from 1), in no set order.
--- The first position of a key wins; keys are taken in sorted order, so that two such calls cannot deadlock (ruling 18).
+-- The first position of a key wins; keys are taken in sorted order, so that two such calls cannot deadlock.
 -- The messages of one ordering key are numbered in the order of the call, and the counters are taken in sorted order too.
 -- What is due at once rings (doorbell.sql).
 -- Refused is a destination that belongs to a system (owner.sql), and with it the whole call.

@@ -1,6 +1,6 @@
 -- expire: close pending messages whose time has passed, also where nothing claims them. Not those in doubt, and not those
 -- whose answer is kept: they were sent, and wait for their lookup or their record. Nor those that evidence says were delivered.
--- One that waits in a lane may end before its turn: nobody after it is kept waiting by that.
+-- One that waits in a lane may end before its turn: no later message waits because of that.
 -- Locks: lanes and pending rows with SKIP LOCKED. Relies on: pending_expires.
 CREATE OR REPLACE FUNCTION redrive.expire_1(p_limit integer, p_now timestamptz DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$

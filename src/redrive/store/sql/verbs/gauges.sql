@@ -1,5 +1,5 @@
 -- gauges: what a monitoring system is told of this database, a row for each value. subject: a destination, a duty or a table; empty
--- where the value is of the whole. reason: of what is parked. No row carries an id, a tenant or a text of anybody's.
+-- where the value is of the whole. reason: of what is parked. No row carries an id, a tenant or a text of a message.
 -- Bounded whatever the depth: at most p_most rows of pending, of lease and of parked are counted; where there are more, `capped`
 -- is 1 and the counts are lower bounds. Ages come from the ends of indexes, and are exact. Never the archive.
 -- Locks nothing. Relies on: pending_due, pending_suspect, lane_wake_due, parked_listed (oldest_due, oldest_parked).

@@ -50,7 +50,7 @@ BEGIN
 END $body$;
 
 -- mark_group: what a person says of a failure group: resolve, reopen, snooze (until p_until), ignore, assign (p_value is the
--- owner, NULL = nobody) or note (p_value). Answers 'done' or 'not_found'. What the tally holds is counted first, so that a
+-- owner, NULL = none) or note (p_value). Answers 'done' or 'not_found'. What the tally holds is counted first, so that a
 -- failure from before is not taken for one after it.
 -- Locks: as fold_failures, then the group, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.mark_group_1(

@@ -112,7 +112,7 @@ BEGIN
 END $body$;
 
 -- lane_heads: heads that may go now, at most p_rooms[i] of (p_destinations[i], p_levels[i]); room says which i.
--- Tokens are popped, their lanes locked where nobody else holds them, and judged in the next statement. Tokens of lanes that
+-- Tokens are popped, their lanes locked where no other transaction holds them, and judged in the next statement. Tokens of lanes that
 -- were held are put back for a little later (one for each destination that they were of: only one of them is the head's): with
 -- their old time they would take the room of all others again and again.
 -- A head that may not go (not due, of another destination, no room) gets its own token. Popping goes on while room is left,
@@ -269,7 +269,7 @@ BEGIN
 END $body$;
 
 -- skip: the head of a key is closed, whatever blocks it, and the key goes on. An operator's act, for good: it is not sent any
--- more. Answers 'done', 'in_flight' (somebody has it in hand), 'moved_on' (the head is not p_sequence any more, or another act
+-- more. Answers 'done', 'in_flight' (a relay is sending it), 'moved_on' (the head is not p_sequence any more, or another act
 -- on it is under way), 'empty', 'not_found', 'evidence', 'second_person' or 'approver' (see parked.sql).
 -- Locks: the lane, then the parked row if the head is parked, with SKIP LOCKED because others take it before the lane, then the
 -- audit chain.

@@ -1,6 +1,6 @@
 -- What the limits of destinations leave of a claim's rooms (G-25): global concurrency, rate over all relays, breaker.
 -- A destination with limits is counted behind the lock of its row, in a statement of its own after the lock: two claims never
--- see the same room. Whoever finds the row locked has no room now, and asks again in a moment. A destination without limits
+-- see the same room. A claim that finds the row locked has no room now, and its relay claims again in a moment. A destination without limits
 -- and with a closed breaker costs a claim one look at an index in which it is not.
 -- Everything here is called by verbs; nothing is called from outside.
 

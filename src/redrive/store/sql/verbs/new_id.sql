@@ -1,4 +1,4 @@
--- new_id: a UUIDv7 by the server's clock on every supported version (ruling 7).
+-- new_id: a UUIDv7 by the server's clock on every supported version.
 -- id_floor: the smallest id of a moment; ranges of ids are ranges of time.
 DO $choose$
 BEGIN

@@ -9,7 +9,7 @@
 -- requeue: dead -> pending with a fresh budget, same id, key, sequence and token; at its stage, or at the one asked for. Another stage has
 -- another token, so what moves money has one stage: 'one_stage'.
 -- One whose ordering key has gone on without it goes before all that still wait, and only if p_out_of_order says that this is
--- meant; else 'moved_on', and nothing changes (ruling 15).
+-- meant; else 'moved_on', and nothing changes.
 CREATE OR REPLACE FUNCTION redrive.requeue_1(
     p_id uuid, p_actor text, p_reason text, p_stage text DEFAULT NULL, p_out_of_order boolean DEFAULT false,
     p_now timestamptz DEFAULT NULL
@@ -26,7 +26,7 @@ BEGIN
     ELSIF p_stage <> v_row.stage AND redrive.moves_money(v_row.destination) THEN
         RETURN 'one_stage';
     END IF;
-    PERFORM redrive.lock_lanes(ARRAY[v_row.lane]);  -- nobody goes out while we look whether somebody has
+    PERFORM redrive.lock_lanes(ARRAY[v_row.lane]);  -- no later message goes out while we look whether one has
     IF NOT p_out_of_order AND redrive.gone_out_after(v_row.lane, v_row.sequence) > 0 THEN
         RETURN 'moved_on';
     END IF;
@@ -83,7 +83,7 @@ BEGIN
     RETURN 'done';
 END $body$;
 
--- confirm: held or dead -> delivered: somebody found that it did happen. Where the destination records its outcomes, the message
+-- confirm: held or dead -> delivered: an operator found that it did happen. Where the destination records its outcomes, the message
 -- goes back with the answer kept, so that a relay runs `record`; it is never sent.
 CREATE OR REPLACE FUNCTION redrive.confirm_1(
     p_id uuid, p_actor text, p_reason text, p_reference text DEFAULT NULL, p_now timestamptz DEFAULT NULL
@@ -126,7 +126,7 @@ BEGIN
     RETURN 'done';
 END $body$;
 
--- discard: parked -> closed, whatever the reason: nobody will send it or record it any more.
+-- discard: parked -> closed, whatever the reason: it is neither sent nor recorded any more.
 CREATE OR REPLACE FUNCTION redrive.discard_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());

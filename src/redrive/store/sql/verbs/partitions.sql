@@ -98,7 +98,7 @@ BEGIN
     EXECUTE format('ALTER TABLE redrive.%I ENABLE TRIGGER append_only', p_table || '_default');
 END $body$;
 
--- retire: drop one range of message, body and attempt, if nothing in it is open (ruling 17).
+-- retire: drop one range of message, body and attempt, if nothing in it is open.
 -- Lock first, look in a new statement, then drop: a message that commits in between is seen. Answers 'retired', 'open'
 -- (something in it is pending, leased or parked), 'young' (it has not ended, a transaction is older than its end, or the
 -- clock was set forward within a day, so that a range may seem older than it is) or

@@ -6,7 +6,7 @@
 -- p_expected: what the clock says by the reckoning of the relay that asks. Where it says something else nothing is reaped, and NULL
 -- returned: a jump is recorded before anything follows from it.
 -- With p_worker: all claims of a worker whose process is known to be dead. Only a crash while alone counts (G-18).
--- Locks: lease rows with SKIP LOCKED, so a settle in progress wins; then lanes with SKIP LOCKED: somebody's open transaction
+-- Locks: lease rows with SKIP LOCKED, so a settle in progress wins; then lanes with SKIP LOCKED: a caller's open transaction
 -- must not keep the claims of all others from coming back. What was left is reaped the next time.
 CREATE OR REPLACE FUNCTION redrive.reap_1(
     p_limit integer, p_worker uuid DEFAULT NULL, p_now timestamptz DEFAULT NULL, p_refused_ago float8 DEFAULT NULL,

@@ -87,7 +87,7 @@ $body$;
 
 -- Returns what the database says about the destinations of this relay. A relay whose row is gone registers again.
 -- p_listener: whether it hears the doorbell (listening, reconnecting, deaf or off). pause_seconds: how much longer the pause
--- lasts, NULL = until somebody resumes it.
+-- lasts, NULL = until an operator resumes it.
 CREATE OR REPLACE FUNCTION redrive.heartbeat_1(
     p_worker uuid, p_listener text, p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (
@@ -119,7 +119,7 @@ BEGIN
     DELETE FROM doorbell b WHERE b.worker = p_worker;
 END $body$;
 
--- forget_relays: rows of relays that have not been seen for so long that they are of no interest to anybody.
+-- forget_relays: deletes rows of relays that were last seen so many seconds ago.
 CREATE OR REPLACE FUNCTION redrive.forget_relays_1(p_after_seconds float8, p_now timestamptz DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());

@@ -5,8 +5,8 @@
 -- Each takes many ids and answers for each: 'done', or why nothing was done: 'not_found', the state, or the step that it is at.
 -- Locks: parked rows in id order, then the audit chain.
 
--- lock_parked: all rows of a step before its first audit, and which they are: the chain is locked until the end, and whoever
--- waits for a row behind it would wait for somebody who waits for the chain. What is parked only now is not of the step.
+-- lock_parked: all rows of a step before its first audit, and which they are: the chain is locked until the end, and a
+-- transaction that waited for a row behind it could wait for another one that waits for the chain. What is parked later is not of the step.
 CREATE OR REPLACE FUNCTION redrive.lock_parked(p_ids uuid[]) RETURNS uuid[]
 LANGUAGE plpgsql AS $body$
 BEGIN
@@ -74,7 +74,7 @@ BEGIN
         p_actor, p_reason, coalesce(p_now, clock_timestamp()));
 END $body$;
 
--- ignore: it stays where it is, and nobody has to look into it. Triage takes it back.
+-- ignore: it stays parked and needs no work. Triage takes it back.
 CREATE OR REPLACE FUNCTION redrive.ignore_1(p_ids uuid[], p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (id uuid, result text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
@@ -85,7 +85,7 @@ BEGIN
 END $body$;
 
 -- edit: a new version of a dead letter's payload, insert-only, with a token of its own. Only where it is certain that no
--- earlier version had an effect: not in doubt (ruling 15). p_row_version: what the editor saw; 'changed' if it moved since.
+-- earlier version had an effect: not in doubt. p_row_version: what the editor saw; 'changed' if it moved since.
 -- p_paths: which places were changed; the audit keeps them and the checksums, never the data.
 -- Where it moves money the first person's payload is kept in the proposal, and the second person asks for the very same bytes.
 CREATE OR REPLACE FUNCTION redrive.edit_1(
@@ -219,7 +219,7 @@ BEGIN
       LEFT JOIN LATERAL (SELECT * FROM body x WHERE x.message_id = k.id AND x.version = k.version OFFSET 0) b ON true;
 END $body$;
 
--- answer_request: what a relay found. A valid letter that nobody has changed since it was asked about is validated.
+-- answer_request: what a relay found. A valid letter that has not changed since the request is validated.
 -- False where the answer came too late: another relay has it, or it is answered.
 -- Locks: the parked row, then the request.
 CREATE OR REPLACE FUNCTION redrive.answer_request_1(p_id bigint, p_worker uuid, p_answer json, p_now timestamptz DEFAULT NULL)

@@ -1,6 +1,6 @@
 -- redrive: after views
 -- Who may do what. Producers and relays may only call verbs; people read views under row-level security and act by verbs;
--- nobody but the owner touches a table. `redrive.tenant` limits a reader's session to one tenant, '*' means all.
+-- only the owner touches a table. `redrive.tenant` limits a reader's session to one tenant, '*' means all.
 DO $roles$
 DECLARE
     v_role text;
@@ -85,7 +85,7 @@ GRANT SELECT ON redrive.body TO redrive_console, redrive_approver;
 DO $console$
 DECLARE
     v_given record;
-    -- From 16 on whoever makes a role is a member of it who may give it away, and not yet take it.
+    -- From 16 on the creator of a role is a member that may grant it, but may not yet SET ROLE to it.
     v_takes text := CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN 'set' ELSE 'member' END;
 BEGIN
     -- A login of the console takes the role of the person for whom it acts: it must be able to take that of an approver. It could make
@@ -101,7 +101,7 @@ BEGIN
                 EXECUTE format('GRANT %I TO %I', v_given.role, v_given.member);
             END IF;
         EXCEPTION WHEN insufficient_privilege OR unique_violation OR internal_error THEN
-            NULL;  -- the roles are somebody else's, or another database of this server does the same at this moment
+            NULL;  -- another login owns the roles, or another database of this server does the same at this moment
         END;
     END LOOP;
 END
@@ -129,7 +129,7 @@ BEGIN
         EXECUTE format('CREATE POLICY tenant ON redrive.%I FOR SELECT TO redrive_viewer, redrive_operator, redrive_auditor '
                        'USING (current_setting(''redrive.tenant'', true) IN (tenant, ''*''))', v_table);
     END LOOP;
-    -- A replay is of the tenant that its filter names, and of nobody's alone where it names none.
+    -- A replay belongs to the tenant that its filter names; to no single tenant where it names none.
     FOREACH v_table IN ARRAY ARRAY['replay', 'replay_item'] LOOP
         EXECUTE format('ALTER TABLE redrive.%I ENABLE ROW LEVEL SECURITY', v_table);
         EXECUTE format('ALTER TABLE redrive.%I FORCE ROW LEVEL SECURITY', v_table);

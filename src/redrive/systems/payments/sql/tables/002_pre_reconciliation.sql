@@ -1,7 +1,7 @@
 -- Comparing the books (verbs/reconcile.sql): what the rails say they did, what is not compared yet, and what does not agree.
 
 -- The statement of each rail, as far as it was read: a copy, append-only but for `matched_at`.
--- outbox_id: the intent that it is of, NULL where nobody asked for it. position: in the order in which it was read.
+-- outbox_id: the intent that it is of, NULL where no payment asked for it. position: in the order in which it was read.
 CREATE TABLE redrive_payments.statement_entry (
     position       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     rail_type      text        NOT NULL,

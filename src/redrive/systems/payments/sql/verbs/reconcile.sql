@@ -192,7 +192,7 @@ BEGIN
     RETURN coalesce(cardinality(v_linked), 0);
 END $body$;
 
--- strangers: entries of the rail that nobody asked for, behind a position.
+-- strangers: entries of the rail that no payment asked for, behind a position.
 CREATE OR REPLACE FUNCTION redrive_payments.strangers_1(
     p_rail_type text, p_after bigint, p_limit integer
 ) RETURNS TABLE (

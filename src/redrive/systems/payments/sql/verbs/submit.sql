@@ -6,7 +6,7 @@
 --   instruction_reused           the instruction exists with another `field`
 --   already_submitted            under another key, and that one was paid, may have been, or may still be: outbox_id is that one
 -- A second key is accepted when every earlier message of the instruction is dead or closed with proof that it had no effect; a
--- dead one is discarded with the same commit, so that nobody can requeue it afterwards.
+-- dead one is discarded with the same commit, so that it cannot be requeued afterwards.
 -- It raises for a payload with other terms than those that are given beside it: no caller of ours does that.
 -- Locks: the participant, the instruction, parked rows in id order, then as give_up and enqueue_internal do. The participant comes
 -- first: submits of one participant go one by one, and numbers come in the order of their commits.
@@ -99,7 +99,7 @@ BEGIN
 END $body$;
 
 -- give_up_earlier: the first message of the instruction that may have had an effect, or may still have one; NULL where there is
--- none, and then those that are dead were discarded. What is parked is locked before it is judged: whoever requeues it at the
+-- none, and then those that are dead were discarded. What is parked is locked before it is judged: a requeue at the
 -- same moment comes before us, and it is pending, or after us, and it is closed.
 CREATE OR REPLACE FUNCTION redrive_payments.give_up_earlier(
     p_tenant text, p_instruction_id text, p_idempotency_key text, p_now timestamptz
@@ -168,7 +168,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    -- A new statement: whoever had the participant before us has committed, and its number is seen.
+    -- A new statement: the transaction that had the participant before us has committed, and its number is seen.
     RETURN coalesce((SELECT s.last_sequence FROM redrive.stream s
                       WHERE s.tenant = bump_participant_outbox_seq.tenant
                         AND s.order_by = 'payments/' || bump_participant_outbox_seq.participant_id), 0) + 1;

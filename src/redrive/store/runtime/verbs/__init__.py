@@ -1,0 +1,1 @@
+"""The verbs of `redrive.ports.Store` in PostgreSQL, by the topics of `redrive.ports`: each calls one SQL function."""

@@ -1,0 +1,155 @@
+"""Acts of operators in PostgreSQL, and why one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, LiteralString
+
+from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
+from redrive.message import CancelAnswer, HistoryEntry, MessageId
+from redrive.ports import Now
+from redrive.store.reads.models import Proof
+from redrive.store.runtime.verbs.connected import Connected
+
+_HISTORY: LiteralString = (
+    "SELECT attempt, verb, stage, version, settlement, answer, code, text, reference, result, closed, worker, actor,"
+    " reason, claimed_at, completed_at, latency_ms, spent, due_at"
+    " FROM redrive.attempt WHERE message_id = %s ORDER BY completed_at, attempt"
+)
+_EVIDENCE: LiteralString = (
+    "SELECT kind, subject, reference, at FROM redrive.evidence WHERE message_id = %s ORDER BY at, kind, subject"
+)
+_HEAD: LiteralString = (
+    "SELECT h.id FROM redrive.stream s CROSS JOIN LATERAL redrive.lane_head(s.id, clock_timestamp()) h"
+    " WHERE s.tenant = %s AND s.order_by = %s"
+)
+NOT_ALONE: Final = frozenset({"evidence", "second_person", "approver"})
+_WHY_NOT_SKIPPED: Mapping[str, str] = {
+    "in_flight": "its head is being sent just now; it cannot be skipped before it comes back.",
+    "moved_on": "its head is another one by now; nothing was skipped.",
+    "empty": "nothing of it waits.",
+}
+_WHAT_APPLIES: Mapping[str, str] = {
+    "held": "redrive held confirm | deny | discard",
+    "unrecorded": "redrive unrecorded repair",
+    "dead": "redrive messages requeue, or discard",
+}
+
+
+class PostgresActs(Connected):
+    """`redrive.ports.OperatorVerbs`."""
+
+    async def cancel(
+        self, id: MessageId, *, actor: str | None = None, reason: str | None = None, now: Now = None
+    ) -> CancelAnswer:
+        if actor is not None:
+            require_actor_and_reason(actor, reason or "")
+        answer = await self._value("SELECT redrive.cancel_1(%s, %s, %s, %s)", [id, actor, reason, now])
+        if answer == "not_found":
+            raise _no_such_message(id)
+        await self._refuse(answer, "cancel", id, actor or "")
+        return CancelAnswer(answer)
+
+    async def requeue(
+        self,
+        id: MessageId,
+        *,
+        actor: str,
+        reason: str,
+        stage: str | None = None,
+        out_of_order: bool = False,
+        now: Now = None,
+    ) -> None:
+        values = [actor, reason, stage, out_of_order, now]
+        await self._act("SELECT redrive.requeue_1(%s, %s, %s, %s, %s, %s)", "requeue", id, values)
+
+    async def confirm(
+        self, id: MessageId, *, actor: str, reason: str, reference: str | None = None, now: Now = None
+    ) -> None:
+        await self._act("SELECT redrive.confirm_1(%s, %s, %s, %s, %s)", "confirm", id, [actor, reason, reference, now])
+
+    async def deny(self, id: MessageId, *, actor: str, reason: str, now: Now = None) -> None:
+        await self._act("SELECT redrive.deny_1(%s, %s, %s, %s)", "deny", id, [actor, reason, now])
+
+    async def repair(self, id: MessageId, *, actor: str, reason: str, now: Now = None) -> None:
+        await self._act("SELECT redrive.repair_1(%s, %s, %s, %s)", "repair", id, [actor, reason, now])
+
+    async def discard(self, id: MessageId, *, actor: str, reason: str, now: Now = None) -> None:
+        await self._act("SELECT redrive.discard_1(%s, %s, %s, %s)", "discard", id, [actor, reason, now])
+
+    async def skip(
+        self, tenant: str, order_by: str, *, actor: str, reason: str, sequence: int | None = None, now: Now = None
+    ) -> None:
+        require_actor_and_reason(actor, reason)
+        values = [tenant, order_by, actor, reason, sequence, now]
+        answer = await self._value("SELECT redrive.skip_1(%s, %s, %s, %s, %s, %s)", values)
+        if answer == "not_found":
+            raise NotFound(f"There is no ordering key {order_by!r} of tenant {tenant!r}.", next="redrive keys list")
+        if answer in NOT_ALONE:
+            head = await self._value(_HEAD, [tenant, order_by])
+            await self._refuse(answer, "skip", head, actor)
+        if answer != "done":
+            raise ActRefused(f"Ordering key {order_by!r}: {_WHY_NOT_SKIPPED[answer]}", next="redrive keys list")
+
+    async def history(self, id: MessageId) -> Sequence[HistoryEntry]:
+        rows = await self.rows(_HISTORY, [id])
+        return [HistoryEntry(*row) for row in rows]
+
+    async def evidence(self, id: MessageId) -> Sequence[Proof]:
+        """What says that a message was delivered although its claim says otherwise, the earliest first."""
+        return [Proof(*row) for row in await self.rows(_EVIDENCE, [id])]
+
+    async def _act(self, query: LiteralString, verb: str, id: MessageId, values: Sequence[Any]) -> None:
+        require_actor_and_reason(values[0], values[1])
+        answer = await self._value(query, [id, *values])
+        if answer == "not_found":
+            raise _no_such_message(id)
+        await self._refuse(answer, verb, id, values[0])
+        if answer == "moved_on":
+            raise ActRefused(
+                f"Message {id}: later messages of its ordering key went out without it.",
+                next="the same with --out-of-order, if it may go before all that still wait",
+            )
+        if answer == "one_stage":
+            raise ActRefused(
+                f"Message {id}: its destination moves money, and a payment has one stage; another has another token.",
+                next="the same without --stage",
+            )
+        if answer != "done":
+            raise ActRefused(f"Message {id} is {answer}; {verb} does not apply.", next=_WHAT_APPLIES.get(answer, ""))
+
+    async def _refuse(self, answer: str, verb: str, id: MessageId, actor: str) -> None:
+        """Raises the refusal of an act that needs a second person, or that evidence forbids."""
+        if answer in NOT_ALONE:
+            raise not_alone(answer, verb, id, actor, proofs=await self.evidence(id) if answer == "evidence" else ())
+
+
+def require_actor_and_reason(actor: str, reason: str) -> None:
+    if not actor.strip() or not reason.strip():
+        raise InvalidValue(f"An act needs an actor and a reason; actor is {actor!r}, reason is {reason!r}.")
+
+
+def not_alone(answer: str, verb: str, id: MessageId, actor: str, *, proofs: Sequence[Proof] = ()) -> ActRefused:
+    """Why an act is not done: there is evidence against it, or a second person has to ask for it."""
+    match answer:
+        case "second_person":
+            return ActRefused(
+                f"Message {id}: its destination moves money; {verb} is noted, and a second person has to ask too.",
+                next=f"the same command by another --actor, an approver, within a day ({actor} has asked)",
+            )
+        case "approver":
+            return ApproverNeeded(
+                f"Message {id}: another person has asked for {verb}; to be the second takes the role approver.",
+                next="the same by an approver: a login with the role redrive_approver",
+            )
+        case _:
+            told = str(proofs[0]) if proofs else "evidence"
+            reference = next((proof.reference for proof in proofs if proof.reference), "…")
+            return ActRefused(
+                f"Message {id}: something says that it was delivered ({told}); {verb} is refused.",
+                next=f"redrive held confirm {id} --reference {reference}",
+            )
+
+
+def _no_such_message(id: MessageId) -> NotFound:
+    return NotFound(f"There is no message {id}.", next="redrive messages list")

@@ -1,0 +1,66 @@
+"""Pauses and circuit breakers of destinations in PostgreSQL."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from redrive.errors import ActRefused, ApproverNeeded
+from redrive.ports import Now, Opened
+from redrive.store.runtime.verbs.acts import require_actor_and_reason
+from redrive.store.runtime.verbs.connected import Connected
+
+
+class PostgresDestinations(Connected):
+    """`redrive.ports.DestinationVerbs`, but for those of limit keys."""
+
+    async def pause(self, destination: str, *, actor: str, reason: str, now: Now = None) -> bool:
+        require_actor_and_reason(actor, reason)
+        return bool(await self._value("SELECT redrive.pause_1(%s, %s, %s, %s)", [destination, actor, reason, now]))
+
+    async def resume(self, destination: str, *, actor: str, reason: str, now: Now = None) -> bool:
+        require_actor_and_reason(actor, reason)
+        answer = await self._value("SELECT redrive.resume_1(%s, %s, %s, %s)", [destination, actor, reason, now])
+        if answer == "second_person":
+            raise ActRefused(
+                f"Destination {destination} stands still because its database was restored or promoted; the resume is"
+                " noted, and a second person has to ask too.",
+                next=f"the same command by another --actor, an approver, within a day ({actor} has asked)",
+            )
+        if answer == "approver":
+            raise ApproverNeeded(
+                f"Destination {destination}: another person has asked to resume it; to be the second takes the role"
+                " approver.",
+                next="the same by an approver: a login with the role redrive_approver",
+            )
+        if answer not in ("done", "not_paused"):
+            raise ActRefused(f"Destination {destination} is not resumed: {answer}.")
+        return bool(answer == "done")
+
+    async def pause_until(self, destination: str, *, actor: str, seconds: float, now: Now = None) -> float | None:
+        values = [destination, actor, seconds, now]
+        left: float | None = await self._value("SELECT redrive.pause_until_1(%s, %s, %s, %s)", values)
+        return left
+
+    async def open_breaker(
+        self,
+        destination: str,
+        *,
+        claimed_at: datetime,
+        code: str,
+        cool_off_seconds: float,
+        cool_off_max_seconds: float,
+        now: Now = None,
+    ) -> Opened:
+        rows = await self.rows(
+            "SELECT * FROM redrive.open_breaker_1(%s, %s, %s, %s, %s, %s)",
+            [destination, claimed_at, code, cool_off_seconds, cool_off_max_seconds, now],
+        )
+        return Opened(*rows[0])
+
+    async def close_breaker(self, destination: str, *, claimed_at: datetime, now: Now = None) -> bool:
+        return bool(await self._value("SELECT redrive.close_breaker_1(%s, %s, %s)", [destination, claimed_at, now]))
+
+    async def half_open(self, destination: str, *, actor: str, reason: str, now: Now = None) -> str:
+        """An operator's test; the words of its answer are in `breaker.sql`."""
+        require_actor_and_reason(actor, reason)
+        return str(await self._value("SELECT redrive.half_open_1(%s, %s, %s, %s)", [destination, actor, reason, now]))

@@ -1,0 +1,117 @@
+"""Duties in PostgreSQL: reap, expire, retire and the rest of what relays do in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from redrive.errors import OperatorError
+from redrive.message import WorkerId
+from redrive.ports import Asked, MendedLanes, Now, Reaped, TransientFailure, duty_hold_seconds
+from redrive.store.runtime import vacuum, wire
+from redrive.store.runtime.verbs.connected import Connected
+
+DEFAULT_TOO_FULL = "RDP01"  # SQLSTATE of make_partitions in partitions.sql
+RANGES_AT_ONCE = 60  # more wait for the next time: a clock that was set forward by decades makes no thousands
+TABLE_LOCK_TRIES = 40
+TABLE_LOCK_PAUSE_SECONDS = 0.25
+
+
+class PostgresDuties(Connected):
+    """`redrive.ports.DutyVerbs`."""
+
+    async def begin_duty(self, name: str, worker: WorkerId, *, every_seconds: float, now: Now = None) -> bool:
+        values = [name, worker, every_seconds, duty_hold_seconds(every_seconds), now]
+        return bool(await self._value("SELECT redrive.begin_duty_1(%s, %s, %s, %s, %s)", values))
+
+    async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: Now = None) -> None:
+        await self.rows("SELECT redrive.end_duty_1(%s, %s, %s, %s)", [name, worker, result, now])
+
+    async def reap(
+        self, *, limit: int, worker: WorkerId | None = None, expected: datetime | None = None, now: Now = None
+    ) -> Reaped:
+        """No relay can renew while the server refuses writes: leases then count from the last refusal."""
+        since = self._refused_at
+        ago = None if since is None else asyncio.get_running_loop().time() - since
+        values = [limit, worker, now, ago, expected]
+        requeued = await self._value("SELECT redrive.reap_1(%s, %s, %s, %s, %s)", values)
+        return Reaped(0, unconfirmed=True) if requeued is None else Reaped(requeued)
+
+    async def expire(self, *, limit: int, now: Now = None) -> int:
+        return int(await self._value("SELECT redrive.expire_1(%s, %s)", [limit, now]))
+
+    async def fold_failures(self, *, limit: int, now: Now = None) -> int:
+        return int(await self._value("SELECT redrive.fold_failures_1(%s, %s)", [limit, now]))
+
+    async def run_replay(self, *, every_seconds: float, limit: int, now: Now = None) -> int | None:
+        count: int | None = await self._value("SELECT redrive.run_replay_1(%s, %s, %s)", [every_seconds, limit, now])
+        return count
+
+    async def take_requests(
+        self, worker: WorkerId, destinations: Sequence[str], *, limit: int, hold_seconds: float, now: Now = None
+    ) -> Sequence[Asked]:
+        values = [worker, list(destinations), limit, hold_seconds, now]
+        rows = await self.rows("SELECT * FROM redrive.take_requests_1(%s, %s::text[], %s, %s, %s, true)", values)
+        return [Asked(row[0], wire.attempt(row[1:], hold_seconds, alone=False)) for row in rows]
+
+    async def answer_request(self, worker: WorkerId, id: int, answer: Mapping[str, Any], *, now: Now = None) -> bool:
+        values = [id, worker, json.dumps(dict(answer)), now]
+        return bool(await self._value("SELECT redrive.answer_request_1(%s, %s, %s::json, %s)", values))
+
+    async def mend_lanes(self, *, lanes: int, now: Now = None) -> MendedLanes:
+        rows = await self.rows("SELECT mended, looked_at, is_over FROM redrive.mend_lanes_1(%s, %s)", [lanes, now])
+        return MendedLanes(*rows[0])
+
+    async def vacuum(self) -> str:
+        looks = await self.rows(vacuum.LOOK, [vacuum.IN_VAIN_SECONDS, vacuum.OLD_SECONDS, vacuum.OLD_TRANSACTIONS])
+        choice = vacuum.choose([vacuum.Look(*row) for row in looks])
+        for table in choice.tables:
+            async with self.connection() as conn:
+                await conn.execute(sql.SQL(vacuum.VACUUM).format(sql.Identifier(table)), prepare=False)
+        return choice.words
+
+    async def make_partitions(self, *, width_seconds: float, ahead: int, now: Now = None) -> int:
+        """In pieces: a call ends after a range into which rows of the default partitions had to be moved."""
+        made = 0
+        try:
+            while made < RANGES_AT_ONCE and (
+                piece := await self._with_table_locks(
+                    "SELECT redrive.make_partitions_1(%s, %s, %s)", [width_seconds, ahead, now]
+                )
+            ):
+                made += piece
+        except psycopg.Error as error:
+            if error.sqlstate != DEFAULT_TOO_FULL:
+                raise
+            raise OperatorError(
+                error.diag.message_primary or "",
+                next="redrive doctor, which says how they are moved; until then they are delivered from there",
+            ) from None
+        return made
+
+    async def ranges(self) -> Sequence[tuple[datetime, datetime]]:
+        return [(row[0], row[1]) for row in await self.rows("SELECT * FROM redrive.ranges_1()", [])]
+
+    async def retire(self, starts_at: datetime, *, now: Now = None) -> str:
+        return str(await self._with_table_locks("SELECT redrive.retire_1(%s, %s)", [starts_at, now]))
+
+    async def _with_table_locks(self, query: LiteralString, values: Sequence[Any]) -> Any:
+        """A verb that locks whole tables, and gives up at once beside a reader of them: all others would wait behind
+        it. So it is called again and again, for a while."""
+        for _ in range(TABLE_LOCK_TRIES):
+            try:
+                return await self._value(query, values)
+            except TransientFailure as failure:
+                if not isinstance(failure.__cause__, psycopg.errors.LockNotAvailable):
+                    raise
+            await asyncio.sleep(TABLE_LOCK_PAUSE_SECONDS)
+        raise OperatorError(
+            "Another transaction reads the tables message, body or attempt, so that they could not be locked.",
+            next="end it, if it is none that you need (pg_stat_activity has it); the duty tries again within the hour",
+        )

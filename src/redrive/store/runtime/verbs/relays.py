@@ -1,0 +1,93 @@
+"""Relays in PostgreSQL: registration, heartbeat, and what they remember of money that they sent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from uuid import UUID
+
+import psycopg
+
+from redrive.message import WorkerId
+from redrive.ports import DestinationState, Now, RelayInfo, RestoredDestination, Sent, Wal, Witnessed, address_refused
+from redrive.store.runtime import wire
+from redrive.store.runtime.listen_connection import PROBE_CHANNEL
+from redrive.store.runtime.verbs.acts import require_actor_and_reason
+from redrive.store.runtime.verbs.connected import Connected
+
+ADDRESS_REFUSED = "RDA01"  # SQLSTATE of check_addresses in relay.sql
+_HEARD = tuple(field.name for field in fields(DestinationState))  # the columns of heartbeat
+
+
+class PostgresRelays(Connected):
+    """`redrive.ports.RelayVerbs`, and the verbs of epochs."""
+
+    async def register(self, relay: RelayInfo, *, now: Now = None) -> None:
+        values = [
+            relay.worker,
+            relay.name,
+            relay.host,
+            relay.pid,
+            relay.version,
+            json.dumps([wire.declared(relay, name) for name in relay.destinations]),
+            json.dumps(dict(relay.policies)),
+            relay.suspects_only,
+            now,
+        ]
+        try:
+            await self.rows("SELECT redrive.register_1(%s, %s, %s, %s, %s, %s::json, %s::json, %s, %s)", values)
+        except psycopg.Error as error:
+            if error.sqlstate != ADDRESS_REFUSED:
+                raise
+            raise address_refused(error.diag.message_primary or "", error.diag.message_detail or "") from None
+
+    async def heartbeat(
+        self, worker: WorkerId, *, listener: str = "off", now: Now = None
+    ) -> Sequence[DestinationState]:
+        rows = await self.rows("SELECT * FROM redrive.heartbeat_1(%s, %s, %s)", [worker, listener, now])
+        return [DestinationState(**dict(zip(_HEARD, row, strict=True))) for row in rows]
+
+    async def deregister(self, worker: WorkerId) -> None:
+        await self.rows("SELECT redrive.deregister_1(%s)", [worker])
+
+    async def announce_idle(
+        self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: Now = None
+    ) -> None:
+        await self.rows(
+            "SELECT redrive.announce_idle_1(%s, %s::text[], %s, %s)", [worker, wire.array(destinations), seconds, now]
+        )
+
+    async def probe(self, worker: WorkerId) -> None:
+        await self.rows("SELECT pg_notify(%s, %s)", [PROBE_CHANNEL, str(worker)])
+
+    async def forget_relays(self, *, after_seconds: float, now: Now = None) -> int:
+        return int(await self._value("SELECT redrive.forget_relays_1(%s, %s)", [after_seconds, now]))
+
+    async def declare_restored(
+        self, *, actor: str, reason: str, dry_run: bool = False, now: Now = None
+    ) -> Sequence[RestoredDestination]:
+        """This database was restored, copied or promoted: pause what moves money, and put what waits there in doubt."""
+        require_actor_and_reason(actor, reason)
+        rows = await self.rows(
+            "SELECT * FROM redrive.declare_restored_1(%s, %s, %s, %s)", [actor, reason, dry_run, now]
+        )
+        return [RestoredDestination(*row) for row in rows]
+
+    async def database_id(self) -> UUID:
+        """The same in every copy and backup of it."""
+        id: UUID = await self._value("SELECT redrive.database_id_1()", [])
+        return id
+
+    async def witness(
+        self, worker: WorkerId, *, kept: str, remembers: bool, sent: Sequence[Sent], wal: Wal | None, now: Now = None
+    ) -> Witnessed:
+        """Whether it knows what a relay remembers; if not, an epoch begins."""
+        ids, attempts, moments = wire.columns([(one.id, one.attempt, one.at) for one in sent], 3)
+        seen = (None, None, None) if wal is None else (wal.system_identifier, wal.lsn, wal.at)
+        (row,) = await self.rows(
+            "SELECT * FROM redrive.witness_1(%s, %s, %s, %s::uuid[], %s::integer[], %s::timestamptz[], %s, %s, %s, %s)",
+            [worker, kept, remembers, ids, attempts, moments, *seen, now],
+        )
+        restored, unknown, system_identifier, lsn, at, closed = row
+        return Witnessed(restored, unknown, Wal(system_identifier, lsn, at), closed)
