@@ -70,12 +70,12 @@ async def _tried_twice(store: PostgresStore, order_by: str | None) -> Situation:
 async def picture(store: PostgresStore, message_id: MessageId) -> Any:
     """Everything that the engine has of one message, to see whether anything changed."""
     rows = await store.rows(
-        "SELECT (SELECT row_to_json(p)::text FROM redrive.pending p WHERE id = %(id)s),"
-        " (SELECT row_to_json(l)::text FROM redrive.lease l WHERE id = %(id)s),"
-        " (SELECT row_to_json(k)::text FROM redrive.parked k WHERE id = %(id)s),"
-        " (SELECT count(*) FROM redrive.attempt WHERE message_id = %(id)s),"
-        " (SELECT count(*) FROM redrive.message),"
-        " (SELECT count(*) FROM redrive.operator_action)",
+        "SELECT (SELECT row_to_json(p)::text FROM redrive.pending p WHERE id = %(id)s) AS pending,"
+        " (SELECT row_to_json(l)::text FROM redrive.lease l WHERE id = %(id)s) AS lease,"
+        " (SELECT row_to_json(k)::text FROM redrive.parked k WHERE id = %(id)s) AS parked,"
+        " (SELECT count(*) FROM redrive.attempt WHERE message_id = %(id)s) AS attempts,"
+        " (SELECT count(*) FROM redrive.message) AS messages,"
+        " (SELECT count(*) FROM redrive.operator_action) AS acts",
         {"id": message_id},
     )
     return rows[0]

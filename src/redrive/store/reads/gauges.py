@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from redrive.message import WorkerId
 from redrive.ports import duty_hold_seconds
 from redrive.store.reads.models import COUNTED_MAX, LIVE_SECONDS
+from redrive.store.runtime import wire
 from redrive.store.runtime.postgres import PostgresStore
 
 DUTY: Final = "gauges"
@@ -28,7 +29,7 @@ class Gauge(NamedTuple):
 async def read_gauges(store: PostgresStore, *, most: int = COUNTED_MAX) -> list[Gauge]:
     """All of them, in one snapshot."""
     rows = await store.rows("SELECT name, subject, reason, value FROM redrive.gauges_1(%s, %s)", [LIVE_SECONDS, most])
-    return [Gauge(*row) for row in rows]
+    return wire.objects(Gauge, rows)
 
 
 async def hold_duty(store: PostgresStore, name: str, worker: WorkerId, *, every_seconds: float) -> bool:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from redrive.errors import NotFound
 from redrive.ports import Now
+from redrive.store.runtime import wire
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.store.runtime.verbs.acts import require_actor_and_reason
 
@@ -78,9 +79,7 @@ async def revoke_token(store: PostgresStore, id: UUID, *, actor: str, reason: st
 
 async def list_tokens(store: PostgresStore, *, before: UUID | None = None, limit: int = 50) -> list[TokenView]:
     """Latest first."""
-    rows = await store.rows("SELECT * FROM redrive.list_tokens_1(%s, %s)", [before, limit])
-    names = TokenView.__slots__
-    return [TokenView(**dict(zip(names, row, strict=True))) for row in rows]
+    return wire.objects(TokenView, await store.rows("SELECT * FROM redrive.list_tokens_1(%s, %s)", [before, limit]))
 
 
 async def has_token(store: PostgresStore, *, now: Now = None) -> bool:
@@ -129,7 +128,7 @@ async def begin_request(
 ) -> Begun:
     values = [actor, key_hash, fingerprint, stale_seconds, keep_seconds, now]
     rows = await store.rows("SELECT * FROM redrive.begin_request_1(%s, %s, %s, %s, %s, %s)", values)
-    return Begun(*rows[0])
+    return wire.objects(Begun, rows)[0]
 
 
 async def end_request(
@@ -140,4 +139,4 @@ async def end_request(
 
 
 def _bearer(rows: Sequence[Any]) -> Bearer | None:
-    return Bearer(*rows[0]) if rows else None
+    return next(iter(wire.objects(Bearer, rows)), None)

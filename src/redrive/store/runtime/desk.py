@@ -16,6 +16,7 @@ from uuid import UUID
 from redrive.errors import NotFound
 from redrive.message import MessageId
 from redrive.ports import Now
+from redrive.store.runtime import wire
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.store.runtime.verbs.acts import require_actor_and_reason
 
@@ -170,7 +171,7 @@ async def copy(
     """`new` or `duplicate` with the id of the copy; else why there is none."""
     require_actor_and_reason(actor, reason)
     rows = await store.rows("SELECT * FROM redrive.copy_1(%s, %s, %s, %s, %s)", [id, key, actor, reason, now])
-    return rows[0][0], rows[0][1]
+    return rows[0].result, rows[0].id
 
 
 async def create_replay(store: PostgresStore, wanted: NewReplay, *, now: Now = None) -> Created:
@@ -194,21 +195,22 @@ async def create_replay(store: PostgresStore, wanted: NewReplay, *, now: Now = N
     rows = await store.rows(
         "SELECT * FROM redrive.create_replay_1(%s, %s, %s::json, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)", values
     )
-    return Created(*rows[0])
+    return wire.objects(Created, rows)[0]
 
 
 async def plan_replay(store: PostgresStore, wanted: NewReplay, *, now: Now = None) -> Plan:
     """What `create_replay` would find now. Nothing is changed."""
     values = [json.dumps(wanted.filter), wanted.out_of_order, wanted.override, REPLAY_ITEMS_MAX + 1, now]
     rows = await store.rows(
-        "SELECT p.verdict, count(*), bool_or(p.money), count(l.late)"
+        "SELECT p.verdict, count(*) AS messages, bool_or(p.money) AS money, count(l.late) AS late"
         " FROM redrive.plan_replay_1(%s::json, %s, %s, %s, %s) p"
         " LEFT JOIN LATERAL (SELECT true AS late FROM redrive.late_answer x"
         " WHERE x.message_id = p.message_id AND x.answer = 'delivered' LIMIT 1) l ON true GROUP BY p.verdict",
         values,
     )
-    would = [row for row in rows if row[0] == "would"]
-    return Plan({row[0]: row[1] for row in rows}, any(row[2] for row in would), sum(row[3] for row in would))
+    would = [row for row in rows if row.verdict == "would"]
+    verdicts = {row.verdict: row.messages for row in rows}
+    return Plan(verdicts, any(row.money for row in would), sum(row.late for row in would))
 
 
 async def steer_replay(store: PostgresStore, id: UUID, act: str, *, actor: str, reason: str, now: Now = None) -> str:
@@ -219,4 +221,4 @@ async def steer_replay(store: PostgresStore, id: UUID, act: str, *, actor: str, 
 
 
 async def _steps(store: PostgresStore, query: LiteralString, values: Sequence[Any]) -> list[StepResult]:
-    return [StepResult(*row) for row in await store.rows(query, values)]
+    return wire.objects(StepResult, await store.rows(query, values))

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, LiteralString, NoReturn
 
 from psycopg import AsyncConnection
+from psycopg.rows import namedtuple_row
 
 from redrive.errors import NotAllowed
 from redrive.store.runtime.postgres import PostgresStore
@@ -43,7 +44,7 @@ class TenantStore(PostgresStore):
         return self._store.connection()
 
     async def rows(self, query: LiteralString, values: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
-        async with self._limited(query) as conn, conn.cursor(binary=True) as cursor:
+        async with self._limited(query) as conn, conn.cursor(binary=True, row_factory=namedtuple_row) as cursor:
             await cursor.execute(query, values)
             return await cursor.fetchall()
 

@@ -17,19 +17,20 @@ OLD_TRANSACTIONS: Final = 10_000  # the same, where this login may not see its t
 IN_VAIN_SECONDS: Final = 60.0  # then it is tried no more often than this
 
 LOOK: Final[LiteralString] = """
-SELECT c.relname,
-       coalesce(pg_stat_get_dead_tuples(c.oid), 0),
+SELECT c.relname AS name,
+       coalesce(pg_stat_get_dead_tuples(c.oid), 0) AS dead_rows,
        CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN has_table_privilege(c.oid, 'MAINTAIN')
             ELSE pg_has_role(c.relowner, 'USAGE')
-                 OR (SELECT pg_has_role(d.datdba, 'USAGE') FROM pg_database d WHERE d.datname = current_database()) END,
+                 OR (SELECT pg_has_role(d.datdba, 'USAGE') FROM pg_database d WHERE d.datname = current_database())
+        END AS allowed,
        CASE WHEN current_setting('autovacuum')::boolean
-            THEN extract(epoch FROM current_setting('autovacuum_naptime')::interval)::float8 END,
+            THEN extract(epoch FROM current_setting('autovacuum_naptime')::interval)::float8 END AS naptime_seconds,
        coalesce(greatest(pg_stat_get_last_vacuum_time(c.oid), pg_stat_get_last_autovacuum_time(c.oid))
                 > clock_timestamp() - make_interval(secs => %s), false)
        AND EXISTS (SELECT 1 FROM pg_stat_activity a
                     WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_xmin IS NOT NULL
                       AND (a.xact_start < clock_timestamp() - make_interval(secs => %s)
-                           OR a.xact_start IS NULL AND age(a.backend_xmin) >= %s))
+                           OR a.xact_start IS NULL AND age(a.backend_xmin) >= %s)) AS in_vain
   FROM pg_class c
  WHERE c.oid IN ('redrive.pending'::regclass, 'redrive.lease'::regclass, 'redrive.lane_wake'::regclass)
  ORDER BY c.relname

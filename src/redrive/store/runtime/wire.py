@@ -1,7 +1,7 @@
-"""How claims and outcomes look on their way to PostgreSQL and back: rows to attempts, outcomes to arrays.
+"""Converts rows to attempts and outcomes to arrays. No I/O.
 
-Pure; the order of columns and parameters is that of `tables/002_pre_claimed.sql` and `verbs/settle.sql`. Used by
-`PostgresStore`, and by `redrive.complete` on a connection that is not ours.
+Rows are named tuples (`PostgresStore.rows`) and are read by column name. The order of parameters is that of
+`verbs/settle.sql`. `redrive.complete` uses this module too, on the caller's connection.
 """
 
 from __future__ import annotations
@@ -9,25 +9,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import cache
 from operator import attrgetter
-from typing import Any, Final, LiteralString
+from typing import Any, Final, LiteralString, TypeVar
 from uuid import UUID
 
 from redrive import answers, redact
 from redrive.message import Attempt, Closed, Completion, Fence, HistoryEntry, MessageId, ParkReason, WorkerId
 from redrive.policy import Settlement, SettlementKind
-from redrive.ports import Claimed, HandOver, Outcome, RelayInfo, Settled
+from redrive.ports import Asked, Claimed, HandOver, Outcome, RelayInfo, Settled
 from redrive.store.runtime.decoding import Undecodable
 
 REFERENCE_MAX = 500
+T = TypeVar("T")
 
 SETTLE_DELIVERED: LiteralString = (
     "SELECT * FROM redrive.settle_delivered_1(%s, %s::uuid[], %s::integer[], %s::integer[], %s::text[], %s::text[],"
     " %s::boolean[], %s, %s, %s)"
 )
 SETTLE: LiteralString = (
-    "SELECT * FROM redrive.settle_1(%s, %s, %s::uuid[], %s::integer[], %s::text[], %s::text[], %s::text[], %s::text[],"
-    " %s::text[], %s::text[], %s::text[], %s::integer[], %s::integer[], %s::integer[], %s::float8[], %s::text[],"
+    "SELECT id, attempt, result AS refusal FROM redrive.settle_1(%s, %s, %s::uuid[], %s::integer[],"
+    " %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::integer[],"
+    " %s::integer[], %s::integer[], %s::float8[], %s::text[],"
     " %s::boolean[], %s::text[], %s::text[], %s::text[], %s::boolean[], %s::boolean[], %s::text[], %s::text[],"
     " %s::text[], %s::text[], %s, %s, %s::boolean[])"
 )
@@ -74,12 +77,17 @@ _WRITTEN: Final = _Written(
 )
 
 
+def objects(kind: type[T], rows: Iterable[Any]) -> list[T]:
+    """Each row as an object whose fields are named like the columns."""
+    return [kind(**row._asdict()) for row in rows]
+
+
 def claimed(rows: Sequence[Any], lease_seconds: float, *, alone: bool) -> Claimed:
-    attempts = [attempt(row, lease_seconds, alone=alone) for row in rows if row[1] is not None]
+    attempts = [attempt(row, lease_seconds, alone=alone) for row in rows if row.attempt is not None]
     if len(attempts) == len(rows):
         return Claimed(attempts)
-    said = [row[2] for row in rows if row[0] is None]  # rows without a message: a destination, or nothing
-    gone = sum(row[_REFUSAL] == "gone" for row in rows)
+    said = [row.destination for row in rows if row.id is None]  # rows without a message: a destination, or nothing
+    gone = sum(row.refusal == "gone" for row in rows)
     return Claimed(
         attempts,
         expired=len(rows) - len(attempts) - len(said) - gone,
@@ -89,23 +97,22 @@ def claimed(rows: Sequence[Any], lease_seconds: float, *, alone: bool) -> Claime
     )
 
 
-# The columns of the type redrive.claimed, in its order, as the fields of an attempt.
-_CLAIMED = (
-    *("id", "number", "destination", "tenant", "kind", "key", "body", "content_type", "stage", "version", "spent"),
-    *("lookups", "crashes", "claimed_at", "created_at", "headers", "order_by", "sequence", "in_doubt_since"),
-    *("down_since", "first_failed_at", "expired", "cancel_requested", "kept_answer", "earlier", "level", "probe"),
-    *("refusal", "stored_token", "token_used_since", "has_evidence"),
-)
-_REFUSAL = _CLAIMED.index("refusal")  # of settle_delivered only
+@cache
+def _attempt_fields(row_type: Any) -> Sequence[str]:
+    """The fields of an attempt that the columns of a claimed row fill, in the order of the columns."""
+    return [_ATTEMPT_FIELDS.get(column, column) for column in row_type._fields]
 
 
-def attempt(row: Sequence[Any], lease_seconds: float, *, alone: bool) -> Attempt:
+_ATTEMPT_FIELDS: Final = {"attempt": "number", "token": "stored_token"}  # other columns are named like their field
+
+
+def attempt(row: Any, lease_seconds: float, *, alone: bool) -> Attempt:
     """Filled by hand, because a frozen dataclass of thirty fields takes longer to make than its message to send."""
     made = Attempt.__new__(Attempt)
     values = made.__dict__
-    values.update(zip(_CLAIMED, row, strict=False))
-    values["headers"] = row[15] or {}
-    values["earlier"] = tuple(_earlier(entry) for entry in row[24]) if row[24] else ()
+    values.update(zip(_attempt_fields(row.__class__), row, strict=True))
+    values["headers"] = row.headers or {}
+    values["earlier"] = tuple(_earlier(entry) for entry in row.earlier) if row.earlier else ()
     values["alone"] = alone
     values["lease_seconds"] = lease_seconds
     values["completion"] = Completion()
@@ -113,14 +120,19 @@ def attempt(row: Sequence[Any], lease_seconds: float, *, alone: bool) -> Attempt
     return made
 
 
-def is_decodable(row: Sequence[Any]) -> bool:
-    """Whether all of a claimed row could be read: headers, a kept answer, the archive. One without a claim need not."""
-    return row[1] is None or not any(isinstance(value, Undecodable) for value in (row[15], row[23], row[24]))
+def asked(row: Any, hold_seconds: float) -> Asked:
+    made = attempt(row, hold_seconds, alone=False)
+    return Asked(made.__dict__.pop("request_id"), made)
 
 
-def undecodable(row: Sequence[Any], lease_seconds: float) -> Outcome:
-    """What becomes of a claimed row that cannot be read: it waits for a person, with the doubt that it had."""
-    empty = [{} if isinstance(value, Undecodable) else value for value in row]
+def is_decodable(row: Any) -> bool:
+    """Whether headers, kept answer and archive of a claimed row could be read. A row without a claim passes."""
+    return row.attempt is None or Undecodable not in (type(row.headers), type(row.kept_answer), type(row.earlier))
+
+
+def undecodable(row: Any, lease_seconds: float) -> Outcome:
+    """Parks a claimed row that cannot be read; its doubt stays."""
+    empty = row._make({} if isinstance(value, Undecodable) else value for value in row)
     made = attempt(empty, lease_seconds, alone=False)
     parked = Settlement(
         kind=SettlementKind.PARK,
@@ -282,21 +294,20 @@ def _json(value: Any) -> str | None:
     return None if value is None else json.dumps(value, allow_nan=False)
 
 
-def is_handed_over(row: Sequence[Any]) -> bool:
-    """Whether a row of settle is the next message of a lane, claimed; the others were not settled."""
-    return len(row) > 3 and row[_REFUSAL] is None
+def is_handed_over(row: Any) -> bool:
+    """Whether a row of settle is the next message of a lane, claimed. The other rows were not settled."""
+    return row.refusal is None
 
 
 def settled(total: int, rows: Sequence[Any], lease_seconds: float) -> Settled:
-    """From the rows of settle (id, attempt, result) and of settle_delivered (as of claim, with a refusal)."""
+    """From the rows of `SETTLE` and `SETTLE_DELIVERED`: outcomes that were not settled, and claims handed over."""
     lost: dict[str, list[Fence]] = {"refused": [], "repeated": [], "busy": []}
     handed_over: list[Attempt] = []
     for row in rows:
-        refusal = row[2] if len(row) == 3 else row[_REFUSAL]
-        if refusal is None:
+        if is_handed_over(row):
             handed_over.append(attempt(row, lease_seconds, alone=False))
         else:
-            lost[refusal].append(Fence(row[0], row[1]))
+            lost[row.refusal].append(Fence(row.id, row.attempt))
     not_settled = sum(map(len, lost.values()))
     return Settled(total - not_settled, lost["refused"], lost["repeated"], tuple(handed_over), tuple(lost["busy"]))
 

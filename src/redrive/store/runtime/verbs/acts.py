@@ -9,6 +9,7 @@ from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
 from redrive.message import CancelAnswer, HistoryEntry, MessageId
 from redrive.ports import Now
 from redrive.store.reads.models import Proof
+from redrive.store.runtime import wire
 from redrive.store.runtime.verbs.connected import Connected
 
 _HISTORY: LiteralString = (
@@ -93,11 +94,11 @@ class PostgresActs(Connected):
 
     async def history(self, id: MessageId) -> Sequence[HistoryEntry]:
         rows = await self.rows(_HISTORY, [id])
-        return [HistoryEntry(*row) for row in rows]
+        return wire.objects(HistoryEntry, rows)
 
     async def evidence(self, id: MessageId) -> Sequence[Proof]:
         """What says that a message was delivered although its claim says otherwise, the earliest first."""
-        return [Proof(*row) for row in await self.rows(_EVIDENCE, [id])]
+        return wire.objects(Proof, await self.rows(_EVIDENCE, [id]))
 
     async def _act(self, query: LiteralString, verb: str, id: MessageId, values: Sequence[Any]) -> None:
         require_actor_and_reason(values[0], values[1])

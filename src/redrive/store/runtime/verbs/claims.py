@@ -33,7 +33,7 @@ class PostgresClaims(PostgresSettling):
             "SELECT * FROM redrive.low_water_1(%s::text[], %s::smallint[], %s::timestamptz[], %s)",
             [destinations, levels, since, now],
         )
-        return [LowWaterMark(Place(name, level), since, walked) for name, level, since, walked in rows]
+        return [LowWaterMark(Place(row.destination, row.level), row.since, row.walked_seconds) for row in rows]
 
     async def claim_suspect(
         self, worker: WorkerId, destinations: Sequence[str], *, lease_seconds: float, now: Now = None
@@ -58,7 +58,9 @@ class PostgresClaims(PostgresSettling):
         rows = await self.rows(
             "SELECT * FROM redrive.check_claims_1(%s, %s::uuid[], %s::integer[], %s)", [worker, ids, attempts, now]
         )
-        return [ClaimState(Fence(id, attempt), *state) for id, attempt, *state in rows]
+        return [
+            ClaimState(Fence(row.id, row.attempt), row.cancel_requested, row.expired, row.has_evidence) for row in rows
+        ]
 
     async def renew(
         self, worker: WorkerId, fences: Sequence[Fence], *, lease_seconds: float, now: Now = None
@@ -68,7 +70,7 @@ class PostgresClaims(PostgresSettling):
             "SELECT * FROM redrive.renew_1(%s, %s::uuid[], %s::integer[], %s, %s)",
             [worker, ids, attempts, lease_seconds, now],
         )
-        return [Fence(*row) for row in rows]
+        return wire.objects(Fence, rows)
 
     async def hand_back(
         self,
@@ -88,10 +90,10 @@ class PostgresClaims(PostgresSettling):
             "SELECT * FROM redrive.hand_back_1(%s, %s::uuid[], %s::integer[], %s, %s, %s, %s::float8[], %s::text[])",
             [worker, ids, attempts, now, wait, suspect, seconds if put_off else None, keys if put_off else None],
         )
-        return [Fence(*row) for row in rows]
+        return wire.objects(Fence, rows)
 
     async def leases_of(self, worker: WorkerId) -> Sequence[Fence]:
-        return [Fence(*row) for row in await self.rows("SELECT * FROM redrive.leases_1(%s)", [worker])]
+        return wire.objects(Fence, await self.rows("SELECT * FROM redrive.leases_1(%s)", [worker]))
 
     async def is_leased(self, fence: Fence) -> bool:
         return bool(await self._value("SELECT redrive.is_leased_1(%s, %s)", list(fence)))

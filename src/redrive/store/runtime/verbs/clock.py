@@ -7,6 +7,7 @@ from datetime import datetime
 from redrive.message import MessageId, WorkerId
 from redrive.policy import ClockJump
 from redrive.ports import ClockLook, Now, Redated
+from redrive.store.runtime import wire
 from redrive.store.runtime.verbs.connected import Connected
 
 
@@ -22,11 +23,9 @@ class PostgresClock(Connected):
     ) -> ClockLook:
         since, until = steady or (None, None)
         values = [worker, since, until, now]
-        ((at, era, unfinished, ahead, noticed, offsets),) = await self.rows(
-            "SELECT * FROM redrive.observe_clock_1(%s, %s, %s, %s)", values
-        )
-        jumps = tuple(ClockJump(*jump) for jump in zip(noticed or (), offsets or (), strict=True))
-        return ClockLook(at, era, unfinished, ahead, jumps)
+        (row,) = await self.rows("SELECT * FROM redrive.observe_clock_1(%s, %s, %s, %s)", values)
+        jumps = tuple(ClockJump(*jump) for jump in zip(row.noticed or (), row.offsets or (), strict=True))
+        return ClockLook(row.at, row.era, row.unfinished, row.ahead_seconds, jumps)
 
     async def clock_jumped(
         self, worker: WorkerId, *, era: int, offset_seconds: float, window_seconds: float | None, now: Now = None
@@ -38,4 +37,4 @@ class PostgresClock(Connected):
         self, era: int, *, after: MessageId | None, limit: int, end: bool = False, now: Now = None
     ) -> Redated:
         values = [era, after, limit, end, now]
-        return Redated(*(await self.rows("SELECT * FROM redrive.redate_1(%s, %s, %s, %s, %s)", values))[0])
+        return wire.objects(Redated, await self.rows("SELECT * FROM redrive.redate_1(%s, %s, %s, %s, %s)", values))[0]

@@ -9,6 +9,7 @@ from typing import Any, LiteralString, Self
 
 import psycopg
 from psycopg import AsyncConnection
+from psycopg.rows import namedtuple_row
 
 from redrive import redact
 from redrive.ports import TransientFailure
@@ -59,7 +60,8 @@ class Connected:
             raise TransientFailure(redact.error_type(error)) from error
 
     async def rows(self, query: LiteralString, values: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
-        async with self.connection(query) as conn, conn.cursor(binary=True) as cursor:
+        """The rows as named tuples."""
+        async with self.connection(query) as conn, conn.cursor(binary=True, row_factory=namedtuple_row) as cursor:
             await cursor.execute(query, values)
             return await cursor.fetchall()
 

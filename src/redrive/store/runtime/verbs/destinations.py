@@ -6,6 +6,7 @@ from datetime import datetime
 
 from redrive.errors import ActRefused, ApproverNeeded
 from redrive.ports import Now, Opened
+from redrive.store.runtime import wire
 from redrive.store.runtime.verbs.acts import require_actor_and_reason
 from redrive.store.runtime.verbs.connected import Connected
 
@@ -55,7 +56,7 @@ class PostgresDestinations(Connected):
             "SELECT * FROM redrive.open_breaker_1(%s, %s, %s, %s, %s, %s)",
             [destination, claimed_at, code, cool_off_seconds, cool_off_max_seconds, now],
         )
-        return Opened(*rows[0])
+        return wire.objects(Opened, rows)[0]
 
     async def close_breaker(self, destination: str, *, claimed_at: datetime, now: Now = None) -> bool:
         return bool(await self._value("SELECT redrive.close_breaker_1(%s, %s, %s)", [destination, claimed_at, now]))

@@ -58,7 +58,7 @@ class PostgresDuties(Connected):
     ) -> Sequence[Asked]:
         values = [worker, list(destinations), limit, hold_seconds, now]
         rows = await self.rows("SELECT * FROM redrive.take_requests_1(%s, %s::text[], %s, %s, %s, true)", values)
-        return [Asked(row[0], wire.attempt(row[1:], hold_seconds, alone=False)) for row in rows]
+        return [wire.asked(row, hold_seconds) for row in rows]
 
     async def answer_request(self, worker: WorkerId, id: int, answer: Mapping[str, Any], *, now: Now = None) -> bool:
         values = [id, worker, json.dumps(dict(answer)), now]
@@ -66,11 +66,11 @@ class PostgresDuties(Connected):
 
     async def mend_lanes(self, *, lanes: int, now: Now = None) -> MendedLanes:
         rows = await self.rows("SELECT mended, looked_at, is_over FROM redrive.mend_lanes_1(%s, %s)", [lanes, now])
-        return MendedLanes(*rows[0])
+        return wire.objects(MendedLanes, rows)[0]
 
     async def vacuum(self) -> str:
         looks = await self.rows(vacuum.LOOK, [vacuum.IN_VAIN_SECONDS, vacuum.OLD_SECONDS, vacuum.OLD_TRANSACTIONS])
-        choice = vacuum.choose([vacuum.Look(*row) for row in looks])
+        choice = vacuum.choose(wire.objects(vacuum.Look, looks))
         for table in choice.tables:
             async with self.connection() as conn:
                 await conn.execute(sql.SQL(vacuum.VACUUM).format(sql.Identifier(table)), prepare=False)
@@ -96,7 +96,7 @@ class PostgresDuties(Connected):
         return made
 
     async def ranges(self) -> Sequence[tuple[datetime, datetime]]:
-        return [(row[0], row[1]) for row in await self.rows("SELECT * FROM redrive.ranges_1()", [])]
+        return [(row.starts_at, row.ends_at) for row in await self.rows("SELECT * FROM redrive.ranges_1()", [])]
 
     async def retire(self, starts_at: datetime, *, now: Now = None) -> str:
         return str(await self._with_table_locks("SELECT redrive.retire_1(%s, %s)", [starts_at, now]))

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from datetime import datetime
-from typing import Final
 
 from redrive.message import MessageId
 from redrive.ports import Booked, LimitKeyState, Now, Opened
 from redrive.store.runtime import wire
 from redrive.store.runtime.verbs.acts import require_actor_and_reason
 from redrive.store.runtime.verbs.connected import Connected
-
-_STATE: Final = tuple(f.name for f in fields(LimitKeyState))
 
 
 class PostgresLimitKeys(Connected):
@@ -23,7 +19,7 @@ class PostgresLimitKeys(Connected):
         rows = await self.rows(
             "SELECT * FROM redrive.limit_keys_1(%s::text[], %s, %s)", [wire.array(destinations), limit, now]
         )
-        return [LimitKeyState(**dict(zip(_STATE, row, strict=True))) for row in rows]
+        return wire.objects(LimitKeyState, rows)
 
     async def pause_key(self, destination: str, key: str, *, actor: str, reason: str, now: Now = None) -> bool:
         require_actor_and_reason(actor, reason)
@@ -57,7 +53,7 @@ class PostgresLimitKeys(Connected):
             "SELECT * FROM redrive.open_key_1(%s, %s, %s, %s, %s, %s, %s)",
             [destination, key, claimed_at, code, cool_off_seconds, cool_off_max_seconds, now],
         )
-        return Opened(*rows[0])
+        return wire.objects(Opened, rows)[0]
 
     async def probe_key(self, destination: str, key: str, id: MessageId, *, now: Now = None) -> str:
         return str(await self._value("SELECT redrive.probe_key_1(%s, %s, %s, %s)", [destination, key, id, now]))
@@ -73,4 +69,4 @@ class PostgresLimitKeys(Connected):
             "SELECT * FROM redrive.book_key_1(%s, %s, %s, %s, %s, %s)",
             [destination, key, count, rate, most_seconds, now],
         )
-        return Booked(*rows[0])
+        return Booked(rows[0].seconds, rows[0].booked)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
 from uuid import UUID
 
 import psycopg
@@ -17,7 +16,6 @@ from redrive.store.runtime.verbs.acts import require_actor_and_reason
 from redrive.store.runtime.verbs.connected import Connected
 
 ADDRESS_REFUSED = "RDA01"  # SQLSTATE of check_addresses in relay.sql
-_HEARD = tuple(field.name for field in fields(DestinationState))  # the columns of heartbeat
 
 
 class PostgresRelays(Connected):
@@ -46,7 +44,7 @@ class PostgresRelays(Connected):
         self, worker: WorkerId, *, listener: str = "off", now: Now = None
     ) -> Sequence[DestinationState]:
         rows = await self.rows("SELECT * FROM redrive.heartbeat_1(%s, %s, %s)", [worker, listener, now])
-        return [DestinationState(**dict(zip(_HEARD, row, strict=True))) for row in rows]
+        return wire.objects(DestinationState, rows)
 
     async def deregister(self, worker: WorkerId) -> None:
         await self.rows("SELECT redrive.deregister_1(%s)", [worker])
@@ -72,7 +70,7 @@ class PostgresRelays(Connected):
         rows = await self.rows(
             "SELECT * FROM redrive.declare_restored_1(%s, %s, %s, %s)", [actor, reason, dry_run, now]
         )
-        return [RestoredDestination(*row) for row in rows]
+        return wire.objects(RestoredDestination, rows)
 
     async def database_id(self) -> UUID:
         """The same in every copy and backup of it."""
@@ -89,5 +87,5 @@ class PostgresRelays(Connected):
             "SELECT * FROM redrive.witness_1(%s, %s, %s, %s::uuid[], %s::integer[], %s::timestamptz[], %s, %s, %s, %s)",
             [worker, kept, remembers, ids, attempts, moments, *seen, now],
         )
-        restored, unknown, system_identifier, lsn, at, closed = row
-        return Witnessed(restored, unknown, Wal(system_identifier, lsn, at), closed)
+        wal = Wal(row.system_identifier, row.wal_lsn, row.at)
+        return Witnessed(row.restored, row.unknown, wal, row.closed)

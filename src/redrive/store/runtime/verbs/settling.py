@@ -8,7 +8,8 @@ from contextlib import suppress
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.rows import namedtuple_row
 
 from redrive import redact
 from redrive.message import WorkerId
@@ -18,7 +19,7 @@ from redrive.store.runtime.verbs.connected import Connected
 
 # The setting comes second: the fence waits as long as it takes, what `record` does waits as long as it may.
 _FENCE: LiteralString = (
-    "SELECT redrive.fence_1(%s, %s, %s, %s),"
+    "SELECT redrive.fence_1(%s, %s, %s, %s) AS is_held,"
     " set_config('lock_timeout', coalesce(%s, current_setting('lock_timeout')), true)"
 )
 
@@ -58,15 +59,15 @@ class PostgresSettling(Connected):
         now: Now = None,
     ) -> Settled:
         rows: list[Any] = []
-        async with self.connection("settle_one") as conn, conn.transaction(), conn.cursor(binary=True) as cursor:
+        async with self.connection("settle_one") as conn, conn.transaction():
+            cursor: AsyncCursor[Any] = conn.cursor(binary=True, row_factory=namedtuple_row)
             on_step("fence")
             lock_timeout = _lock_timeout(lock_seconds) if self.bounds_locks else None
             await cursor.execute(_FENCE, [*outcome.attempt.fence, worker, wait, lock_timeout])
-            held = await cursor.fetchone()
-            assert held is not None
-            if held[0] is None:
+            is_held: bool | None = (await cursor.fetchall())[0].is_held
+            if is_held is None:
                 return Settled(0, busy=(outcome.attempt.fence,))
-            if held[0]:
+            if is_held:
                 on_step("record")
                 await _run(record, conn, outcome)
             on_step("settle")
