@@ -37,7 +37,7 @@ def test_the_list_shows_what_needs_somebody_and_what_is_said_of_it(shop: Shop, r
 
 
 def test_an_audit_that_was_changed_ends_with_findings(shop: Shop, redrive: Redrive) -> None:
-    assert "Nobody has done anything" in redrive("audit", "list").stderr
+    assert "No act is recorded" in redrive("audit", "list").stderr
     redrive("destinations", "pause", "shop", "--reason", "release")
     said = redrive.json("audit", "verify")
     assert (said["intact"], said["checked"]) == (True, 1)

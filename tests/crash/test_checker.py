@@ -188,7 +188,7 @@ def broken() -> dict[str, Evidence]:
             run, attempts=[*run.attempts[:3], {**run.attempts[3], "in_doubt": False, "answer": "terminal"}]
         ),
         "numbers without gaps": replace(run, messages=[*run.messages[:2], message("m-c", HOLD, number=3)]),
-        "nobody overtakes": replace(run, observed=[*run.observed[-2:], *run.observed[:-2]]),
+        "no message overtakes": replace(run, observed=[*run.observed[-2:], *run.observed[:-2]]),
         "claimed in turn": replace(run, attempts=[*run.attempts[:3], {**run.attempts[3], "claimed_at": 24.0}]),
         "no key was forgotten": replace(run, mended=[{"name": "mend_lanes", "mended": 3}]),
         "never too many at once": replace(run, observed=seen([0.0] * 9, at_once=9)),

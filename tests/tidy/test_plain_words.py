@@ -29,15 +29,10 @@ ACCOUNT = re.compile(r"[`'\"]nobody[`'\"]")  # the Unix account is a name, not a
 LEFT: dict[str, int] = {
     "app": 1,
     "docs": 36,
-    "kit": 6,
-    "operate": 62,
+    "operate": 39,
     "produce": 4,
-    "prove": 15,
-    "recover": 2,
-    "relay": 14,
-    "store": 14,
-    "systems": 25,
-    "transports": 8,
+    "relay": 12,
+    "store": 1,
 }
 
 

@@ -72,7 +72,7 @@ ZOMBIES: Final = ("send.stop", "settle.start", "send.start")
 
 @dataclass
 class Tally:
-    """What was injected, and what went wrong with a process that nobody touched."""
+    """What was injected, and what went wrong with a process without a fault."""
 
     faults: Counter[str] = field(default_factory=Counter)
     points: Counter[str] = field(default_factory=Counter)

@@ -224,7 +224,7 @@ class _Proof:
             conn.execute("UPDATE redrive.operator_action SET actor = 'eve' WHERE id = %s", [middle])
         after = await audit.verify(store)
         if [fault.id for fault in after.faults] != [middle]:
-            self.violations.append("One row of the audit was changed, and nobody noticed.")
+            self.violations.append("One row of the audit was changed, and verify did not notice.")
 
     # relays
 

@@ -20,7 +20,7 @@ def requests_are_archived(evidence: Evidence, _: Config) -> Iterator[str]:
     for line in evidence.lines("request"):
         claimed = line["attempt"] in evidence.claims(line["id"]) or (line["id"], line["attempt"]) in leases
         if not claimed:
-            yield f"A {line['call']} of attempt {line['attempt']} of message {line['id']} was seen; nobody claimed it."
+            yield f"A {line['call']} of attempt {line['attempt']} of message {line['id']} was seen without a claim."
 
 
 def intent_before_effect(evidence: Evidence, _: Config) -> Iterator[str]:
@@ -32,7 +32,7 @@ def intent_before_effect(evidence: Evidence, _: Config) -> Iterator[str]:
 
 
 def no_request_after_the_outcome(evidence: Evidence, _: Config) -> Iterator[str]:
-    """An attempt that was settled has sent all it ever will: nobody but itself could have settled it."""
+    """An attempt that was settled sends nothing more: only its own relay settles it."""
     for line in evidence.lines("request"):
         claim = evidence.claims(line["id"]).get(line["attempt"])
         if claim and claim["verb"] != "reap" and line["at"] > claim["completed_at"] + CLOCK_SECONDS:
@@ -76,7 +76,7 @@ def lookup_before_resend(evidence: Evidence, config: Config) -> Iterator[str]:
 
 
 def hold_never_resends(evidence: Evidence, config: Config) -> Iterator[str]:
-    """Where nobody can ask, nothing is sent after an attempt in doubt."""
+    """To a destination that holds in doubt nothing is sent after an attempt in doubt."""
     for line in evidence.sends():
         if line["destination"] in config.holds:
             doubts = [n for n, row in evidence.claims(line["id"]).items() if n < line["attempt"] and row["in_doubt"]]

@@ -179,7 +179,7 @@ class Strikes:
         )
 
     def _keep_duties_due(self, name: str, relay: Process) -> None:
-        """Due and nobody's until this relay has begun, so that it does them; only the reaper keeps its own time."""
+        """Keeps all duties but reap due and without a holder until this relay has begun."""
         for _ in range(int(BEGIN_SECONDS / DUE_SECONDS)):
             self._environment.value(
                 "UPDATE redrive.duty SET finished_at = NULL, holder = NULL, holder_until = NULL WHERE name <> 'reap'"

@@ -85,7 +85,7 @@ def most_in_a_second(times: Sequence[float]) -> int:
 
 
 def _sends(evidence: Evidence, destination: str) -> Sequence[Row]:
-    """All but those of a process that was frozen while its claim ran out: nobody can hold those back."""
+    """All but those of a process that was frozen while its claim ran out: no limit can hold those back."""
     return [line for line in evidence.sends() if line["destination"] == destination and not is_late(evidence, line)]
 
 

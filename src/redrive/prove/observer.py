@@ -53,7 +53,7 @@ class Observer:
             self._count += 1
 
     async def serve(self, socket: Path) -> asyncio.Server:
-        """It gets its name when it listens: a socket that is there but not listening refuses whoever waited for it."""
+        """It gets its name when it listens: a socket that is there but not listening refuses those that wait for it."""
         unnamed = socket.with_suffix(".new")
         unnamed.unlink(missing_ok=True)
         server = await asyncio.start_unix_server(self._connection, unnamed, limit=MAX_LINE_BYTES)
@@ -123,7 +123,7 @@ class Observer:
             return known
         self._count += 1
         reference = f"effect-{self._count}"
-        # In the ledger at once: whoever asks while the line is on its way to the disk must not hear "absent".
+        # In the ledger at once: a lookup while the line is on its way to the disk must not answer "absent".
         self._effects.setdefault(asked["token"], reference)
         await self._journal.append(log="effect", **asked, reference=reference, at=time.time())
         return reference

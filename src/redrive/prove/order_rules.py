@@ -1,4 +1,4 @@
-"""What must hold of ordering keys: numbers without gaps, one after the other, and no key that anybody forgot.
+"""The rules of ordering keys: numbers without gaps, one after the other, and no key forgotten.
 
 Each rule takes the evidence and the terms and gives one sentence with ids for every violation. See `checker`.
 """
@@ -30,7 +30,7 @@ def numbers_have_no_gaps(evidence: Evidence, _: Config) -> Iterator[str]:
             yield f"Key {key[1]} has {len(numbers)} messages, and its counter says {counters.get(key)}."
 
 
-def nobody_overtakes(evidence: Evidence, _: Config) -> Iterator[str]:
+def no_message_overtakes(evidence: Evidence, _: Config) -> Iterator[str]:
     """The observer has seen the last send and effect of a message before the first send of the next one of its key."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
@@ -64,9 +64,9 @@ def claimed_in_turn(evidence: Evidence, _: Config) -> Iterator[str]:
 
 
 def no_key_was_forgotten(evidence: Evidence, _: Config) -> Iterator[str]:
-    """The duty that looks for keys that nobody would look at has never found one."""
+    """The duty that looks for forgotten keys has never found one."""
     for row in evidence.mended:
-        yield f"The duty {row['name']} had to wake {row['mended']} keys that nobody would have looked at."
+        yield f"The duty {row['name']} had to wake {row['mended']} keys that no claim would have looked at."
 
 
 def _lanes(evidence: Evidence) -> Mapping[Key, Sequence[Row]]:
@@ -85,7 +85,7 @@ def _shortened(numbers: Sequence[int]) -> str:
 
 RULES: Final[dict[str, Rule]] = {
     "numbers without gaps": numbers_have_no_gaps,
-    "nobody overtakes": nobody_overtakes,
+    "no message overtakes": no_message_overtakes,
     "claimed in turn": claimed_in_turn,
     "no key was forgotten": no_key_was_forgotten,
 }

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-# Of a hundred first requests. Faults after which nobody can tell: lost_reply, garbage, reset, hang.
+# Of a hundred first requests. Faults that leave the effect unknown: lost_reply, garbage, reset, hang.
 SEND_FAULTS: Final[Mapping[str, float]] = {
     "lost_reply": 8.0,
     "garbage": 3.0,

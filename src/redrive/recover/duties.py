@@ -99,7 +99,7 @@ async def _run_duty(store: Store, duty: Duty, *, worker: WorkerId, clock: Clock,
 
 
 async def run_if_due(store: Store, duty: Duty, *, worker: WorkerId, events: Events) -> bool:
-    """Run the duty once if it is due and nobody else is at it. True when it ran."""
+    """Run the duty once if it is due and no other relay runs it. True when it ran."""
     with events.step("begin_duty", duty=duty.name) as added:
         added["begun"] = begun = await store.begin_duty(duty.name, worker, every_seconds=duty.every_seconds)
     if not begun:

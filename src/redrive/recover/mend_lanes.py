@@ -1,7 +1,7 @@
-"""mend_lanes: ordering keys that nobody would look at again are looked at. SQL: verbs/lanes.sql.
+"""mend_lanes: looks for ordering keys that no claim would look at again. SQL: verbs/lanes.sql.
 
-There are none (store/sql/LANES.md says why). One that is found all the same is a bug of ours: it is healed, counted for
-good, and said out loud.
+There should be none (store/sql/LANES.md says why). One that is found is a bug of Redrive: it is healed, counted and
+reported as an event.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Partitions: made ahead of time, and retired when their retention is over (ruling 17). SQL: verbs/partitions.sql.
+"""Partitions: made ahead of time, and retired when their retention is over. SQL: verbs/partitions.sql.
 
 A range with anything open in it stays, and is tried again the next time; the ranges after it are not held up by it.
 """

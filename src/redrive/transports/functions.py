@@ -65,7 +65,7 @@ class FunctionTransport:
         self.lookup: Callable[[Attempt], Awaitable[LookupAnswer]] | None = lookup and self._awaitable(lookup)
 
     def classify(self, error: BaseException) -> Answer | None:
-        """What an exception stands for, None when nobody has said."""
+        """What an exception stands for, None if it is not declared."""
         for kind in type(error).__mro__:
             if kind in self._classify:
                 found = self._classify[kind]
@@ -143,7 +143,7 @@ class FunctionTransport:
 
 
 def _run(around: Callable[[], AbstractContextManager[None]], function: Handler, attempt: Attempt) -> Any:
-    """A future cannot carry StopIteration (before Python 3.12 whoever awaits it waits for ever)."""
+    """A future cannot carry StopIteration (before Python 3.12 its awaiter would wait for ever)."""
     try:
         with around():
             return function(attempt)

@@ -60,7 +60,7 @@ def made(number: int, **other: Any) -> Effect:
         ([made(1), made(2)], None),
         ([made(1), made(2), made(2, cursor=3)], "more than once"),
         ([made(1)], "never paid"),
-        ([made(1), made(2), made(3)], "nobody had asked"),
+        ([made(1), made(2), made(3)], "without an instruction"),
         ([made(1), made(2, amount="5.01")], "another amount"),
         ([made(1), made(2, currency="USD")], "another amount"),
         ([made(1), made(2, amount="5.01")], "10.00 EUR were to be paid, and 10.01 were"),

@@ -3,8 +3,8 @@
     REDRIVE_FAILPOINT=claim.stop:3:kill    REDRIVE_FAILPOINT_MARK=/some/file
 
 A failpoint is a subscriber to the engine's events, so there is one at every boundary that the engine has, and
-`boundaries()` lists them from its own list of steps. The mark is made once, by whoever fires first: a child that is
-started again goes on.
+`boundaries()` lists them from its own list of steps. The first process that fires makes the mark: a child that
+is started again goes on.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _subscriber(point: Failpoint, mark: str | None) -> Callable[[str, Mapping[st
 
 
 def _is_first(mark: str | None) -> bool:
-    """Whether nobody has fired before; the mark holds the process id of who did."""
+    """No process has fired before; the mark holds the id of the one that did."""
     if mark is None:
         return True
     try:

@@ -1,7 +1,7 @@
-"""Logs that outlive a killed writer: one JSON object a line, appended, on disk before anybody acts on it.
+"""Logs that outlive a killed writer: one JSON object a line, on disk before it is acted upon.
 
 Written by processes that are not the engine (observer, producers) and read by the checker. A line that a kill has cut
-in the middle never happened: whoever opens the file again ends it, and a reader leaves it out.
+in the middle never happened: the next writer ends it, and readers leave it out.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ Line = dict[str, Any]
 
 
 class Journal:
-    """One file, opened for appending. `write` returns when the line is on disk; a writer that nobody kills may waive
-    that with `durable=False`."""
+    """One file, opened for appending. `write` returns when the line is on disk, unless `durable=False`."""
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         self._durable = durable
@@ -36,7 +35,7 @@ class Journal:
 
 
 class SharedJournal(Journal):
-    """The same for many writers in one event loop: whoever comes while a flush is under way shares the next one."""
+    """The same for many writers in one event loop: those that come during a flush share the next one."""
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         super().__init__(path, durable=durable)

@@ -1,4 +1,4 @@
-"""What every change over the API needs: somebody who may, and a key under which it is made once."""
+"""What every change over the API needs: a permission, and an Idempotency-Key."""
 
 from __future__ import annotations
 

@@ -22,14 +22,14 @@ _SEES_ALL = require(Permission.READ, all_tenants=True)
 
 @router.get("/me", dependencies=[require(Permission.READ)])
 async def me(principal: CurrentPrincipal) -> Me:
-    """Who asks, and what they may."""
+    """The caller's name, role, tenant and permissions."""
     permissions = [one for one in Permission if principal.may(one)]
     return Me(name=principal.name, role=principal.role, tenant=principal.tenant, permissions=permissions)
 
 
 @router.get("/status", dependencies=[require(Permission.READ)])
 async def status(store: ScopedStore, principal: CurrentPrincipal) -> Status:
-    """What flows, what waits and who works; of one tenant for who sees one."""
+    """Backlog, relays and duties; for a caller of one tenant only that tenant's backlog."""
     return status_for(principal, await operations.status(store))
 
 

@@ -63,6 +63,6 @@ async def create_token(request: Request, principal: CurrentPrincipal, body: Toke
 
 @router.post("/tokens/{id}/revoke", dependencies=changes(Permission.ADMIN, all_tenants=True))
 async def revoke_token(request: Request, principal: CurrentPrincipal, id: UUID, body: Why) -> Revoked:
-    """It lets nobody in any more, nor does a session that came by it."""
+    """Revokes a token and the sessions that were opened with it."""
     now = await tokens.revoke(authenticator(request).store, id, actor=principal.name, reason=body.reason)
     return Revoked(id=id, revoked_now=now)

@@ -30,7 +30,7 @@ _COLUMNS: Final = (
 
 @click.group()
 def command() -> None:
-    """Every act of a person: who, when, why, what was before and after. Nobody can change it unseen."""
+    """Every act of an operator: who, when, why, what was before and after. `verify` detects changes."""
 
 
 @command.command("list", epilog=example("redrive audit list", "redrive audit list --subject erp --json"))
@@ -47,7 +47,7 @@ async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
     if page.rows:
         output.show(output.table(_COLUMNS, [_row(entry) for entry in page.rows]))
     else:
-        output.note("Nobody has done anything" + (" to that." if wanted["subject"] else " yet."))
+        output.note("No act is recorded" + (" for that." if wanted["subject"] else " yet."))
     if page.next:
         output.note(f"More: the same with --before {page.next}")
 

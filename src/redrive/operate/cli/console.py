@@ -34,8 +34,8 @@ LIBRARIES: Final = ("fastapi", "uvicorn", "jinja2", "sse_starlette", "python_mul
 def command(context: click.Context, /, host: str | None, port: int | None, **flags: Any) -> None:
     """Serve the web console, and the API below /api/v1.
 
-    On this machine it prints a link that is good for one login. Beyond it nobody gets in but by a token (`redrive
-    tokens`) or through a proxy that was named (console_proxy_peers); where there is neither it does not start.
+    On this machine it prints a link for one login. On another address users log in by a token (`redrive tokens`) or
+    through a trusted proxy (console_proxy_peers); without either it does not start.
     """
     require_libraries()
     settings = load_settings(context, **flags)
@@ -75,7 +75,7 @@ async def _serve(settings: Settings, dsn: str) -> None:
 
 @asynccontextmanager
 async def beside(settings: Settings, dsn: str) -> AsyncIterator[None]:
-    """Served on the loop of somebody else while the body runs; where its libraries are missing, not."""
+    """Serves the console beside a relay while the body runs, if its libraries are installed."""
     if not are_libraries_there():
         output.note("The console is not installed. Next: pip install 'redrive[console]'")
         yield

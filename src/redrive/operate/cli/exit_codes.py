@@ -72,7 +72,7 @@ _TITLES: Final = {
 
 
 def exit_of(error: BaseException) -> Exit:
-    """The number for an error; one that nobody foresaw is a failure."""
+    """The number for an error; an unexpected one is a failure."""
     return next((number for kind, number in _EXITS if isinstance(error, kind)), Exit.FAILED)
 
 
@@ -107,7 +107,7 @@ def _detail(error: BaseException, number: Exit) -> str:
             return str(error)
     if number is Exit.INTERRUPTED:
         return "Interrupted."
-    # The text of an exception that nobody foresaw may hold anything; its type is enough to report it.
+    # The text of an unexpected exception may hold anything; its type is enough to report it.
     return f"Something went wrong that should not ({type(error).__module__}.{type(error).__qualname__})."
 
 

@@ -35,7 +35,7 @@ STOPS: Final = frozenset({"no_tenant", "unhandled"})
 def command(call: Call, url: str | None, strict: bool) -> None:
     """Say whether all is well, in one word and the reasons.
 
-    Exit code 0: healthy, or degraded; 6: unhealthy; 7: nobody answers. For a container's health check, or a script.
+    Exit code 0: healthy, or degraded; 6: unhealthy; 7: no answer. For a container's health check, or a script.
     """
     status, reasons = _of_relay(url) if url else asyncio.run(_of_database(call))
     if call.json:
@@ -75,7 +75,7 @@ def _asked(url: str) -> Any:
         text = error.read(BYTES_MAX)
     except (URLError, OSError, HTTPException) as error:
         why = getattr(error, "reason", None) or type(error).__name__
-        raise Unreachable(f"Nobody answers at {url}: {why}.", next="start the relay with --metrics-listen") from None
+        raise Unreachable(f"No relay answers at {url}: {why}.", next="start the relay with --metrics-listen") from None
     try:
         return json.loads(text)
     except ValueError:

@@ -43,7 +43,7 @@ def running_dsn(settings: Settings) -> str | None:
 def _dsn_of(place: Path) -> str | None:
     try:
         running = postmaster.running_on(place.absolute())
-    except OSError:  # somebody else's: not ours to look into
+    except OSError:  # another user's directory
         return None
     if running is None:
         return None

@@ -83,7 +83,7 @@ class Printer(Console):
     """A console whose reader may leave at any time (`redrive messages list | head`)."""
 
     def on_broken_pipe(self) -> None:
-        """Nobody reads any more: that is no error."""
+        """The reader has left: that is no error."""
         reader_left()
 
 

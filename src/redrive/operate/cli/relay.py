@@ -91,7 +91,7 @@ def deliver(
     """Run the relay until it is stopped. beside: what runs on the same loop for as long."""
     logs.configure(settings.log_format, settings.log_level)
     process = RelayProcess.of(settings, app=app, dsn=dsn, app_spec=app_spec, only=only, name=name)
-    before = frozenset(threading.enumerate())  # of somebody else, in whose process this command was called
+    before = frozenset(threading.enumerate())  # threads of the program that called this command
     # Not asyncio.run: at its end that waits for handlers that ignore their cancellation.
     loop = asyncio.new_event_loop()
     try:

@@ -95,7 +95,7 @@ def _row(one: TokenView) -> tuple[object, ...]:
 @why
 @store_command
 async def revoke(call: Call, store: PostgresStore, id_: UUID, actor: str, reason: str) -> None:
-    """It lets nobody in any more, nor does a session that came by it."""
+    """Revoke a token and the sessions that were opened with it."""
     was_good = await tokens.revoke(store, id_, actor=actor, reason=reason)
     if call.json:
         output.document("token_revoked", {"id": id_, "revoked_now": was_good})

@@ -1,8 +1,8 @@
 """The one place through which data of messages reaches a page: redacted, and never as markup.
 
 JSON is read as text and shown as text: a number keeps its digits, because no number type ever holds it. Values are
-hidden unless the page was asked to reveal them by somebody who may read payloads; structure, names of fields, null and
-truth values are shown to everybody who may see the message. What comes out are plain pieces of text for an escaping
+hidden unless a caller who may read payloads asks for them; structure, names of fields, null and booleans are always
+shown. What comes out are plain pieces of text for an escaping
 template.
 """
 

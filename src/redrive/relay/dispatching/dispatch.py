@@ -2,7 +2,7 @@
 
 Ask first when in doubt, validate, send, and turn whatever came of it into one of the five settlements. Decisions are
 `policy`'s; here is the order of the steps and what an exception in each of them means. Nothing escapes: any exception a
-handler can raise ends as an answer (I42, I43). Called by the loop's slots, and by the process that runs suspects.
+handler can raise ends as an answer. Called by the loop's slots, and by the process that runs suspects.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Dispatcher:
             return self._outcome(attempt, settlement, began, Failure(error))
 
     def cut_off(self, attempt: Attempt, code: str, *, claimed_at: float, began: float) -> Outcome:
-        """An attempt that was ended from outside (timeout, stop): nobody can tell what became of it.
+        """An attempt that was ended from outside (timeout, stop): its effect is unknown.
 
         Where it was asked about first, it may have been sent again since: then the doubt is a new one, and "absent" is
         believed only so long after this moment.
@@ -257,7 +257,7 @@ class Dispatcher:
         return None
 
     async def _send_classified(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, Failure | None]:
-        """I18: a process that slept through its lease, or whose lookup took that long, does not send any more."""
+        """A process that slept through its lease, or whose lookup took that long, does not send any more."""
         allowed = may_send()
         if not (allowed if isinstance(allowed, bool) else await allowed):
             raise NotBegun
@@ -308,11 +308,11 @@ class Dispatcher:
         return policy.by_present_clock(attempt, self.clock_jumps, now=now) if self.clock_jumps else attempt
 
     def _now(self, attempt: Attempt, claimed_at: float) -> datetime:
-        """The database's time as far as we know it: when it gave us the claim, plus what has passed here (ruling 6)."""
+        """The database's time as far as we know it: when it gave us the claim, plus what has passed here."""
         return attempt.claimed_at + timedelta(seconds=self._clock.monotonic() - claimed_at)
 
     def _classified(self, error: BaseException) -> Answer:
-        """The user's own table may have a bug too: then nobody has classified it."""
+        """The user's own table may have a bug too: then it is unclassified."""
         try:
             answer = self._classify(error)
         except Exception:

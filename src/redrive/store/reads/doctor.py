@@ -25,7 +25,7 @@ OLDEST: Final = 3000  # open messages of each kind that are looked at; old parti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """One look at a server. idle_slots: replication slots that nobody reads."""
+    """One look at a server. idle_slots: replication slots without a reader."""
 
     at: datetime
     version: int

@@ -1,4 +1,4 @@
-"""Values for a monitoring system, read by whoever holds the duty of reading them (G-17, G-20).
+"""Values for a monitoring system, read by the relay that holds the duty `gauges` (G-17, G-20).
 
 SQL: `verbs/gauges.sql`, and `hold_duty` in `verbs/duty.sql`. Both are for a relay's login. Called by
 `redrive.operate.observe.reader` and `redrive metrics`.
@@ -33,7 +33,7 @@ async def read_gauges(store: PostgresStore, *, most: int = COUNTED_MAX) -> list[
 
 
 async def hold_duty(store: PostgresStore, name: str, worker: WorkerId, *, every_seconds: float) -> bool:
-    """Whether it is this worker's; then nobody else's for some periods."""
+    """True if this worker holds the duty, for some periods."""
     values = [name, worker, every_seconds, duty_hold_seconds(every_seconds)]
     rows = await store.rows("SELECT redrive.hold_duty_1(%s, %s, %s, %s)", values)
     return bool(rows[0][0])

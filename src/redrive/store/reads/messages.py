@@ -163,7 +163,7 @@ async def list_destinations(
 
 
 async def show_destination(store: PostgresStore, name: str) -> models.DestinationView | None:
-    """One of them, None where nobody has registered or paused it."""
+    """One of them, None if it was neither registered nor paused."""
     found = [one for one in await list_destinations(store) if one.name == name]
     return found[0] if found else None
 

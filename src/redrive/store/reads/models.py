@@ -127,7 +127,7 @@ class ParkedPosition(NamedTuple):
 class Page(Generic[Row, Position]):
     """One page of a list.
 
-    at: the database's clock, for whoever shows ages. next: where the next page begins, None at the end.
+    at: the database's clock, to show ages by. next: where the next page begins, None at the end.
     looked_at: how many rows a bounded search looked at, where it ended before the rows did; else None.
     """
 
@@ -351,13 +351,13 @@ class GroupView:
 
     @property
     def id(self) -> str:
-        """The fingerprint in hexadecimal; any beginning of it that is nobody else's will do."""
+        """The fingerprint in hexadecimal; any unique prefix of it will do."""
         return self.fingerprint.hex()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestView:
-    """What was asked about a parked message, and what a relay said. answer: None while nobody has answered."""
+    """What was asked about a parked message, and what a relay said. answer: None while no relay has answered."""
 
     id: int
     message_id: MessageId
@@ -418,7 +418,7 @@ class ReplayItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationView:
-    """One destination as an operator sees it. paused_until: None = until somebody resumes it.
+    """One destination as an operator sees it. paused_until: None = until an operator resumes it.
 
     breaker: closed, open, half_open or ramping; breaker_probe: the message that was let through last.
     concurrency_limit, rate_per_second: over all relays; None = no limit.

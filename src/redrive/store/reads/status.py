@@ -17,7 +17,7 @@ from redrive.store.runtime.postgres import PostgresStore
 class Backlog:
     """Pending and leased work of one destination. oldest_due_seconds: how long the oldest due message has waited.
 
-    paused_until: None = until somebody resumes it. breaker: closed, open, half_open or ramping.
+    paused_until: None = until an operator resumes it. breaker: closed, open, half_open or ramping.
     """
 
     destination: str
@@ -66,7 +66,7 @@ class DutyState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """Whoever has the oldest snapshot: what was deleted since then cannot be removed yet, and slows every look down.
+    """The holder of the oldest snapshot: rows deleted since then cannot be removed, and slow every query down.
 
     kind: session, prepared transaction or replication slot. name: of one of the latter two. age: in transactions.
     since, state: None where the login may not see them.
@@ -97,7 +97,7 @@ class NoticedJump:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingReplay:
-    """A replay that goes on only when somebody says so. stop_reason: None where a second person is asked."""
+    """A replay that waits for an operator. stop_reason: None if it waits for a second person."""
 
     id: UUID
     name: str

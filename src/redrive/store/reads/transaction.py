@@ -48,7 +48,7 @@ class ReadTransaction:
             await cursor.execute(_BY_INDEX)
 
     async def run(self, text: bytes, values: Mapping[str, Any]) -> list[Row]:
-        """A statement of somebody else's file: a system's."""
+        """A statement of a system's file."""
         async with self._conn.cursor(binary=True, row_factory=dict_row) as cursor:
             await cursor.execute(text, values)
             return await cursor.fetchall()

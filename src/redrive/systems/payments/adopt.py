@@ -1,6 +1,6 @@
 """A legacy `payment_outbox` is moved in place: all rows over, with their ids and numbers, then it is dropped (P-09).
 
-`plan` says of each row what it would become, and of which nobody can say; `adopt` carries it out in the same
+`plan` says of each row what it would become, or that it is unexplained; `adopt` carries it out in the same
 transaction, and refuses while one is unexplained. The id is kept because the rail knows the payment by it: what the old
 dispatcher had tried is asked for before it is sent. SQL: `sql/verbs/adopt.sql`.
 """
@@ -29,7 +29,7 @@ MEANINGS: Final[Mapping[Meaning, str]] = {
     "paid": "delivered",
     "failed": "dead",
 }
-# What is in hand is in none of them: first the old dispatcher must be gone, then somebody says `doubtful`.
+# What is in hand is in none of them: first the old dispatcher must be gone, then the operator maps it to `doubtful`.
 WORDS: Final[Mapping[str, Meaning]] = {
     "PENDING": "waiting",
     "NEW": "waiting",
@@ -68,7 +68,7 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Unexplained:
-    """A row, and why nobody can say what it becomes."""
+    """A row that cannot be moved, and why."""
 
     outbox_id: str
     why: str
@@ -90,7 +90,7 @@ class Plan:
 
 
 def plan(conn: Connection, table: str, *, tenant: str, words: Mapping[str, Meaning]) -> Plan:
-    """Looks at every row, with the table locked: nobody adds one while it is moved."""
+    """Looks at every row, with the table locked, so that none is added while it is moved."""
     name = _existing(conn, table)
     conn.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(name))
     rows = conn.execute(_selecting(conn, name, table)).fetchall()
@@ -186,7 +186,7 @@ def _instruction(row: Row) -> dict[str, Any]:
 
 
 def _gaps(rows: Sequence[Row]) -> Iterator[Unexplained]:
-    """A number that is missing may be a payment that is: nobody can say what became of it."""
+    """A missing number may be a missing payment."""
     last: dict[str, int] = {}
     for row in rows:
         participant, number = row["participant_id"], row["sequence_id"]

@@ -55,7 +55,7 @@ CODES: Final[Mapping[str, tuple[Meaning, frozenset[int]]]] = {
     "INTERNAL": ("unknown", frozenset({500})),
 }
 ANY_STATUS: Final = frozenset(range(200, 600))
-# Answers that say the rail is not there for anybody; with connections that fail they open its breaker.
+# Answers that say the rail is down for all; with connections that fail they open its breaker.
 DOWN_CODES: Final = frozenset({"UNAVAILABLE", "INTERNAL"})
 POLICY: Final = Policy(backoff=Backoff(initial_seconds=5, multiplier=2, max_seconds=1800, jitter=0.2))
 
@@ -254,7 +254,7 @@ def payment_of(attempt: Attempt, destination_format: str | None = None) -> Payme
 
 
 def _require(is_same: bool, field: str, value: object) -> None:
-    """An edit may put right where it goes, not turn it into somebody else's payment or another one's number."""
+    """An edit may put right where it goes, not its participant or its number."""
     if not is_same:
         raise PaymentRefused("SEQUENCE_TAMPERED", field, value, "it must be what the payment was submitted with.")
 

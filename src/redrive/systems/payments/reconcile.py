@@ -1,4 +1,4 @@
-"""Comparing the books of three: intents, archive, and what the rails say they did (I24).
+"""Comparing the books of three: intents, archive, and what the rails say they did.
 
 `reconcile` reads on in a rail's statement, judges what is not over on all sides (`redrive.patterns.reconciliation`),
 confirms what is parked or waits and was paid all the same, and writes down what cannot be explained. Safe to run twice,

@@ -1,7 +1,7 @@
-"""Payments over HTTP, below /api/v1/payments: what `redrive payments show` and `participants` tell (seam S8).
+"""Payments over HTTP, below /api/v1/payments: what `redrive payments show` and `participants` tell.
 
-Who sees one tenant sees that tenant's; row-level security is below it (sql/verbs/zz_grants.sql). Nothing is changed
-here: what is parked is worked on as any other message.
+Row-level security limits a caller of one tenant to that tenant's payments (sql/verbs/zz_grants.sql). Nothing is changed
+here: parked payments are handled as any other message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from redrive.systems.payments.reads import SQL
 
 LIMIT_MAX = 500
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-Tenant = Annotated[str, Query(min_length=1, max_length=100, description="Whose, for who sees all.")]
+Tenant = Annotated[str, Query(min_length=1, max_length=100, description="The tenant, for callers with access to all.")]
 
 router = APIRouter()
 

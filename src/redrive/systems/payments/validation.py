@@ -1,7 +1,7 @@
 """What may be paid (P-02): exact amounts, known currencies, destinations that can exist.
 
-Pure. `submit` asks before anything is written, a rail asks again before each dispatch, when the payload may be one that
-somebody edited. Every refusal names the field, the value and the rule. IBAN and routing number are checked by
+Pure. `submit` asks before anything is written, a rail asks again before each dispatch, when the payload may have been
+edited. Every refusal names the field, the value and the rule. IBAN and routing number are checked by
 python-stdnum, currencies and their minor units by the published list of ISO 4217.
 """
 
@@ -223,7 +223,7 @@ def _matching(pattern: str) -> Callable[[str], str]:
 
 
 def _card_token(value: str) -> str:
-    """A token of whoever keeps the card; the card's own number is refused, wherever it came from."""
+    """A token of the card's vault; a card number itself is refused."""
     digits = re.sub(r"[ -]", "", value)
     if digits.isdigit() and 12 <= len(digits) <= 19 and luhn.is_valid(digits):
         raise ValidationError

@@ -1,4 +1,4 @@
-"""What the console shows of payments: each payment with where it is, and what the books could not explain (seam S8)."""
+"""What the console shows of payments: each payment with where it is, and what the books could not explain."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VIEWS: Final = {
     ),
     "findings": View(
         title="Findings",
-        lead="Where our books and the rails’ statements do not agree, and nobody but a person can say why.",
+        lead="Where our books and the rails’ statements do not agree, and only a person can say why.",
         sql=_READS / "findings_view.sql",
         columns={
             "sentence": "What",

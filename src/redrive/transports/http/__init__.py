@@ -1,4 +1,4 @@
-"""Messages as HTTP requests (seam S2): to one URL, or to the URL that a message names.
+"""Messages as HTTP requests: to one URL, or to the URL that a message names.
 
     app.transport("crm", HttpTransport("https://crm.example/hooks", signer=Signer([secret])))
 
@@ -53,7 +53,7 @@ _OWN_HEADERS: Final = ("idempotency-key", "content-length", "content-type", "hos
 class HttpTransport:
     """Sends a message's body to a URL.
 
-    url: fixed, or a function of the attempt, judged anew for every message: somebody else may have chosen it.
+    url: fixed, or a function of the attempt, checked for every message, because a customer may have chosen it.
     headers: sent with every request, after those of the message. lookup_url: where a message can be asked for, with
     `{token}`, `{id}`, `{key}` or `{tenant}` in it; 2xx means that it is there, 404 that it is not.
     reference_header: of the reply, kept as the destination's own name for the effect.

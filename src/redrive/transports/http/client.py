@@ -1,7 +1,7 @@
 """One HTTP request, and in which phase it ended: before anything went out, or after something may have.
 
 The only module that knows aiohttp. No redirect is followed, no cookie kept, no proxy of the environment used, nothing
-decompressed, and of a reply no more is read than anybody could want.
+decompressed, and of a reply only a bounded part is read.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where a request may go: the guard against URLs that lead into your own network (SSRF).
 
-A URL that came from somebody else may name a private address, a metadata service, or a name that resolves to one, today
+A URL that a customer chose may name a private address, a metadata service, or a name that resolves to one, today
 or at the second look. So the URL is judged before anything happens, every address that its name resolves to is judged
 after it was looked up once, and the socket is opened only to an address that was judged.
 """
@@ -38,7 +38,7 @@ def _networks(*texts: str) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(text) for text in texts)
 
 
-# What `ipaddress` takes for public although nobody outside answers there, or somebody inside does.
+# What `ipaddress` takes for public although it is unreachable from outside, or reachable inside.
 _NOT_PUBLIC: Final = _networks(
     "0.0.0.0/8",
     "100.64.0.0/10",  # carrier-grade NAT; one cloud's metadata service is at 100.100.100.200
@@ -52,7 +52,7 @@ _NOT_PUBLIC: Final = _networks(
     "100::/64",
     "2001::/23",  # Teredo and other experiments
     "2001:db8::/32",
-    "2002::/16",  # 6to4: an IPv4 address inside, reached by whoever relays it
+    "2002::/16",  # 6to4: an IPv4 address inside, reached through any 6to4 relay
     "3fff::/20",
     "5f00::/16",
 )
@@ -144,7 +144,7 @@ def _is_public(address: Address) -> bool:
 
 
 def _unwrapped(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for, where somebody on the way would take it out."""
+    """The IPv4 address that an IPv6 one stands for, where a gateway on the way would extract it."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped

@@ -18,7 +18,7 @@ from redrive.store.reads.models import GroupFilter
 from redrive.store.reads.status import Backlog, Status
 
 GROUPS_SHOWN: Final = 6
-STOPPED: Final = frozenset({"unhandled", "paused", "down", "no_tenant", "duty_overdue"})  # work that nobody does
+STOPPED: Final = frozenset({"unhandled", "paused", "down", "no_tenant", "duty_overdue"})  # work that stands still
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ async def show(call: Call) -> Response:
 
 
 def of_one_tenant(status: Status) -> Status:
-    """What has no tenant is left out: who sees one tenant sees nothing of the machinery that all share."""
+    """For a caller of one tenant: without relays, duties and what else has no tenant."""
     own = [one for one in status.backlog if one.pending or one.leased or any(one.parked.values())]
     return replace(status, backlog=own, relays=(), duties=(), waiting_replays=(), oldest_holder=None, clock_jumps=())
 
@@ -67,16 +67,16 @@ def health(status: Status, found: list[Finding], *, causes: int, alone: bool = F
     if found and all(finding.code == "dead" for finding in found) and causes:
         dead = sum(one.parked["dead"] for one in status.backlog)
         of = f"{dead:,} dead letters of {causes} {'cause' if causes == 1 else 'causes'}"
-        return Health("warn", "Flowing, and somebody is needed", f"{of} wait for a person.")
+        return Health("warn", "Flowing, needs attention", f"{of} wait for a person.")
     if found:
-        return Health("warn", "Flowing, and somebody is needed", _sentence(found[0], len(found) - 1))
+        return Health("warn", "Flowing, needs attention", _sentence(found[0], len(found) - 1))
     if not alone and not any(relay.live for relay in status.relays):
         return Health("warn", "No relay is running", "Nothing waits. Start one: redrive relay MODULE:APP")
     return Health("good", "Everything flows", "Nothing needs a person.")
 
 
 def _how_much(status: Status, stopped: list[Finding]) -> str:
-    """A destination that somebody has paused must not look like an outage of all."""
+    """One paused destination must not look like an outage of all."""
     places = {finding.subject for finding in stopped} & {one.destination for one in status.backlog}
     if not places or len(places) == len(status.backlog):
         return "Not flowing"

@@ -1,4 +1,4 @@
-"""The lists of the systems that are plugged in (seam S8): declared by their system, and shown by one page here."""
+"""The lists that installed systems declare (`System.views`), shown by one page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
--- What a server is like, for `redrive doctor`. Every login may ask it. idle_slots: replication slots that nobody reads.
+-- What a server is like, for `redrive doctor`. Every login may ask it. idle_slots: replication slots without a reader.
 SELECT clock_timestamp() AS at,
        current_setting('server_version_num')::int AS version,
        current_setting('server_version') AS version_text,

@@ -36,8 +36,8 @@ _BECOME: Final = {
 def command(call: Call, conn: Connection, table: str, words: tuple[str, ...], dry_run: bool, tenant: str) -> None:
     """Move a legacy payment_outbox in place: all rows over with their ids and numbers, then the table is dropped.
 
-    One transaction, with the table locked. Stop its dispatcher first. Refused while a row is unexplained: a status that
-    nobody knows (meanings are waiting, doubtful, paid, failed), a number that is missing, a payment that may not be.
+    One transaction, with the table locked. Stop its dispatcher first. Refused while a row is unexplained: an unknown
+    status (meanings are waiting, doubtful, paid, failed), a number that is missing, a payment that may not be.
     """
     known = adopt.read_words(words)
     if not dry_run:

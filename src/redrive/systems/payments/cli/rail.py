@@ -26,7 +26,7 @@ from redrive.systems.payments.rail.script import Profile, Script
     "--ledger",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="Its book: every request and every effect, on disk before anybody is told. Kept, and gone on with.",
+    help="Its book: every request and every effect, on disk before the answer. An existing file is continued.",
 )
 @click.option("--faults", default="", metavar="NAME=PERCENT,…", help="What goes wrong, of a hundred requests.")
 @click.option(

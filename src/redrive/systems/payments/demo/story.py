@@ -152,7 +152,7 @@ def instruction_id(scene: Scene, run: int) -> str:
 
 
 def participant_id(name: str, run: int) -> str:
-    """Each run has companies of its own: a held payment of the last one keeps nobody waiting."""
+    """Each run has companies of its own: a held payment of the last one delays no other."""
     return f"{name}-{run}"
 
 

@@ -31,7 +31,7 @@ def paid_once(wanted: Sequence[Instruction], made: Sequence[Effect]) -> Iterator
     ids = {instruction.instruction_id for instruction in wanted}
     yield from _named("were paid more than once", [name for name, count in counts.items() if count > 1])
     yield from _named("were never paid", [name for name in ids if not counts[name]])
-    yield from _named("were paid, and nobody had asked for it", [name for name in counts if name not in ids])
+    yield from _named("were paid without an instruction", [name for name in counts if name not in ids])
 
 
 def paid_to_the_cent(wanted: Sequence[Instruction], made: Sequence[Effect]) -> Iterator[str]:
@@ -78,7 +78,7 @@ def without_gaps(numbers: Mapping[str, Sequence[int]]) -> Iterator[str]:
 
 
 def asked_before_sent_again(lines: Sequence[Line]) -> Iterator[str]:
-    """I21: between two sends of a token is a question that was answered with no, unless the first was refused."""
+    """Between two sends of a token is a question that was answered with no, unless the first was refused."""
     unsure: dict[str, bool] = {}
     blind: list[str] = []
     for line in lines:
@@ -93,7 +93,7 @@ def asked_before_sent_again(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def held_when_too_late(late: Collection[str], *, held: Collection[str], found: Collection[str | None]) -> Iterator[str]:
-    """On a rail that forgets tokens: whoever was paid late is held, unless the question came after the effect.
+    """On a rail that forgets tokens: a payment that was made late is held, unless the question came after the effect.
 
     found: those whose question was answered with yes.
     """

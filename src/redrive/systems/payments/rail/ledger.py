@@ -20,7 +20,7 @@ PAGE_MAX: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What somebody wants to be paid: the fields of a request that an effect carries on."""
+    """A payment order: the fields of a request that its effect keeps."""
 
     token: str
     instruction_id: str
@@ -52,7 +52,7 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self._effects: list[Effect] = []
-        self._durable = 0  # so many of them are on disk; nobody is told of the others yet
+        self._durable = 0  # so many of them are on disk; the others are not shown yet
         self._by_token: dict[str, list[Effect]] = defaultdict(list)
         self._orders: dict[str, Order] = {}
         self._requests: Counter[tuple[str, str]] = Counter()
@@ -74,7 +74,7 @@ class Ledger:
         return self._orders.get(token)
 
     def accepted(self) -> Sequence[tuple[Order, float]]:
-        """What will be paid, and when: nobody takes it back, and no kill either."""
+        """What will be paid, and when: neither a request nor a kill takes it back."""
         return list(self._accepted.values())
 
     def is_accepted(self, token: str) -> bool:
@@ -84,7 +84,7 @@ class Ledger:
         return self._effects[after : min(after + limit, self._durable)]
 
     async def request(self, call: str, token: str, **noted: Any) -> int:
-        """Write down that somebody asked; the how manieth of its kind for this token."""
+        """Writes the request down; returns which one of its kind it is for this token."""
         self._requests[call, token] += 1
         nth = self._requests[call, token]
         await self._journal.append(log="request", call=call, token=token, nth=nth, at=time.time(), **noted)
@@ -112,7 +112,7 @@ class Ledger:
         return effect
 
     async def note(self, **line: Any) -> None:
-        """What was said, for whoever reads the log; nothing follows from it."""
+        """A line for readers of the log only."""
         await self._journal.append(**line, at=time.time())
 
     def _add(self, effect: Effect) -> None:
@@ -135,7 +135,7 @@ class Ledger:
 
 
 def read_effects(path: Path) -> Iterator[Effect]:
-    """The effects of a ledger that nobody need have open, in their order."""
+    """The effects of a ledger file, in their order."""
     return (_of(Effect, line) for line in journal.read(path) if line.get("log") == "effect")
 
 

@@ -193,7 +193,7 @@ class Rail:
         if fault == LookupFault.CANNOT_TELL or token in self._paying:
             return _said(503, "UNAVAILABLE")
         effect = self._ledger.effect_of(token)
-        # What was accepted and is not paid yet is not in its books: that is why nobody believes it too early.
+        # What was accepted and is not paid yet is not in its books: hence `settlement_lag_seconds`.
         await self._ledger.note(log="looked_up", token=token, found=effect is not None)
         if effect is None:
             return _said(404, "NOT_FOUND")
@@ -267,7 +267,7 @@ def script_of(values: Mapping[str, Any]) -> Script:
 
 
 async def serve(settings: RailSettings, *, started: asyncio.Future[str] | None = None) -> None:
-    """Until cancelled; its address is printed on standard output, and given to whoever waits for it."""
+    """Until cancelled; its address is printed on standard output, and set as the result of `started`."""
     runner = web.AppRunner(Rail(settings).app(), access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
