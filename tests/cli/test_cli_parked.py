@@ -15,7 +15,12 @@ from tests.cli.conftest import NOBODY, Redrive, Shop
 from tests.support import messages as m
 
 REASONS = [reason.value for reason in ParkReason]
-ACTS = [("held", "confirm", "delivered"), ("held", "deny", "pending"), ("unrecorded", "repair", "pending")]
+ACTS = [
+    ("dead", "confirm", "delivered"),
+    ("held", "confirm", "delivered"),
+    ("held", "deny", "pending"),
+    ("unrecorded", "repair", "pending"),
+]
 DISCARDS = [(reason, "discard", "discarded") for reason in REASONS]
 
 

@@ -16,11 +16,11 @@ from redrive.message import MessageId, ParkReason, Priority
 from redrive.operate.desk import replays, workflow
 from redrive.operate.desk.causes import Cause
 from redrive.operate.desk.groups import Marking, mark
-from redrive.operate.desk.workflow import Who
 from redrive.ports import ClaimRequest
 from redrive.store.reads.desk import list_groups
 from redrive.store.reads.models import GroupFilter
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import Who
 from tests.support import messages as m
 
 ADA: Final = Who(actor="ada", reason="INC-4711: since release 2.3")

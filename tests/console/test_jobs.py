@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from redrive.errors import ActRefused, InvalidValue
+from redrive.operate.actions.results import ActResult, Outcome
 from redrive.operate.console import jobs
 from redrive.operate.console.jobs import Job, Jobs
-from redrive.operate.operations import ActResult, Outcome
 from tests.support import messages as m
 
 pytestmark = pytest.mark.req("G-21")

@@ -157,7 +157,7 @@ async def test_who_may_not_act_sees_the_buttons_and_why_they_are_off(house: Hous
         assert "needs the permission “act”" in shown
         assert "needs the permission “payload”" in shown
         denied = await viewer.post(
-            f"/groups/{world.groups[0]}/triage", data={"reason": "x", "cause": "data", "key": "k"}
+            f"/groups/{world.groups[0]}/triage", data={"reason": "x", "cause": "data", "form_token": "k"}
         )
         assert denied.status_code == 403
         assert (await viewer.get(f"/groups/{world.groups[0]}/edit")).status_code == 403
@@ -198,7 +198,7 @@ async def test_below_a_prefix_every_link_has_it(house: House, world: World) -> N
 async def test_a_form_that_is_sent_twice_acts_once(house: House, admin: Any, world: World) -> None:
     async with PostgresStore(house.dsn, connections=1) as store:
         (id_,) = await dead(store, destination="once")
-    form = {"reason": "INC-7", "key": "one-form"}
+    form = {"reason": "INC-7", "form_token": "one-form"}
     first = await admin.post(f"/messages/{id_}/discard", data=form)
     again = await admin.post(f"/messages/{id_}/discard", data=form)
     assert (first.status_code, again.status_code) == (303, 303)
@@ -217,6 +217,6 @@ async def test_the_doctor_is_asked_on_request(admin: Any, world: World) -> None:
 
 
 async def test_an_act_without_a_reason_is_refused(admin: Any, world: World) -> None:
-    refused = await admin.post(f"/messages/{world.ids[0]}/discard", data={"key": "k2"})
+    refused = await admin.post(f"/messages/{world.ids[0]}/discard", data={"form_token": "k2"})
     assert refused.status_code == 422
     assert "Say why" in refused.text

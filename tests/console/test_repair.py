@@ -10,11 +10,11 @@ import pytest
 
 from redrive.operate.desk import workflow
 from redrive.operate.desk.causes import Cause
-from redrive.operate.desk.workflow import Who
 from redrive.operate.web.principal import Role
 from redrive.store.reads.desk import list_groups
 from redrive.store.reads.models import GroupFilter
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import Who
 from tests.api.conftest import House, asking, bearer
 from tests.desk.failing import dead
 
@@ -80,7 +80,7 @@ async def test_the_way_of_a_group_leads_from_step_to_step(ada: Any, house: House
     assert len(house.execute(with_relay)) == 4
     page = await ada.get(f"/groups/{group}")
     assert "Replay 4 messages" in page.text
-    form = {**form_of(page.text, "/replay"), "canary": "1", "rate": "50", "stop_at": "10", "reason": "again"}
+    form = {**form_of(page.text, "/replay"), "canary": "1", "rate_per_second": "50", "stop_at": "10", "reason": "again"}
     made = await ada.post(f"/groups/{group}/replay", data=form)
     assert made.url.path.startswith("/replays/")
     assert "of 4 delivered" in made.text
@@ -98,7 +98,7 @@ async def test_a_group_is_assigned_and_resolved(ada: Any, house: House) -> None:
     assert ">resolved<" in (await ada.post(f"/groups/{group}/mark/resolve", data=form)).text
     assert group not in (await ada.get("/groups")).text
     assert group in (await ada.get("/groups?view=resolved")).text
-    nonsense = await ada.post(f"/groups/{group}/mark/nonsense", data={"reason": "r", "key": "n"})
+    nonsense = await ada.post(f"/groups/{group}/mark/nonsense", data={"reason": "r", "form_token": "n"})
     assert nonsense.status_code == 422
 
 
@@ -115,7 +115,7 @@ async def test_a_payload_is_edited_for_all_or_for_one(ada: Any, house: House) ->
     assert "<html" not in part.text
     done = await ada.post(f"/groups/{group}/edit", data={**form, "scope": "one"})
     assert "New version saved for <strong>1 message</strong>" in done.text
-    other = {**form, "key": "another", "scope": "all", "after": '{"currency":"USD","n":1}'}
+    other = {**form, "form_token": "another", "scope": "all", "after": '{"currency":"USD","n":1}'}
     done = await ada.post(f"/groups/{group}/edit", data=other)
     assert "New version saved for <strong>4 messages</strong>" in done.text
 

@@ -10,10 +10,10 @@ import pytest
 
 from redrive.operate.desk import commonalities, groups, replays, workflow
 from redrive.operate.desk.causes import Cause
-from redrive.operate.desk.workflow import Who
 from redrive.store.reads import dashboard
 from redrive.store.reads.models import GroupFilter, GroupView
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import Who
 from tests.desk.failing import ACT, dead
 from tests.support import messages as m
 

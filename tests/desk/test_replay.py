@@ -13,7 +13,6 @@ from redrive.errors import ActRefused, InvalidValue, NotFound
 from redrive.message import MessageId, Priority
 from redrive.operate.desk import replays, workflow
 from redrive.operate.desk.replays import NewReplay
-from redrive.operate.desk.workflow import Who
 from redrive.operate.findings import findings
 from redrive.ports import ClaimRequest
 from redrive.recover.replay import replay as replay_duty
@@ -22,6 +21,7 @@ from redrive.store.reads.models import ReplayItem, ReplayView
 from redrive.store.reads.status import Status
 from redrive.store.reads.status import status as read_status
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import Who
 from tests.desk.failing import ACT, dead, fail_again
 from tests.desk.test_workflow import money
 from tests.support import messages as m

@@ -12,13 +12,17 @@ import pytest
 from redrive.errors import ActRefused, ApproverNeeded
 from redrive.message import MessageId, ParkReason
 from redrive.operate import operations
+from redrive.operate.actions import messages
+from redrive.operate.actions.messages import Request
+from redrive.operate.actions.model import Noun
+from redrive.operate.actions.results import Outcome
+from redrive.operate.actions.table import find
 from redrive.operate.desk import replays, workflow
 from redrive.operate.desk.causes import Cause
-from redrive.operate.desk.workflow import Who
-from redrive.operate.operations import Act, Outcome, Request
 from redrive.store.runtime import desk
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.store.runtime.tenant_store import TenantStore
+from redrive.who import Who
 from tests.desk.failing import dead, fail_again
 from tests.support import messages as m
 
@@ -159,8 +163,8 @@ async def test_an_approver_is_named_in_the_results_of_an_act(store: PostgresStor
     operator = as_role(store, "redrive_operator")
     results = []
     for actor in ("ada", "grace"):
-        request = Request(act=Act.REQUEUE, actor=actor, reason="x")
-        results += await operations.perform(operator, request, [id_])
+        request = Request(action=find(Noun.MESSAGE, "requeue"), who=Who(actor=actor, reason="x"))
+        results += await messages.perform(operator, request, [id_])
     assert [(one.outcome, one.needs_approver) for one in results] == [("refused", False), ("refused", True)]
 
 
@@ -292,8 +296,8 @@ async def test_a_dry_run_says_what_evidence_refuses_and_shows_late_answers_that_
         " VALUES (%s, 1, %s, %s, 'close', 'delivered', 'ref-9') RETURNING 1",
         [plain, m.WORKER, m.START],
     )
-    request = Request(act=Act.REQUEUE, actor="ada", reason="x")
-    refused, would = await operations.preview(store, request, [id_, plain])
+    request = Request(action=find(Noun.MESSAGE, "requeue"), who=Who(actor="ada", reason="x"))
+    refused, would = await messages.preview(store, request, [id_, plain])
     assert (refused.outcome, refused.next) == ("refused", f"redrive held confirm {id_} --reference ref-7")
     assert (would.outcome, "ref-9" in would.detail) == ("would", True)
     wanted = replays.NewReplay(name="x", filter={"ids": [str(id_), str(plain)]}, actor="ada", reason="x", override=True)

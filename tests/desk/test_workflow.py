@@ -16,10 +16,10 @@ from redrive.answers import Absent, CannotTell, Found, LookupAnswer, Terminal
 from redrive.errors import ActRefused, InvalidValue
 from redrive.events import Events
 from redrive.message import Attempt, MessageId, ParkReason, token
+from redrive.operate.actions.results import ActResult, Outcome
 from redrive.operate.desk import workflow
 from redrive.operate.desk.causes import Cause
-from redrive.operate.desk.workflow import EVIDENCE, Who
-from redrive.operate.operations import ActResult, Outcome
+from redrive.operate.desk.workflow import EVIDENCE
 from redrive.relay.dispatching.requests import Requests
 from redrive.store.reads.desk import latest_requests
 from redrive.store.reads.messages import show_parked
@@ -28,6 +28,7 @@ from redrive.store.runtime import desk
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ManualClock
 from redrive.transports.functions import FunctionTransport
+from redrive.who import Who
 from tests.desk.failing import ACT, dead, fail_again
 from tests.support import messages as m
 
@@ -192,7 +193,7 @@ async def test_the_audit_of_an_edit_has_places_and_checksums_and_no_data(store: 
     text = " ".join(row[0] for row in rows)
     assert "add /card" in text
     assert "sha256" in text
-    assert "4111" not in text
+    assert "4111-secret" not in text
 
 
 async def test_a_letter_in_doubt_keeps_its_payload(store: PostgresStore) -> None:

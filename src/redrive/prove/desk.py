@@ -24,15 +24,15 @@ from redrive.kit.proof.journal import Line, read
 from redrive.kit.proof.processes import Ended, Process
 from redrive.kit.proof.report import Progress, ProofReport, commit
 from redrive.message import MessageId, NewMessage, ParkReason
+from redrive.operate.actions.results import ActResult, Outcome
 from redrive.operate.desk import audit, groups, replays, workflow
 from redrive.operate.desk.causes import Cause, likely_cause
-from redrive.operate.desk.workflow import Who
-from redrive.operate.operations import ActResult, Outcome
 from redrive.produce import enqueue_many
 from redrive.prove import desk_app
 from redrive.prove.environment import Environment
 from redrive.store.reads.models import GroupFilter, GroupView, ParkedFilter
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import Who
 
 FAILURES: Final = 5000  # at scale 1
 KILLS: Final = 40

@@ -20,13 +20,13 @@ from redrive.events import Events
 from redrive.message import NewMessage
 from redrive.operate.cli.main import cli
 from redrive.operate.desk import workflow
-from redrive.operate.desk.workflow import Who
 from redrive.produce.payload import canonical_json
 from redrive.recover.duties import run_if_due
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments.names import AMOUNT_HEADER, destination_of, key_of, order_of
 from redrive.systems.payments.validation import checked
+from redrive.who import Who
 from tests.support import messages as m
 from tests.systems.payments.conftest import SETTLEMENTS, act, answered, claimed, instruction, rows
 

@@ -14,7 +14,6 @@ from psycopg.rows import dict_row
 from redrive.message import MessageId
 from redrive.operate.desk import workflow
 from redrive.operate.desk.causes import Cause
-from redrive.operate.desk.workflow import Who
 from redrive.operate.web.app import create_app
 from redrive.operate.web.auth_config import AuthConfig
 from redrive.operate.web.principal import Role
@@ -22,6 +21,7 @@ from redrive.produce.payload import canonical_json
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments.validation import checked
+from redrive.who import Who
 from tests.api.conftest import ORIGIN, House, asking, bearer
 from tests.systems.payments.conftest import IBAN, Run, answered, instruction, rows
 from tests.systems.payments.test_audit import story_of

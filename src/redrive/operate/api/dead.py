@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field, JsonValue
 from starlette.requests import Request
 
-from redrive.errors import InvalidValue, NotFound
+from redrive.errors import NotFound
 from redrive.message import MessageId
 from redrive.operate import operations
+from redrive.operate.actions.model import Action
+from redrive.operate.actions.results import ActResult, Outcome, raise_refused
+from redrive.operate.actions.table import STEPS
 from redrive.operate.api import schemas
+from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
-from redrive.operate.api.schemas import Acted, Text, Why, Word
+from redrive.operate.api.schemas import Acted, Why
 from redrive.operate.api.selecting import Selection, SelectionWhy, selected
 from redrive.operate.desk import workflow
-from redrive.operate.desk.causes import Cause
-from redrive.operate.operations import ActResult, Outcome
 from redrive.operate.web import CurrentPrincipal, Permission, Refusal, ScopedStore, note_payload_read, require
 
 router = APIRouter(tags=["dead"])
-VALIDATE_SECONDS_MAX = 25.0
-
-
-class Triage(SelectionWhy):
-    cause: Cause
-    owner: Word | None = None
-
-
-class Remedy(SelectionWhy):
-    """evidence, ticket: at least one of them."""
-
-    evidence: Text | None = None
-    ticket: Text | None = None
 
 
 class Edit(Why):
@@ -46,42 +35,12 @@ class Edit(Why):
     dry_run: bool = False
 
 
-class EditMany(SelectionWhy):
-    patch: Annotated[list[dict[str, JsonValue]], Field(min_length=1, max_length=1000)]
-
-
 class Edited(BaseModel):
     """before, after: only of a dry run."""
 
     result: ActResult
     before: str | None = None
     after: str | None = None
-
-
-class Validate(SelectionWhy):
-    """seconds: how long to wait for what relays say."""
-
-    seconds: Annotated[float, Field(ge=0, le=VALIDATE_SECONDS_MAX)] = 0.0
-
-
-@router.post("/dead/triage", dependencies=changes(Permission.ACT))
-async def triage(store: ScopedStore, principal: CurrentPrincipal, body: Triage) -> Acted:
-    """Say what the cause was."""
-    chosen = await selected(store, principal, body)
-    who = body.who(principal)
-    return schemas.acted(await chosen.each(lambda ids: workflow.triage(store, ids, body.cause, who, owner=body.owner)))
-
-
-@router.post("/dead/remediate", dependencies=changes(Permission.ACT))
-async def remediate(store: ScopedStore, principal: CurrentPrincipal, body: Remedy) -> Acted:
-    """Say what was done about it."""
-    if body.evidence is None and body.ticket is None:
-        raise InvalidValue("A remedy needs evidence or a ticket, or an edited payload.")
-    chosen = await selected(store, principal, body)
-    who = body.who(principal)
-    return schemas.acted(
-        await chosen.each(lambda ids: workflow.remediate(store, ids, who, evidence=body.evidence, ticket=body.ticket))
-    )
 
 
 @router.post("/dead/{id}/edit", dependencies=changes(Permission.ACT))
@@ -100,7 +59,7 @@ async def edit(request: Request, store: ScopedStore, principal: CurrentPrincipal
         return Edited(result=would, before=before.decode(), after=after.decode())
     who = body.who(principal)
     result = (await workflow.edit(store, [one], body.patch, who, row_version=body.row_version))[0]
-    workflow.raise_refused(result)
+    raise_refused(result)
     return Edited(result=result)
 
 
@@ -123,7 +82,7 @@ class Approval(Why):
 
 @router.get("/dead/{id}/proposed", dependencies=[require(Permission.PAYLOAD)])
 async def show_proposed(request: Request, store: ScopedStore, id: UUID) -> Proposed:
-    """The payload that another person has proposed, beside the one of now. Who looks is kept in the audit."""
+    """The payload that another person has proposed, beside the one of now. The audit keeps each reading."""
     before, proposed = await workflow.proposal(store, MessageId(id))
     await note_payload_read(request, MessageId(id), "a proposed edit was read over the API")
     return Proposed(
@@ -138,48 +97,39 @@ async def show_proposed(request: Request, store: ScopedStore, id: UUID) -> Propo
 
 @router.post("/dead/{id}/approve", dependencies=changes(Permission.ACT))
 async def approve_edit(store: ScopedStore, principal: CurrentPrincipal, id: UUID, body: Approval) -> Edited:
-    """Make the payload that another person has proposed the new version. 403 for who is no approver."""
+    """Make the payload that another person has proposed the new version. 403 unless the principal is an approver."""
     result = await workflow.approve_seen(store, MessageId(id), body.sha256, body.who(principal))
-    workflow.raise_refused(result)
+    raise_refused(result)
     return Edited(result=result)
 
 
 def _changed(id_: MessageId, now: int) -> Refusal:
-    detail = f"Message {id_} was changed by somebody since it was looked at; its row_version is {now}."
+    detail = f"Message {id_} was changed after it was read; its row_version is {now}."
     return Refusal(409, "CHANGED", detail, row_version=now)
 
 
-@router.post("/dead/edit", dependencies=changes(Permission.ACT))
-async def edit_many(store: ScopedStore, principal: CurrentPrincipal, body: EditMany) -> Acted:
-    """The same patch for many payloads; one that it does not fit is left as it was."""
-    chosen = await selected(store, principal, body)
-    who = body.who(principal)
-    return schemas.acted(await chosen.each(lambda ids: workflow.edit(store, ids, body.patch, who)))
+def _add(action: Action) -> None:
+    """`POST /dead/<verb>`: the messages by ids or a filter, the reason, and the options of the verb."""
+    if action.by_filter:
+        model = body_of(action.name.capitalize(), [action], base=SelectionWhy)
+    else:
+        model = body_of(action.name.capitalize(), [action], ids=(schemas.Ids, ...))
+
+    async def step(store: ScopedStore, principal: CurrentPrincipal, body: Any) -> Acted:
+        wanted = body if action.by_filter else Selection(ids=body.ids)
+        chosen, who = await selected(store, principal, wanted), body.who(principal)
+        return schemas.acted(await chosen.each(lambda ids: action.call(store, ids, who, **given(action, body))))
+
+    step.__annotations__["body"] = model
+    router.add_api_route(
+        action.path,
+        step,
+        methods=["POST"],
+        name="edit_many" if action.name == "edit" else action.name,
+        description=action.summary,
+        dependencies=changes(action.permission),
+    )
 
 
-@router.post("/dead/validate", dependencies=changes(Permission.ACT))
-async def validate(store: ScopedStore, principal: CurrentPrincipal, body: Validate) -> Acted:
-    """Let relays look whether these could be sent. Nothing is sent."""
-    chosen = await selected(store, principal, body)
-    who = body.who(principal)
-    return schemas.acted(await chosen.each(lambda ids: workflow.validate(store, ids, who, seconds=body.seconds)))
-
-
-@router.post("/dead/ignore", dependencies=changes(Permission.ACT))
-async def ignore(store: ScopedStore, principal: CurrentPrincipal, body: SelectionWhy) -> Acted:
-    """Leave them parked without anybody having to look into them."""
-    chosen = await selected(store, principal, body)
-    who = body.who(principal)
-    return schemas.acted(await chosen.each(lambda ids: workflow.ignore(store, ids, who)))
-
-
-class Verify(Why):
-    ids: schemas.Ids
-
-
-@router.post("/dead/verify", dependencies=changes(Permission.ACT))
-async def verify(store: ScopedStore, principal: CurrentPrincipal, body: Verify) -> Acted:
-    """Say that replayed messages have arrived."""
-    chosen = await selected(store, principal, Selection(ids=body.ids))
-    who = body.who(principal)
-    return schemas.acted(await chosen.each(lambda ids: workflow.verify(store, ids, who)))
+for one in STEPS:
+    _add(one)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from redrive.errors import NotFound
-from redrive.operate import destination_test, operations
+from redrive.operate import operations
+from redrive.operate.actions.model import Action
+from redrive.operate.actions.table import DESTINATION_ACTIONS
+from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
-from redrive.operate.api.schemas import Why, Word
+from redrive.operate.api.schemas import Word
 from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
 from redrive.ports import LimitKeyState
 from redrive.store.reads.models import DestinationView
@@ -21,7 +24,7 @@ from redrive.store.reads.status import Backlog
 
 router = APIRouter(tags=["destinations"])
 _SEES_ALL = require(Permission.READ, all_tenants=True)
-TEST_SECONDS_MAX = 25.0
+_CHANGES = changes(Permission.ACT, all_tenants=True)
 KEYS_MAX = 100
 
 
@@ -51,15 +54,9 @@ class Changed(BaseModel):
     changed: bool
 
 
-class DestinationAct(Why):
-    """key: one limit key of the destination only."""
-
-    dry_run: bool = False
-    key: Annotated[str, Field(min_length=1, max_length=100)] | None = None
-
-
-class Test(Why):
-    seconds: Annotated[float, Field(ge=0, le=TEST_SECONDS_MAX)] = 5.0
+PAUSE, RESUME, TEST = DESTINATION_ACTIONS
+DestinationAct: Any = body_of("DestinationAct", [PAUSE], dry_run=(bool, False))
+Test: Any = body_of("Test", [TEST])
 
 
 @router.get("/destinations", dependencies=[_SEES_ALL])
@@ -89,26 +86,20 @@ async def show_destination(store: ScopedStore, name: Word) -> Destination:
     return found[0]
 
 
-@router.post("/destinations/{name}/pause", dependencies=changes(Permission.ACT, all_tenants=True))
+@router.post(PAUSE.path, description=PAUSE.summary, dependencies=_CHANGES)
 async def pause(store: ScopedStore, principal: CurrentPrincipal, name: Word, body: DestinationAct) -> Changed:
-    """Send nothing there for now."""
-    await operations.require_known(store, name)
-    who: dict[str, Any] = {"actor": principal.name, "reason": body.reason}
-    changed = not body.dry_run and await (
-        store.pause(name, **who) if body.key is None else store.pause_key(name, body.key, **who)
-    )
-    return Changed(name=name, act="pause", dry_run=body.dry_run, changed=changed)
+    return await _changed(store, principal, PAUSE, name, body)
 
 
-@router.post("/destinations/{name}/resume", dependencies=changes(Permission.ACT, all_tenants=True))
+@router.post(RESUME.path, description=RESUME.summary, dependencies=_CHANGES)
 async def resume(store: ScopedStore, principal: CurrentPrincipal, name: Word, body: DestinationAct) -> Changed:
-    """Send there again."""
+    return await _changed(store, principal, RESUME, name, body)
+
+
+async def _changed(store: ScopedStore, principal: CurrentPrincipal, action: Action, name: str, body: Any) -> Changed:
     await operations.require_known(store, name)
-    who: dict[str, Any] = {"actor": principal.name, "reason": body.reason}
-    changed = not body.dry_run and await (
-        store.resume(name, **who) if body.key is None else store.resume_key(name, body.key, **who)
-    )
-    return Changed(name=name, act="resume", dry_run=body.dry_run, changed=changed)
+    changed = not body.dry_run and await action.call(store, name, body.who(principal), **given(action, body))
+    return Changed(name=name, act=action.name, dry_run=body.dry_run, changed=changed)
 
 
 class Tested(BaseModel):
@@ -122,10 +113,9 @@ class Tested(BaseModel):
     known: DestinationView
 
 
-@router.post("/destinations/{name}/test", dependencies=changes(Permission.ACT, all_tenants=True))
+@router.post(TEST.path, description=TEST.summary, dependencies=_CHANGES)
 async def test(store: ScopedStore, principal: CurrentPrincipal, name: Word, body: Test) -> Tested:
-    """Let one message through to a destination that is held back, and see what it says."""
-    probed = await destination_test.probe(store, name, actor=principal.name, reason=body.reason, seconds=body.seconds)
+    probed = await TEST.call(store, name, body.who(principal), **given(TEST, body))
     return Tested(
         name=name,
         answered=probed.answered,

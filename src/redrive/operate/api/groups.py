@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query
-from pydantic import Field
 
 from redrive.errors import InvalidValue
 from redrive.message import ParkReason
 from redrive.operate import operations
+from redrive.operate.actions.table import MARKS, by_name
 from redrive.operate.api import cursors, schemas
+from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
 from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Group, Limit, Listed, OneGroup, Text, Why, Word
+from redrive.operate.api.schemas import Group, Limit, Listed, OneGroup, Word
 from redrive.operate.api.selecting import GroupId
 from redrive.operate.desk import groups
-from redrive.operate.desk.groups import Mark, Marking
 from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
 from redrive.store.reads.models import GroupFilter, GroupStatus, Page, ParkedFilter
 
@@ -25,13 +25,9 @@ router = APIRouter(tags=["groups"])
 SAMPLES = 5
 
 
-class GroupMark(Why):
-    """value: the owner to assign, or the note. hours: of a snooze."""
-
-    value: Text | None = None
-    hours: Annotated[float | None, Field(gt=0, le=2160)] = None
-
-
+ACTIONS: Final = by_name(MARKS)
+Mark = StrEnum("Mark", {name.upper(): name for name in ACTIONS})  # type: ignore[misc] # one member for each row
+GroupMark: Any = body_of("GroupMark", MARKS)
 _GROUPS_READ = require(Permission.READ, all_tenants=True)
 
 
@@ -44,7 +40,7 @@ async def list_groups(
     after: After = None,
     limit: Limit = 50,
 ) -> Listed[Group]:
-    """Failure groups that need somebody, or with `all` every one, latest failure first."""
+    """Failure groups that need a repair, or with `all` every one, latest failure first."""
     statuses = tuple(status) or (None if all else groups.NEEDS_SOMEBODY)
     wanted = GroupFilter(statuses=statuses, destination=destination, before=cursors.to_group(after), limit=limit)
     page = await groups.list_groups(store, wanted)
@@ -72,13 +68,8 @@ async def mark_group(
     store: ScopedStore, principal: CurrentPrincipal, id: GroupId, mark: Mark, body: GroupMark
 ) -> Group:
     """Resolve, reopen, snooze, ignore, assign or note."""
-    if mark in {"assign", "note"} and body.value is None:
-        raise InvalidValue(f"{mark} needs a value.")
-    marking = Marking(
-        mark=mark,
-        actor=principal.name,
-        reason=body.reason,
-        value=body.value,
-        snooze=None if body.hours is None else timedelta(hours=body.hours),
-    )
-    return schemas.group(await groups.mark(store, id, marking))
+    action = ACTIONS[mark]
+    for option in action.options:
+        if option.required and getattr(body, option.name) is None:
+            raise InvalidValue(f"{mark} needs a {option.name}.")
+    return schemas.group(await action.call(store, id, body.who(principal), **given(action, body)))

@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from redrive.operate import operations
+from redrive.operate.actions.table import SKIP
 from redrive.operate.api import cursors, schemas
 from redrive.operate.api.mutation import changes
 from redrive.operate.api.paging import After
@@ -48,10 +49,9 @@ async def list_keys(
     return schemas.listed(await operations.list_keys(store, wanted), cursors.of_key)
 
 
-@router.post("/keys/skip", dependencies=changes(Permission.ACT))
+@router.post(SKIP.path, description=SKIP.summary, dependencies=changes(SKIP.permission))
 async def skip(store: ScopedStore, principal: CurrentPrincipal, body: Skip) -> Skipped:
-    """Close the head of a key for good, so that the key goes on."""
     head = await operations.find_head(store, body.tenant, body.order_by, sequence=body.sequence)
     if not body.dry_run:
-        await operations.skip(store, head, actor=principal.name, reason=body.reason)
+        await SKIP.call(store, head, actor=principal.name, reason=body.reason)
     return Skipped(dry_run=body.dry_run, head=head)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import APIRouter, Query
@@ -12,13 +13,16 @@ from starlette.requests import Request
 from redrive.errors import NotFound
 from redrive.message import MessageId, ParkReason
 from redrive.operate import operations
+from redrive.operate.actions import messages as acts
+from redrive.operate.actions.model import Action, Noun
+from redrive.operate.actions.results import ActResult, Outcome, raise_refused
+from redrive.operate.actions.table import MESSAGE_ACTIONS, find
 from redrive.operate.api import cursors, schemas
+from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
 from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Acted, Key, Life, Limit, Listed, Made, PayloadShown, Why, Word
+from redrive.operate.api.schemas import Acted, Key, Life, Limit, Listed, Made, PayloadShown, Word
 from redrive.operate.api.selecting import tenant_of, visible
-from redrive.operate.desk import workflow
-from redrive.operate.operations import Act, ActResult, Outcome
 from redrive.operate.web import (
     CurrentPrincipal,
     Permission,
@@ -33,25 +37,13 @@ from redrive.store.reads.models import MessageFilter, MessageView
 router = APIRouter(tags=["messages"])
 
 
-class MessageAct(Why):
-    """stage, out_of_order: of requeue. reference: of confirm. dry_run: say what would be done."""
-
-    stage: Word | None = None
-    out_of_order: bool = False
-    reference: Key | None = None
-    only: ParkReason | None = None
-    dry_run: bool = False
-
-
-class ManyActs(MessageAct):
-    act: Act
-    ids: schemas.Ids
-
-
-class Copy(Why):
-    """key: of the new message."""
-
-    key: Key
+ACTS: Final = {action.name: action for action in MESSAGE_ACTIONS if not action.single}
+COPY: Final = find(Noun.MESSAGE, "copy")
+Act = StrEnum("Act", {name.upper(): name for name in ACTS})  # type: ignore[misc] # one member for each row of the table
+_COMMON: Final[dict[str, Any]] = {"only": (ParkReason | None, None), "dry_run": (bool, False)}
+MessageAct: Any = body_of("MessageAct", list(ACTS.values()), **_COMMON)
+ManyActs: Any = body_of("ManyActs", list(ACTS.values()), **_COMMON, act=(Act, ...), ids=(schemas.Ids, ...))
+Copy: Any = body_of("Copy", [COPY])
 
 
 @router.get("/messages", dependencies=[require(Permission.READ)])
@@ -88,7 +80,7 @@ async def show_message(store: ScopedStore, id: UUID) -> Life:
 
 @router.get("/messages/{id}/payload", dependencies=[require(Permission.PAYLOAD)])
 async def show_payload(request: Request, store: ScopedStore, id: UUID) -> PayloadShown:
-    """What it carries, as it was last edited. Who looks is kept in the audit."""
+    """What it carries, as it was last edited. The audit keeps each reading."""
     details = await operations.show_message(store, MessageId(id), payload=True)
     assert details.payload is not None
     await note_payload_read(request, MessageId(id), "read over the API")
@@ -102,46 +94,38 @@ async def show_payload(request: Request, store: ScopedStore, id: UUID) -> Payloa
     )
 
 
-@router.post("/messages/{id}/copy", status_code=201, dependencies=changes(Permission.ACT))
+@router.post("/messages/{id}/copy", status_code=201, description=COPY.summary, dependencies=changes(COPY.permission))
 async def copy_message(store: ScopedStore, principal: CurrentPrincipal, id: UUID, body: Copy) -> Made:
-    """A new message with what a discarded one had, under a new key."""
     await own_ids(store, [MessageId(id)])
-    return Made(id=await workflow.copy(store, MessageId(id), body.key, body.who(principal)))
+    copied = await COPY.call(store, MessageId(id), actor=principal.name, reason=body.reason, key=body.key)
+    return Made(id=copied)
 
 
 @router.post("/messages/{id}/{act}", dependencies=changes(Permission.ACT))
 async def act_on_one(
     store: ScopedStore, principal: CurrentPrincipal, id: UUID, act: Act, body: MessageAct
 ) -> ActResult:
-    """Requeue, cancel, confirm, deny, repair or discard one message. 409 where it does not fit its state.
+    """One verb on one message. 409 where it does not fit its state.
 
     Where it moves money two people ask for the same; 403 where the second one is no approver.
     """
-    result = (await _acted(store, principal, act, [id], body))[0]
+    result = (await _acted(store, principal, ACTS[act], [id], body))[0]
     if result.outcome is Outcome.NOT_FOUND:
         raise NotFound(f"There is no message {id}.", next="redrive messages list")
-    workflow.raise_refused(result)
+    raise_refused(result)
     return result
 
 
 @router.post("/acts", dependencies=changes(Permission.ACT))
 async def act_on_many(store: ScopedStore, principal: CurrentPrincipal, body: ManyActs) -> Acted:
     """The same for many: each on its own, and what became of each."""
-    return schemas.acted(await _acted(store, principal, body.act, body.ids, body))
+    return schemas.acted(await _acted(store, principal, ACTS[body.act], body.ids, body))
 
 
 async def _acted(
-    store: ScopedStore, principal: CurrentPrincipal, act: Act, ids: list[UUID], body: MessageAct
+    store: ScopedStore, principal: CurrentPrincipal, action: Action, ids: list[UUID], body: Any
 ) -> list[ActResult]:
     chosen = await visible(store, ids)
-    wanted = operations.Request(
-        act=act,
-        actor=principal.name,
-        reason=body.reason,
-        stage=body.stage,
-        out_of_order=body.out_of_order,
-        reference=body.reference,
-        only=body.only,
-    )
-    does = operations.preview if body.dry_run else operations.perform
+    wanted = acts.Request(action=action, who=body.who(principal), options=given(action, body), only=body.only)
+    does = acts.preview if body.dry_run else acts.perform
     return await chosen.each(lambda some: does(store, wanted, some))

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from enum import StrEnum
+from typing import Any
 from uuid import UUID
 
 from fastapi import APIRouter
-from pydantic import Field
 from starlette.requests import Request
 
+from redrive.operate.actions.model import Noun
+from redrive.operate.actions.table import REPLAY, STEERING, find
 from redrive.operate.api import cursors, schemas
+from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
 from redrive.operate.api.paging import After
 from redrive.operate.api.schemas import Limit, Listed, PlanShown, Why, Word
-from redrive.operate.api.selecting import Filter, Selection, group_of, tenant_of
+from redrive.operate.api.selecting import Filter, Selection, SelectionWhy, group_of, tenant_of
 from redrive.operate.desk import replays
-from redrive.operate.desk.replays import NewReplay, Steering
+from redrive.operate.desk.replays import NewReplay
 from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
 from redrive.operate.web.idempotency import key_hash, key_of
 from redrive.store.reads.models import ReplayItem, ReplayView
@@ -24,26 +27,16 @@ from redrive.store.reads.models import ReplayItem, ReplayView
 router = APIRouter(tags=["replays"])
 
 
-class ReplayBody(Selection):
-    """As `redrive replay create`; for its defaults see there."""
-
-    stage: Word | None = None
-    out_of_order: bool = False
-    override: bool = False
-    rate_per_second: Annotated[float, Field(gt=0, le=replays.RATE_MAX)] = 50.0
-    canary: Annotated[int, Field(ge=0, le=replays.CANARY_MAX)] = 0
-    failure_ratio_max: Annotated[float, Field(ge=0, le=1)] = 0.1
-
-
-class NewReplayBody(ReplayBody, Why):
-    name: Word
+ReplayBody: Any = body_of("ReplayBody", [REPLAY], base=Selection)
+NewReplayBody: Any = body_of("NewReplayBody", [REPLAY], base=SelectionWhy, name=(Word, ...))
+Act = StrEnum("Act", {one.name.upper(): one.name for one in STEERING if one.permission is Permission.ACT})  # type: ignore[misc]
 
 
 @router.get("/replays", dependencies=[require(Permission.READ)])
 async def list_replays(
     store: ScopedStore, unfinished: bool = False, after: After = None, limit: Limit = 20
 ) -> Listed[ReplayView]:
-    """Replays, latest first; who sees one tenant sees those that were made for it alone."""
+    """Replays, latest first; a principal of one tenant sees those that were made for that tenant."""
     page = await replays.list_replays(store, finished=not unfinished, before=cursors.to_id(after), limit=limit)
     return schemas.listed(page, cursors.of_id)
 
@@ -69,35 +62,27 @@ async def create_replay(
     """Send dead letters again. Where the destination moves money, an approver has to let it go."""
     once = key_hash(principal, key_of(request)).hex()
     wanted = await _wanted(store, principal, body, name=body.name, reason=body.reason, request_key=f"api {once}")
-    return await replays.create(store, wanted)
+    replay: ReplayView = await REPLAY.call(store, wanted)
+    return replay
 
 
-async def _wanted(store: ScopedStore, principal: CurrentPrincipal, body: ReplayBody, **more: Any) -> NewReplay:
-    return NewReplay(
-        filter=await _replay_filter(store, principal, body.ids, body.filter),
-        actor=principal.name,
-        stage=body.stage,
-        out_of_order=body.out_of_order,
-        override=body.override,
-        rate_per_second=body.rate_per_second,
-        canary=body.canary,
-        failure_ratio_max=body.failure_ratio_max,
-        **more,
-    )
+async def _wanted(store: ScopedStore, principal: CurrentPrincipal, body: Any, **more: Any) -> NewReplay:
+    filter_ = await _replay_filter(store, principal, body.ids, body.filter)
+    return NewReplay(filter=filter_, actor=principal.name, **given(REPLAY, body), **more)
 
 
 async def _replay_filter(
-    store: ScopedStore, principal: CurrentPrincipal, ids: Sequence[UUID] | None, given: Filter | None
+    store: ScopedStore, principal: CurrentPrincipal, ids: Sequence[UUID] | None, wanted: Filter | None
 ) -> dict[str, Any]:
-    """With the tenant of who sees one only: what is of another one is not there."""
-    tenant = tenant_of(principal, given.tenant if given else None)
+    """A principal of one tenant replays nothing of another."""
+    tenant = tenant_of(principal, wanted.tenant if wanted else None)
     own: dict[str, Any] = {} if tenant is None else {"tenant": tenant}
     if ids is not None:
         return {"ids": [str(one) for one in dict.fromkeys(ids)], **own}
-    assert given is not None
-    named = given.model_dump(exclude_none=True, exclude={"tenant"})
-    if given.group:
-        named["group"] = (await group_of(store, principal, given.group)).hex()
+    assert wanted is not None
+    named = wanted.model_dump(exclude_none=True, exclude={"tenant"})
+    if wanted.group:
+        named["group"] = (await group_of(store, principal, wanted.group)).hex()
     return {**named, **own}
 
 
@@ -124,16 +109,11 @@ async def approve_replay(store: ScopedStore, principal: CurrentPrincipal, id: UU
 
 
 @router.post("/replays/{id}/{act}", dependencies=changes(Permission.ACT))
-async def steer_replay(
-    store: ScopedStore,
-    principal: CurrentPrincipal,
-    id: UUID,
-    act: Literal["pause", "resume", "cancel"],
-    body: Why,
-) -> ReplayView:
+async def steer_replay(store: ScopedStore, principal: CurrentPrincipal, id: UUID, act: Act, body: Why) -> ReplayView:
     """Pause, resume or cancel it."""
     return await _steered(store, principal, id, act, body)
 
 
-async def _steered(store: ScopedStore, principal: CurrentPrincipal, id_: UUID, act: Steering, body: Why) -> ReplayView:
-    return await replays.steer(store, str(id_), act, actor=principal.name, reason=body.reason)
+async def _steered(store: ScopedStore, principal: CurrentPrincipal, id_: UUID, act: str, body: Why) -> ReplayView:
+    replay: ReplayView = await find(Noun.REPLAY, act).call(store, str(id_), body.who(principal))
+    return replay

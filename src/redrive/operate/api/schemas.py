@@ -10,8 +10,7 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from redrive.message import HistoryEntry
-from redrive.operate.desk.workflow import Who
-from redrive.operate.operations import ActResult, Outcome, count
+from redrive.operate.actions.results import ActResult, Outcome, count
 from redrive.operate.web import Principal
 from redrive.store.reads.models import (
     LIMIT_MAX,
@@ -26,6 +25,7 @@ from redrive.store.reads.models import (
     Proof,
     ProposalView,
 )
+from redrive.who import Who
 
 REASON_MAX = 500
 TEXT_MAX = 500

@@ -11,10 +11,10 @@ from pydantic import StringConstraints, model_validator
 
 from redrive.errors import InvalidValue, NotFound
 from redrive.message import MessageId, ParkReason
+from redrive.operate.actions.results import ActResult, Outcome
 from redrive.operate.api.schemas import Body, Ids, Why, Word
 from redrive.operate.desk import workflow
 from redrive.operate.desk.groups import find_group
-from redrive.operate.operations import ActResult, Outcome
 from redrive.operate.web import Principal
 from redrive.store.reads.messages import find_messages
 from redrive.store.reads.models import ParkedFilter

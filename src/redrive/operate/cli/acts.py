@@ -1,34 +1,41 @@
-"""What acts on messages share: reason and actor, dry run, confirmation, and the report of what became of each.
+"""Commands made from the table of verbs: options, dry run, confirmation, and the report of what became of each message.
 
-An act that cannot be undone, or that a filter chose the messages for, is asked about on a terminal and needs `--yes`
+A verb that cannot be undone, or whose messages a filter chose, is asked about on a terminal and needs `--yes`
 elsewhere. The report goes to stdout; if any message was refused or not found, the exit code says so.
 """
 
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from inspect import cleandoc
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from redrive.errors import ActRefused, NotFound
-from redrive.message import MessageId
-from redrive.operate import operations
-from redrive.operate.cli import output
-from redrive.operate.cli.context import MESSAGE_ID, Call
+from redrive.errors import ActRefused, InvalidValue, NotFound
+from redrive.message import MessageId, ParkReason
+from redrive.operate.actions import messages
+from redrive.operate.actions.messages import Request
+from redrive.operate.actions.model import Action, Noun, Option
+from redrive.operate.actions.results import ActResult, Outcome, count
+from redrive.operate.actions.table import ACTIONS
+from redrive.operate.cli import output, selecting
+from redrive.operate.cli.context import Call, checked, example, message_ids, store_command
 from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.cli.progress import bars
-from redrive.operate.operations import ActResult, Outcome, Request
 from redrive.operate.sanitize import one_line
+from redrive.store.reads.models import LIMIT_MAX
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import ACTOR_MAX, REASON_MAX, Who, one_line_text
 
-REASON_MAX: Final = 500  # characters
-ACTOR_MAX: Final = 100
-SHOWN_MAX: Final = 20  # messages that are listed before a person is asked
+SHOWN_MAX: Final = 20  # messages that are listed one by one
 
 Body = Callable[..., Any]
 
@@ -41,28 +48,32 @@ def user_name() -> str:
         return f"uid {os.getuid()}"
 
 
-def _words(limit: int) -> Callable[[click.Context, click.Parameter, str], str]:
-    def check(_: click.Context, __: click.Parameter, value: str) -> str:
-        words = value.strip()
-        if not words or len(words) > limit or not words.isprintable():
-            raise click.BadParameter(f"It must have 1 to {limit} printable characters; it has {len(words)}.")
-        return words
+def _text(limit: int) -> Callable[[click.Context, click.Parameter, str], str]:
+    def check(_: click.Context, parameter: click.Parameter, value: str) -> str:
+        return str(_refused_as_usage(lambda: one_line_text(str(parameter.name), value, most=limit)))
 
     return check
 
 
+def _refused_as_usage(check: Callable[[], Any]) -> Any:
+    try:
+        return check()
+    except InvalidValue as error:
+        raise click.BadParameter(str(error)) from None
+
+
 def why(body: Body) -> Body:
     """--reason and --actor: every act is kept in the audit with both."""
-    return click.option("--reason", required=True, callback=_words(REASON_MAX), help="Why; kept in the audit.")(
-        _actor(body)
-    )
+    return _reason(required=True)(_actor(body))
 
 
 def why_not_required(reason: str) -> Callable[[Body], Body]:
     """The same for an act that explains itself."""
-    return lambda body: click.option(
-        "--reason", default=reason, show_default=True, callback=_words(REASON_MAX), help="Why; kept in the audit."
-    )(_actor(body))
+    return lambda body: _reason(default=reason, show_default=True)(_actor(body))
+
+
+def _reason(**how: Any) -> Callable[[Body], Body]:
+    return click.option("--reason", callback=_text(REASON_MAX), help="Why; kept in the audit.", **how)
 
 
 def _actor(body: Body) -> Body:
@@ -70,7 +81,7 @@ def _actor(body: Body) -> Body:
         "--actor",
         default=user_name,
         show_default="the operating system's user",
-        callback=_words(ACTOR_MAX),
+        callback=_text(ACTOR_MAX),
         help="Who acts; kept in the audit.",
     )(body)
 
@@ -85,11 +96,122 @@ def confirmed(body: Body) -> Body:
     return click.option("--yes", "-y", is_flag=True, help="Do not ask. Needed where there is no terminal.")(body)
 
 
-def message_ids(*, required: bool = True) -> Callable[[Body], Body]:
-    """One id or several."""
-    return click.argument(
-        "ids", metavar="ID..." if required else "[ID]...", nargs=-1, required=required, type=MESSAGE_ID
-    )
+def options(action: Action) -> Callable[[Body], Body]:
+    """The options of a verb, as its row of the table has them."""
+
+    def decorate(body: Body) -> Body:
+        for option in reversed(action.options):
+            body = _parameter(option)(body)
+        return body
+
+    return decorate
+
+
+def _parameter(option: Option) -> Callable[[Body], Body]:
+    if option.flag == "":
+        return click.argument(option.name, metavar=option.help, callback=_checked(option))
+    how: dict[str, Any] = {"help": option.help, "required": option.required, "default": option.default}
+    how["show_default"] = option.default not in (None, False)
+    if option.type is bool:
+        how |= {"is_flag": True}
+    elif option.type is list:
+        how |= {"callback": _json, "metavar": "JSON|@FILE", "required": False}
+    elif issubclass(option.type, StrEnum):
+        how |= {"type": click.Choice([one.value for one in option.type]), "callback": _checked(option)}
+    elif option.type in (int, float):
+        bounds: Any = click.IntRange if option.type is int else click.FloatRange
+        how["type"] = bounds(option.least, option.most, min_open=option.above)
+    else:
+        how["callback"] = _checked(option)
+    return click.option(option.flag or f"--{option.name.replace('_', '-')}", option.name, **how)
+
+
+def _checked(option: Option) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    return lambda _, __, value: None if value is None else _refused_as_usage(lambda: option.parse(value))
+
+
+def _json(_: click.Context, __: click.Parameter, value: str | None) -> Any:
+    """JSON itself, or @FILE."""
+    if value is None:
+        return None
+    try:
+        return json.loads(Path(value[1:]).read_text(encoding="utf-8") if value.startswith("@") else value)
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(f"It is neither JSON nor @FILE with JSON ({type(error).__name__}).") from None
+
+
+def add_actions(group: click.Group, noun: str, *, but: Sequence[str] = ()) -> None:
+    """The verbs on messages and dead letters of `redrive <noun>`. but: those that the noun's own file has."""
+    for action in ACTIONS:
+        if noun in {one.noun for one in action.commands} and action.name not in but:
+            if action.noun is Noun.MESSAGE and not action.single:
+                group.add_command(_message_command(action, noun))
+            elif action.noun is Noun.DEAD:
+                group.add_command(_step_command(action, noun))
+
+
+def described(action: Action, noun: str) -> dict[str, Any]:
+    """Name, help and examples of a command."""
+    place = action.command(noun)
+    name = place.within or action.name
+    lines = [f"redrive {noun} {name} {line}" for line in place.examples]
+    return {"name": name, "help": cleandoc(place.help or action.help), "epilog": example(*lines)}
+
+
+def _message_command(action: Action, noun: str) -> click.Command:
+    only = ParkReason(noun) if noun in set(ParkReason) else None
+    alone = [option.name for option in action.options if option.one_message]
+
+    async def run(call: Call, store: PostgresStore, actor: str, reason: str, dry_run: bool, **values: Any) -> None:
+        ids: Sequence[MessageId] = values.pop("ids")
+        ask = not values.pop("yes", True) and (action.final or not ids)
+        if not ids:
+            ids = await _selected(store, values.pop("given"), values["limit"])
+        given = {option.name: values[option.name] for option in action.options}
+        request = Request(action=action, who=Who(actor=actor, reason=reason), options=given, only=only)
+        await carry_out(call, store, request, ids, only_look=dry_run, ask=ask)
+
+    def check(values: dict[str, Any]) -> None:
+        if action.by_filter:
+            values["ids"], values["given"] = selecting.split(values)
+        for name in alone:
+            if values[name] and len(values["ids"]) > 1:
+                raise click.UsageError(f"--{name} belongs to one message; name one ID.")
+
+    body: Body = why(dry_run(checked(check)(store_command(run))))
+    if action.final or action.by_filter:
+        body = confirmed(body)
+    body = options(action)(body)
+    if action.by_filter:
+        body = _limit(body)
+    chosen = selecting.selection(body) if action.by_filter else message_ids()(body)
+    made: click.Command = click.command(**described(action, noun))(chosen)
+    return made
+
+
+_limit: Final = click.option(
+    "--limit", type=click.IntRange(1, LIMIT_MAX), default=LIMIT_MAX, show_default=True, help="At most so many."
+)
+
+
+async def _selected(store: PostgresStore, given: Mapping[str, str], limit: int) -> Sequence[MessageId]:
+    found = await selecting.first_selected(store, given, limit=limit)
+    more = f" (no more than --limit {limit} at a time; run it again for the rest)." if len(found) == limit else "."
+    output.note(f"The filter selects {len(found):,} dead letter{'' if len(found) == 1 else 's'}{more}")
+    return found
+
+
+def _step_command(action: Action, noun: str) -> click.Command:
+    async def run(call: Call, store: PostgresStore, actor: str, reason: str, **values: Any) -> None:
+        given = {option.name: values.pop(option.name) for option in action.options}
+        ids = await selecting.selected(store, *selecting.split(values)) if action.by_filter else values["ids"]
+        who = Who(actor=actor, reason=reason)
+        report_step(call, action, who, await action.call(store, ids, who, **given))
+
+    body = options(action)(why(store_command(run)))
+    chosen = selecting.selection(body) if action.by_filter else message_ids()(body)
+    made: click.Command = click.command(**described(action, noun))(chosen)
+    return made
 
 
 async def carry_out(
@@ -104,13 +226,13 @@ async def carry_out(
     """Preview, ask if need be, act, report."""
     ids = list(dict.fromkeys(ids))
     if only_look or ask:
-        previewed = await operations.preview(store, request, ids)
+        previewed = await messages.preview(store, request, ids)
         if only_look:
             report(call, request, previewed, only_look=True)
             return
         _ask(request, previewed)
     with bars() as progress:
-        results = await operations.perform(store, request, ids, progress=progress)
+        results = await messages.perform(store, request, ids, progress=progress)
     report(call, request, results)
 
 
@@ -119,49 +241,56 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
+def confirm(question: str, *, what: str) -> None:
+    """Wait for a yes. what: begins the sentence for a script, which cannot be asked."""
+    if not can_ask():
+        raise click.UsageError(f"{what} needs --yes without a terminal (or --dry-run first).")
+    if not click.confirm(question, err=True):
+        output.note("Nothing was changed.")
+        raise click.exceptions.Exit(Exit.FAILED)
+
+
 def _ask(request: Request, previewed: Sequence[ActResult]) -> None:
     """Show what would be done and wait for a yes."""
     fitting = [result for result in previewed if result.outcome is Outcome.WOULD]
     if not fitting:
         return
-    if not can_ask():
-        raise click.UsageError(
-            f"{request.act} of {_messages(len(fitting))} needs --yes where nobody can be asked (or --dry-run first)."
-        )
-    for result in fitting[:SHOWN_MAX]:
-        output.note(f"  {result.id}  {one_line(result.destination)}: {result.detail}")
-    if len(fitting) > SHOWN_MAX:
-        output.note(f"  and {len(fitting) - SHOWN_MAX:,} more")
-    if not click.confirm(f"{request.act.capitalize()} {_messages(len(fitting))}?", err=True):
-        output.note("Nothing was changed.")
-        raise click.exceptions.Exit(Exit.FAILED)
+    if can_ask():
+        for result in fitting[:SHOWN_MAX]:
+            output.note(f"  {result.id}  {one_line(result.destination)}: {result.detail}")
+        if len(fitting) > SHOWN_MAX:
+            output.note(f"  and {len(fitting) - SHOWN_MAX:,} more")
+    name, number = request.action.name, _messages(len(fitting))
+    confirm(f"{name.capitalize()} {number}?", what=f"{name} of {number}")
 
 
 def report(call: Call, request: Request, results: Sequence[ActResult], *, only_look: bool = False) -> None:
     """What became of each message; raises the sum of what did not work."""
-    head = {"act": request.act, "dry_run": only_look, "actor": request.actor, "reason": request.reason}
-    _print(call, head, results, shown=len(results))
+    _print(call, _head(request.action, request.who, only_look=only_look), results, shown=len(results))
     if only_look:
         output.note("Dry run: nothing was changed.")
-    _raise_failures(request.act, results)
+    _raise_failures(request.action.name, results)
 
 
-def report_steps(call: Call, act: str, *, actor: str, reason: str, results: Sequence[ActResult], shown: int) -> None:
-    """The same for a step of the desk's workflow: of many messages the first few, those that were refused before."""
-    head = {"act": act, "dry_run": False, "actor": actor, "reason": reason}
+def report_step(call: Call, action: Action, who: Who, results: Sequence[ActResult]) -> None:
+    """The same for a step of the repair: of many messages the first few, refused ones before the others."""
     worst = sorted(results, key=lambda result: result.outcome is Outcome.DONE)
-    _print(call, head, results if call.json else worst, shown=shown)
-    _raise_failures(act, results)
+    _print(call, _head(action, who), results if call.json else worst, shown=SHOWN_MAX)
+    _raise_failures(action.name, results)
+
+
+def _head(action: Action, who: Who, *, only_look: bool = False) -> dict[str, object]:
+    return {"act": action.name, "dry_run": only_look, "actor": who.actor, "reason": who.reason}
 
 
 def _print(call: Call, head: Mapping[str, object], results: Sequence[ActResult], *, shown: int) -> None:
     if call.json:
-        counted = {one.value: n for one, n in operations.count(results).items()}
+        counted = {one.value: n for one, n in count(results).items()}
         output.document("acts", {**head, **counted, "items": results})
     elif len(results) > 1 or results[0].outcome in {Outcome.DONE, Outcome.ASKED, Outcome.WOULD}:
         output.show(output.table(_COLUMNS, [_row(result) for result in results[:shown]]))
         if len(results) > shown:
-            done = operations.count(results)[Outcome.DONE]
+            done = count(results)[Outcome.DONE]
             output.note(f"and {len(results) - shown:,} more; {done:,} of {len(results):,} are done")
 
 
@@ -173,7 +302,7 @@ def _row(result: ActResult) -> tuple[object, ...]:
 
 
 def _raise_failures(act: str, results: Sequence[ActResult]) -> None:
-    counted = operations.count(results)
+    counted = count(results)
     failed = [result for result in results if result.outcome in {Outcome.REFUSED, Outcome.NOT_FOUND}]
     if not failed:
         return

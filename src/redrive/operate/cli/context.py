@@ -81,6 +81,13 @@ class IdType(click.ParamType[MessageId]):
 MESSAGE_ID = IdType()
 
 
+def message_ids(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """One id or several."""
+    return click.argument(
+        "ids", metavar="ID..." if required else "[ID]...", nargs=-1, required=required, type=MESSAGE_ID
+    )
+
+
 def plain_command(body: Callable[..., None]) -> Callable[..., None]:
     """`--dsn` and `--json` for a command that does not use the store: the body gets a Call."""
 
@@ -102,7 +109,7 @@ def store_command(body: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return _common_options(command)
 
 
-def checked(check: Callable[[Mapping[str, Any]], None]) -> Callable[[Command], Command]:
+def checked(check: Callable[[dict[str, Any]], None]) -> Callable[[Command], Command]:
     """Above a command: look at its arguments together, before anything is opened."""
 
     def decorate(command: Command) -> Command:

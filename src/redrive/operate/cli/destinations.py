@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import click
 from rich.text import Text
 
 from redrive.errors import NotAllowed
-from redrive.operate import destination_test, operations
+from redrive.operate import operations
+from redrive.operate.actions.model import Action, Noun
+from redrive.operate.actions.table import DESTINATION_ACTIONS, find
 from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import Call, example, store_command
 from redrive.operate.cli.exit_codes import Exit
@@ -21,6 +23,7 @@ from redrive.ports import LimitKeyState
 from redrive.store.reads.models import DestinationView
 from redrive.store.reads.status import Backlog
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import Who
 
 _COLUMNS: Final = (
     Column("destination", grow=True),
@@ -163,69 +166,41 @@ def _held(known: DestinationView | None) -> tuple[str, str, str, str]:
 
 
 def _breaker_until(known: DestinationView) -> datetime | None:
-    """Only while that is ahead; a probe has no end that anybody knows."""
+    """Only while that is ahead; a probe has no known end."""
     return known.breaker_until if known.breaker in ("open", "ramping") else None
 
 
-_key_option = click.option("--key", help="One limit key of it only, as `redrive destinations list` shows it.")
+def _add_change(action: Action) -> None:
+    """pause, resume: a dry run only looks whether the destination is known."""
+
+    @store_command
+    async def change(
+        call: Call, store: PostgresStore, name: str, dry_run: bool, actor: str, reason: str, **given: Any
+    ) -> None:
+        if not given.pop("unseen", False):
+            await operations.require_known(store, name)
+        changed = None if dry_run else await action.call(store, name, Who(actor=actor, reason=reason), **given)
+        _say(call, name if given["key"] is None else f"{name}/{given['key']}", action, changed)
+
+    body = acts.options(action)(acts.dry_run(acts.why(change)))
+    if action.name == "pause":
+        body = click.option("--unseen", is_flag=True, help="Also a destination that no message has named yet.")(body)
+    command.command(**acts.described(action, "destinations"))(click.argument("name")(body))
 
 
-@command.command("pause", epilog=example("redrive destinations pause erp --reason 'maintenance until 18:00'"))
+for one in DESTINATION_ACTIONS:
+    if one.name != "test":
+        _add_change(one)
+TEST: Final = find(Noun.DESTINATION, "test")
+
+
+@command.command(**acts.described(TEST, "destinations"))
 @click.argument("name")
-@click.option("--unseen", is_flag=True, help="Also a destination that nobody has used yet.")
-@_key_option
-@acts.dry_run
-@acts.why
-@store_command
-async def pause(
-    call: Call, store: PostgresStore, name: str, unseen: bool, key: str | None, dry_run: bool, actor: str, reason: str
-) -> None:
-    """Send nothing there for now. What runs ends; messages wait and spend none of their attempts."""
-    if not unseen:
-        await operations.require_known(store, name)
-    changed = None
-    if not dry_run and key is None:
-        changed = await store.pause(name, actor=actor, reason=reason)
-    elif not dry_run and key is not None:
-        changed = await store.pause_key(name, key, actor=actor, reason=reason)
-    name = name if key is None else f"{name}/{key}"
-    _say(call, name, "pause", changed, already="was paused already; nothing was changed")
-
-
-@command.command("resume", epilog=example("redrive destinations resume erp --reason 'erp 2.4 is live'"))
-@click.argument("name")
-@_key_option
-@acts.dry_run
-@acts.why
-@store_command
-async def resume(
-    call: Call, store: PostgresStore, name: str, key: str | None, dry_run: bool, actor: str, reason: str
-) -> None:
-    """Send there again, beginning with what is due."""
-    await operations.require_known(store, name)
-    changed = None
-    if not dry_run and key is None:
-        changed = await store.resume(name, actor=actor, reason=reason)
-    elif not dry_run and key is not None:
-        changed = await store.resume_key(name, key, actor=actor, reason=reason)
-    name = name if key is None else f"{name}/{key}"
-    _say(call, name, "resume", changed, already="was not paused; nothing was changed")
-
-
-@command.command("test", epilog=example("redrive destinations test erp", "redrive destinations test erp --wait 60"))
-@click.argument("name")
-@click.option(
-    "--wait", "seconds", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds, at most."
-)
+@acts.options(TEST)
 @acts.why_not_required("test")
 @store_command
-async def test(call: Call, store: PostgresStore, name: str, seconds: float, actor: str, reason: str) -> None:
-    """Let one message through to a destination whose breaker is open, or that asked for a rest.
-
-    It is one that waits, sent by a relay as usual. If the destination answers, the others follow, slowly at first; if
-    not, it is left alone for longer. Ends with 0 if it answered, with 1 if not or if no relay took the message in time.
-    """
-    probed = await destination_test.probe(store, name, actor=actor, reason=reason, seconds=seconds)
+async def test(call: Call, store: PostgresStore, name: str, actor: str, reason: str, **given: Any) -> None:
+    probed = await TEST.call(store, name, Who(actor=actor, reason=reason), **given)
     if call.json:
         output.document("destination_test", _test_item(probed))
     else:
@@ -263,13 +238,13 @@ def _outcome(probed: Probed) -> str:
     return f"{message} was answered ({said}); the others follow, slowly at first."
 
 
-def _say(call: Call, name: str, act: str, changed: bool | None, *, already: str) -> None:
+def _say(call: Call, name: str, action: Action, changed: bool | None) -> None:
     """changed: None for a dry run."""
+    act = action.name
     if call.json:
         values = {"name": name, "act": act, "dry_run": changed is None, "changed": bool(changed)}
         output.document("destination", values)
-        return
-    if changed is None:
+    elif changed is None:
         output.show(Text(f"Dry run: would {act} {one_line(name)}. Nothing was changed."))
     else:
-        output.show(Text(f"{one_line(name)} {f'is {act}d' if changed else already}."))
+        output.show(Text(f"{one_line(name)} {f'is {act}d' if changed else f'{action.said}; nothing was changed'}."))

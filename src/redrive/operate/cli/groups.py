@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import click
@@ -11,15 +10,17 @@ from rich.text import Text
 
 from redrive.message import ParkReason
 from redrive.operate import operations
+from redrive.operate.actions.model import Action
+from redrive.operate.actions.table import EXAMPLE_GROUP, MARKS
 from redrive.operate.cli import acts, output, parked
 from redrive.operate.cli.context import Call, example, narrowed, store_command
 from redrive.operate.cli.message_page import heading
 from redrive.operate.cli.output import Column
 from redrive.operate.desk import groups
 from redrive.operate.desk.causes import Advice
-from redrive.operate.desk.groups import Mark, Marking
 from redrive.store.reads.models import LIMIT_MAX, GroupFilter, GroupPosition, GroupStatus, GroupView, ParkedFilter
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import Who
 
 SHORT: Final = 12  # digits of an id that are shown in a list
 SAMPLES: Final = 5  # messages that are shown of a group
@@ -36,7 +37,6 @@ _COLUMNS: Final = (
     Column("owner", grow=True),
     Column("text", grow=True),
 )
-_EXAMPLE: Final = "3f9a0c41d2e7"
 
 
 @click.group()
@@ -80,7 +80,7 @@ class PositionType(click.ParamType[GroupPosition]):
 async def list_(
     call: Call, store: PostgresStore, statuses: tuple[GroupStatus, ...], everything: bool, **wanted: Any
 ) -> None:
-    """Failure groups that need somebody, latest failure first: those that are open, or failed again since resolved."""
+    """Failure groups that need a repair, latest failure first: those that are open, or failed again since resolved."""
     chosen = tuple(map(GroupStatus, statuses)) or (None if everything else groups.NEEDS_SOMEBODY)
     page = await groups.list_groups(store, GroupFilter(statuses=chosen, **wanted))
     following = page.next and f"{output.plain(page.next.last_seen_at)}/{page.next.fingerprint.hex()}"
@@ -117,7 +117,7 @@ def _row(group: GroupView, now: datetime) -> tuple[object, ...]:
     )
 
 
-@command.command("show", epilog=example(f"redrive groups show {_EXAMPLE}"))
+@command.command("show", epilog=example(f"redrive groups show {EXAMPLE_GROUP}"))
 @click.argument("group_id", metavar="GROUP")
 @store_command
 async def show(call: Call, store: PostgresStore, group_id: str) -> None:
@@ -156,41 +156,23 @@ def _pairs(group: GroupView, advice: Advice) -> list[tuple[str, object]]:
     return [*rows, *((name, value) for name, value in (("owner", group.owner), ("note", group.note)) if value)]
 
 
-def _add_mark(mark: Mark, words: str, *options: Callable[[Any], Any], arguments: str = "") -> None:
+def _add_mark(action: Action) -> None:
     """A command that says something of a group."""
 
+    @command.command(**acts.described(action, "groups"))
+    @click.argument("group_id", metavar="GROUP")
+    @acts.options(action)
+    @acts.why
     @store_command
-    async def say(call: Call, store: PostgresStore, group_id: str, actor: str, reason: str, **more: Any) -> None:
-        hours = more.pop("hours", None)
-        marking = Marking(
-            mark=mark, actor=actor, reason=reason, snooze=None if hours is None else timedelta(hours=hours), **more
-        )
-        group = await groups.mark(store, group_id, marking)
+    async def say(call: Call, store: PostgresStore, group_id: str, actor: str, reason: str, **given: Any) -> None:
+        group = await action.call(store, group_id, Who(actor=actor, reason=reason), **given)
         if call.json:
-            output.document("group_mark", {"mark": mark, "actor": actor, "reason": reason, "group": _item(group)})
+            output.document(
+                "group_mark", {"mark": action.name, "actor": actor, "reason": reason, "group": _item(group)}
+            )
         else:
             output.show(output.table(_COLUMNS, [_row(group, await store.now())]))
 
-    say.__doc__ = words
-    body: Any = acts.why(say)
-    for option in options:
-        body = option(body)
-    body = click.argument("group_id", metavar="GROUP")(body)
-    line = f"redrive groups {mark} {_EXAMPLE}{arguments} --reason 'erp 2.4 is live'"
-    command.command(mark, help=words, epilog=example(line))(body)
 
-
-_value = click.argument
-_add_mark("resolve", "Say that the cause is gone. One failure more, and the group is regressed.")
-_add_mark("reopen", "Say that somebody has to look into it after all.")
-_add_mark(
-    "snooze",
-    "Leave it out of the list for a while.",
-    click.option(
-        "--hours", type=click.FloatRange(0, 2160, min_open=True), default=24.0, show_default=True, help="How long."
-    ),
-    arguments=" --hours 8",
-)
-_add_mark("ignore", "Leave it out of the list for good. It is still counted.")
-_add_mark("assign", "Say who looks into it.", _value("value", metavar="OWNER"), arguments=" ada")
-_add_mark("note", "Write down what is known.", _value("value", metavar="TEXT"), arguments=" 'waits for INC-7'")
+for one in MARKS:
+    _add_mark(one)

@@ -9,9 +9,9 @@ import click
 from rich.text import Text
 
 from redrive.operate import operations
+from redrive.operate.actions.table import SKIP
 from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import Call, example, narrowed, store_command
-from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.sanitize import one_line
 from redrive.store.reads.models import LIMIT_MAX, WAITING_MAX, KeyFilter, KeyGroup, KeyPosition, KeyView
@@ -123,16 +123,10 @@ def _row(key: KeyView, now: datetime) -> tuple[object, ...]:
     )
 
 
-@command.command(
-    "skip",
-    epilog=example(
-        "redrive keys skip default customer:7 --dry-run --reason 'order was cancelled by phone'",
-        "redrive keys skip default customer:7 --sequence 12 --yes --reason 'order was cancelled by phone'",
-    ),
-)
+@command.command(**acts.described(SKIP, "keys"))
 @click.argument("tenant")
 @click.argument("order_by", metavar="KEY")
-@click.option("--sequence", type=click.IntRange(1), help="Only if the head still is this number.")
+@acts.options(SKIP)
 @acts.confirmed
 @acts.dry_run
 @acts.why
@@ -148,15 +142,13 @@ async def skip(
     actor: str,
     reason: str,
 ) -> None:
-    """Close the head of an ordering key, so that the key goes on. It is never sent; this cannot be undone.
-
-    What is closed is the head that is shown, and no other: if the key has gone on meanwhile, nothing is done.
-    """
     head = await operations.find_head(store, tenant, order_by, sequence=sequence)
     if not dry_run:
         if not yes:
-            _ask(head)
-        await operations.skip(store, head, actor=actor, reason=reason)
+            if acts.can_ask():
+                output.note(f"  {_described(head)}")
+            acts.confirm("Skip it?", what="skip")
+        await SKIP.call(store, head, actor=actor, reason=reason)
     if call.json:
         said = {"act": "skip", "dry_run": dry_run, "actor": actor, "reason": reason, "skipped": not dry_run}
         output.document("key_skip", {**said, "key": _item(head)})
@@ -164,15 +156,6 @@ async def skip(
     output.show(Text(f"{'Would close' if dry_run else 'Closed'} {_described(head)}"))
     if dry_run:
         output.note("Dry run: nothing was changed.")
-
-
-def _ask(head: KeyView) -> None:
-    if not acts.can_ask():
-        raise click.UsageError("skip needs --yes where nobody can be asked (or --dry-run first).")
-    output.note(f"  {_described(head)}")
-    if not click.confirm("Skip it?", err=True):
-        output.note("Nothing was changed.")
-        raise click.exceptions.Exit(Exit.FAILED)
 
 
 def _described(head: KeyView) -> str:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
 import click
 
-from redrive.errors import NotFound
-from redrive.message import MessageId, ParkReason
+from redrive.message import MessageId
 from redrive.operate import operations
+from redrive.operate.actions.model import Noun
+from redrive.operate.actions.table import find
 from redrive.operate.cli import acts, output
-from redrive.operate.cli.context import MESSAGE_ID, Call, checked, example, narrowed, store_command
+from redrive.operate.cli.context import MESSAGE_ID, Call, example, narrowed, store_command
 from redrive.operate.cli.message_page import message_page
 from redrive.operate.cli.output import Column
-from redrive.operate.desk import workflow
-from redrive.operate.desk.workflow import Who
-from redrive.operate.operations import Act, Request
 from redrive.store.reads.messages import STATES
-from redrive.store.reads.models import LIMIT_MAX, MessageFilter, MessageView, ParkedFilter
+from redrive.store.reads.models import LIMIT_MAX, MessageFilter, MessageView
 from redrive.store.runtime.postgres import PostgresStore
 
 _COLUMNS: Final = (
@@ -36,7 +33,7 @@ _COLUMNS: Final = (
 
 @click.group()
 def command() -> None:
-    """List, show, cancel and requeue messages."""
+    """List, show, cancel, requeue and copy messages."""
 
 
 @command.command(
@@ -99,106 +96,17 @@ async def show(call: Call, store: PostgresStore, message_id: MessageId, payload:
         output.show(*message_page(details))
 
 
-@command.command(
-    "cancel", epilog=example("redrive messages cancel 0199b2c4-7d1e-7a30-9c57-3f0a1b2c3d4e --reason 'order withdrawn'")
-)
-@acts.message_ids()
-@acts.dry_run
-@acts.why
-@store_command
-async def cancel(
-    call: Call, store: PostgresStore, ids: tuple[MessageId, ...], dry_run: bool, actor: str, reason: str
-) -> None:
-    """No further attempt of these messages.
-
-    What is in flight ends as it ends, and the answer says so. A parked message is discarded instead.
-    """
-    request = Request(act=Act.CANCEL, actor=actor, reason=reason)
-    await acts.carry_out(call, store, request, ids, only_look=dry_run)
+acts.add_actions(command, "messages")
+COPY: Final = find(Noun.MESSAGE, "copy")
 
 
-SELECTORS: Final = ("destination", "error_class", "kind", "tenant")
-
-
-def _ids_or_filter(values: Mapping[str, Any]) -> None:
-    """One of both has to be there, and not both."""
-    if bool(values["ids"]) == any(values[name] is not None for name in SELECTORS):
-        raise click.UsageError(
-            "Name messages by ID, or select them by --destination, --error-class, --kind or --tenant."
-        )
-
-
-@command.command(
-    "requeue",
-    epilog=example(
-        "redrive messages requeue 0199b2c4-7d1e-7a30-9c57-3f0a1b2c3d4e --reason 'erp is back'",
-        "redrive messages requeue --destination erp --error-class HTTP_409 --dry-run --reason 'price list fixed'",
-    ),
-)
-@acts.message_ids(required=False)
-@click.option("--destination", help="All dead letters of this destination.")
-@click.option("--error-class", help="All dead letters of this error class.")
-@click.option("--kind", help="All dead letters of this kind.")
-@click.option("--tenant", help="All dead letters of this tenant.")
-@click.option(
-    "--limit", type=click.IntRange(1, LIMIT_MAX), default=LIMIT_MAX, show_default=True, help="At most so many."
-)
-@click.option("--stage", help="Start at this stage instead of the one that failed.")
-@click.option(
-    "--out-of-order", is_flag=True, help="Also messages whose ordering key went on: before all of it that still wait."
-)
-@acts.confirmed
-@acts.dry_run
-@acts.why
-@checked(_ids_or_filter)
-@store_command
-async def requeue(
-    call: Call,
-    store: PostgresStore,
-    ids: tuple[MessageId, ...],
-    limit: int,
-    stage: str | None,
-    out_of_order: bool,
-    yes: bool,
-    dry_run: bool,
-    actor: str,
-    reason: str,
-    **chosen: Any,
-) -> None:
-    """Send dead letters again: these, or those that a filter selects.
-
-    Same id, key and token; a fresh budget. What a filter selected is shown and asked about first. A message of an
-    ordering key that has gone on without it needs --out-of-order; the refusal says how many later ones went out.
-    """
-    by_filter = not ids
-    if by_filter:
-        ids = tuple(await operations.find_dead(store, ParkedFilter(reason=ParkReason.DEAD, limit=limit, **chosen)))
-        if not ids:
-            raise NotFound("No dead letter matches.", next="redrive dead list")
-        output.note(
-            f"The filter selects {len(ids):,} dead letter{'' if len(ids) == 1 else 's'}" + _at_most(len(ids), limit)
-        )
-    request = Request(act=Act.REQUEUE, actor=actor, reason=reason, stage=stage, out_of_order=out_of_order)
-    await acts.carry_out(call, store, request, ids, only_look=dry_run, ask=by_filter and not yes)
-
-
-def _at_most(number: int, limit: int) -> str:
-    return f" (no more than --limit {limit} at a time; run it again for the rest)." if number == limit else "."
-
-
-@command.command(
-    "copy",
-    epilog=example(
-        "redrive messages copy 0199b2c4-7d1e-7a30-9c57-3f0a1b2c3d4e --key order:7:again --reason 'discarded by mistake'"
-    ),
-)
+@command.command(**acts.described(COPY, "messages"))
 @click.argument("message_id", metavar="ID", type=MESSAGE_ID)
-@click.option("--key", required=True, help="The idempotency key of the copy.")
+@acts.options(COPY)
 @acts.why
 @store_command
 async def copy(call: Call, store: PostgresStore, message_id: MessageId, key: str, actor: str, reason: str) -> None:
-    """Enqueue a new message with what a discarded one had. What is discarded stays discarded."""
-    copied = await workflow.copy(store, message_id, key, Who(actor=actor, reason=reason))
+    copied = await COPY.call(store, message_id, actor=actor, reason=reason, key=key)
     if call.json:
         output.document("copy", {"id": copied, "of": message_id, "key": key, "actor": actor, "reason": reason})
     else:

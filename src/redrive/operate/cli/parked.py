@@ -1,4 +1,4 @@
-"""What `dead`, `held` and `unrecorded` share: the worklist, one record, and discarding it for good."""
+"""What `dead`, `held` and `unrecorded` share: the worklist, and one record of it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from rich.console import RenderableType
 from redrive.errors import NotFound
 from redrive.message import MessageId, ParkReason
 from redrive.operate import operations
-from redrive.operate.cli import acts, output
+from redrive.operate.actions.table import EXAMPLE_ID
+from redrive.operate.cli import output
 from redrive.operate.cli.context import MESSAGE_ID, Call, example, narrowed, store_command
 from redrive.operate.cli.message_page import message_page
 from redrive.operate.cli.output import Column
 from redrive.operate.desk.groups import find_group
-from redrive.operate.operations import Act, Request
 from redrive.store.reads.models import LIMIT_MAX, ParkedFilter, ParkedPosition, ParkedRecord
 from redrive.store.runtime.postgres import PostgresStore
 
-EXAMPLE_ID: Final = "0199b2c4-7d1e-7a30-9c57-3f0a1b2c3d4e"
 _COLUMNS: Final = (
     Column("id"),
     Column("destination", grow=True),
@@ -124,30 +123,3 @@ def add_show(group: click.Group, reason: ParkReason) -> None:
             output.document("message", {"message": details})
         else:
             output.show(*message_page(details))
-
-
-def add_discard(group: click.Group, reason: ParkReason, words: str) -> None:
-    """`discard`: close it; asked about, because it cannot be undone."""
-    only = reason
-
-    @group.command(
-        "discard",
-        help=words,
-        epilog=example(f"redrive {reason} discard {EXAMPLE_ID} --reason 'customer was refunded by hand'"),
-    )
-    @acts.message_ids()
-    @acts.confirmed
-    @acts.dry_run
-    @acts.why
-    @store_command
-    async def discard(
-        call: Call,
-        store: PostgresStore,
-        ids: tuple[MessageId, ...],
-        yes: bool,
-        dry_run: bool,
-        actor: str,
-        reason: str,
-    ) -> None:
-        request = Request(act=Act.DISCARD, actor=actor, reason=reason, only=only)
-        await acts.carry_out(call, store, request, ids, only_look=dry_run, ask=not yes)

@@ -6,17 +6,19 @@ from typing import Any, Final
 
 import click
 
+from redrive.operate.actions.model import Action
+from redrive.operate.actions.table import EXAMPLE_REPLAY, REPLAY, STEERING
 from redrive.operate.cli import acts, output, selecting
 from redrive.operate.cli.context import Call, example, store_command
 from redrive.operate.cli.message_page import heading
 from redrive.operate.cli.output import Column
 from redrive.operate.cli.selecting import selection
 from redrive.operate.desk import replays
-from redrive.operate.desk.replays import NewReplay, Plan, Steering
+from redrive.operate.desk.replays import NewReplay, Plan
 from redrive.store.reads.models import LIMIT_MAX, ReplayItem, ReplayView
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import Who
 
-_EXAMPLE: Final = "erp-2.4"
 _LIST: Final = (
     Column("id"),
     Column("name", grow=True),
@@ -44,30 +46,16 @@ _ITEMS: Final = (
 def command() -> None:
     """Replays: dead letters that are sent again, in their order, at a rate.
 
-    A replay lives in the database and relays carry it out: whoever made it may log off.
+    A replay lives in the database and relays carry it out; the process that made it may end.
     """
 
 
-def create_command(name: str) -> click.Command:
-    """`replay create`, and `dead replay`, which is the same."""
+def create_command(noun: str) -> click.Command:
+    """`replay create`, and `dead replay`, which is the same without a name."""
 
-    @click.command(
-        name,
-        epilog=example(
-            f"redrive replay create {_EXAMPLE} --group 3f9a0c41d2e7 --canary 10 --rate 50 --reason 'INC-7' --dry-run",
-            f"redrive replay create {_EXAMPLE} --group 3f9a0c41d2e7 --canary 10 --rate 50 --reason 'INC-7' --yes",
-        )
-        if name == "create"
-        else example("redrive dead replay 0199b2c4-7d1e-7a30-9c57-3f0a1b2c3d4e --reason 'INC-7'"),
-    )
     @selection
     @click.option("--token", "request_key", help="Asked for twice with the same one, it is one replay.")
-    @click.option("--rate", type=float, default=50.0, show_default=True, help="Messages per second.")
-    @click.option("--canary", type=int, default=0, show_default=True, help="So many first; the rest if all arrive.")
-    @click.option("--stop-at", type=float, default=0.1, show_default=True, help="Stop when a larger part fails.")
-    @click.option("--stage", help="Where each starts; default: at the stage where it failed.")
-    @click.option("--out-of-order", is_flag=True, help="Also those whose ordering key went on without them.")
-    @click.option("--override", is_flag=True, help="Also those that were not validated; the audit says so.")
+    @acts.options(REPLAY)
     @acts.confirmed
     @acts.dry_run
     @acts.why
@@ -75,24 +63,15 @@ def create_command(name: str) -> click.Command:
     async def create(
         call: Call,
         store: PostgresStore,
-        rate: float,
-        stop_at: float,
         yes: bool,
         dry_run: bool,
         **values: Any,
     ) -> None:
-        """Send dead letters again: those that were validated, from where they failed.
-
-        --dry-run says how many would go, and why the others would not. Where the destination moves money, a second
-        person has to approve the replay.
-        """
         title = values.pop("name", None)
         ids, given = selecting.split(values)
         wanted = NewReplay(
             name=title or f"{values['actor']}: {values['reason']}"[: replays.NAME_MAX],
             filter=await selecting.replay_filter(store, ids, given),
-            rate_per_second=rate,
-            failure_ratio_max=stop_at,
             **values,
         )
         if dry_run or (given and not yes):
@@ -100,12 +79,13 @@ def create_command(name: str) -> click.Command:
             _show_plan(call if dry_run else Call(call.settings, json=False), plan, to_stdout=dry_run)
             if dry_run:
                 return
-            _ask(plan)
-        _show_replay(call, await replays.create(store, wanted))
+            acts.confirm(f"Send {plan.verdicts.get('would', 0):,} messages again?", what="A replay by filter")
+        _show_replay(call, await REPLAY.call(store, wanted))
 
-    if name == "create":
-        create.params.insert(0, click.Argument(["name"], metavar="NAME"))
-    return create
+    made: click.Command = click.command(**acts.described(REPLAY, noun))(create)
+    if noun == "replay":
+        made.params.insert(0, click.Argument(["name"], metavar="NAME"))
+    return made
 
 
 def _show_plan(call: Call, plan: Plan, *, to_stdout: bool) -> None:
@@ -132,15 +112,7 @@ def _show_plan(call: Call, plan: Plan, *, to_stdout: bool) -> None:
         output.note(f"Of {plan.late_successes:,} that would be sent again a late answer says that they were delivered.")
 
 
-def _ask(plan: Plan) -> None:
-    if not acts.can_ask():
-        raise click.UsageError("A replay by filter needs --yes where nobody can be asked (or --dry-run first).")
-    if not click.confirm(f"Send {plan.verdicts.get('would', 0):,} messages again?", err=True):
-        output.note("Nothing was changed.")
-        raise click.exceptions.Exit(1)
-
-
-command.add_command(create_command("create"))
+command.add_command(create_command("replay"))
 
 
 @command.command("list", epilog=example("redrive replay list", "redrive replay list --open"))
@@ -175,7 +147,8 @@ def _row(replay: ReplayView, now: Any) -> tuple[object, ...]:
 
 
 @command.command(
-    "status", epilog=example(f"redrive replay status {_EXAMPLE}", f"redrive replay status {_EXAMPLE} --items")
+    "status",
+    epilog=example(f"redrive replay status {EXAMPLE_REPLAY}", f"redrive replay status {EXAMPLE_REPLAY} --items"),
 )
 @click.argument("name", metavar="REPLAY")
 @click.option("--items", is_flag=True, help="Also its messages, in the order in which they go.")
@@ -235,21 +208,19 @@ def _show_replay(call: Call, replay: ReplayView) -> None:
         output.note(f"Next: redrive replay approve {replay.id} --reason '…', by a second person")
 
 
-def _add_steering(act: Steering, words: str) -> None:
-    @command.command(act, help=words, epilog=example(f"redrive replay {act} {_EXAMPLE} --reason 'INC-7'"))
+def _add_steering(action: Action) -> None:
+    @command.command(**acts.described(action, "replay"))
     @click.argument("name", metavar="REPLAY")
     @acts.dry_run
     @acts.why
     @store_command
     async def steer(call: Call, store: PostgresStore, name: str, dry_run: bool, actor: str, reason: str) -> None:
         if dry_run:
-            _show_replay(call, await replays.preview(store, name, act))
+            _show_replay(call, await replays.preview(store, name, action.name))
             output.note("Dry run: nothing was changed.")
         else:
-            _show_replay(call, await replays.steer(store, name, act, actor=actor, reason=reason))
+            _show_replay(call, await action.call(store, name, Who(actor=actor, reason=reason)))
 
 
-_add_steering("approve", "Let a replay that moves money begin; a second person has to.")
-_add_steering("pause", "Send nothing more of it for now. What is under way ends as it ends.")
-_add_steering("resume", "Go on with a replay that was paused, or that stopped because too many failed.")
-_add_steering("cancel", "Send nothing more of it. What was not sent stays parked.")
+for one in STEERING:
+    _add_steering(one)

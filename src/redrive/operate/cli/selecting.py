@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import click
 
 from redrive.errors import NotFound
 from redrive.message import MessageId, ParkReason
-from redrive.operate.cli import acts
-from redrive.operate.cli.acts import Body
+from redrive.operate.cli.context import message_ids
 from redrive.operate.desk import workflow
 from redrive.operate.desk.groups import find_group
+from redrive.store.reads.messages import list_parked
 from redrive.store.reads.models import ParkedFilter
 from redrive.store.runtime.postgres import PostgresStore
 
 FILTERS: Final = ("group", "destination", "error_class", "kind", "tenant")
+
+
+Body = Callable[..., Any]
 
 
 def selection(body: Body) -> Body:
@@ -29,7 +33,7 @@ def selection(body: Body) -> Body:
         click.option("--group", help="All of this failure group (the beginning of its id)."),
     ):
         body = option(body)
-    return acts.message_ids(required=False)(body)
+    return message_ids(required=False)(body)
 
 
 def split(values: dict[str, Any]) -> tuple[tuple[MessageId, ...], dict[str, str]]:
@@ -45,10 +49,23 @@ async def selected(store: PostgresStore, ids: Sequence[MessageId], given: Mappin
     """The dead letters that are meant."""
     if ids:
         return list(dict.fromkeys(ids))
+    found = await workflow.select(store, await _parked_filter(store, given))
+    return _some(found)
+
+
+async def first_selected(store: PostgresStore, given: Mapping[str, str], *, limit: int) -> list[MessageId]:
+    """The latest dead letters that a filter selects, at most so many."""
+    wanted = replace(await _parked_filter(store, given), limit=limit)
+    return _some([record.id for record in (await list_parked(store, wanted)).rows])
+
+
+async def _parked_filter(store: PostgresStore, given: Mapping[str, str]) -> ParkedFilter:
     plain = {name: value for name, value in given.items() if name != "group"}
     group = await find_group(store, given["group"]) if "group" in given else None
-    wanted = ParkedFilter(reason=ParkReason.DEAD, failure_group=group.fingerprint if group else None, **plain)  # type: ignore[arg-type]
-    found = await workflow.select(store, wanted)
+    return ParkedFilter(reason=ParkReason.DEAD, failure_group=group.fingerprint if group else None, **plain)  # type: ignore[arg-type]
+
+
+def _some(found: list[MessageId]) -> list[MessageId]:
     if not found:
         raise NotFound("No dead letter matches.", next="redrive dead list")
     return found

@@ -1,6 +1,6 @@
-"""One request to the console: who asks, in which database, and what the page before has sent.
+"""One request to the console: its principal, its store, and the fields of its form.
 
-Who may ask at all was decided by the guard of `redrive.operate.web`, before; what he may do is asked here once more.
+`redrive.operate.web` has authenticated it already; the permission for an action is checked here once more.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import InvalidValue, NotAllowed, NotFound
 from redrive.message import MessageId
+from redrive.operate.actions.model import Action
 from redrive.operate.console.jobs import TOKEN_MAX, Job, JobFunction, Jobs
 from redrive.operate.web import Permission, Principal
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.system import System
+from redrive.who import REASON_MAX, Who, one_line_text
 
-REASON_MAX: Final = 500  # characters, as on the command line
+FIELD_MAX: Final = 1000  # characters of one field
 PERMISSIONS: Final[Mapping[Permission, str]] = {
     Permission.READ: "see what is here",
     Permission.ACT: "act on messages, groups and destinations",
@@ -61,7 +63,7 @@ class Call:
         return str(self.request.path_params[name])
 
     def message_id(self) -> MessageId:
-        """The one in the path; NotFound for what is no id, as for an id that is nobody's."""
+        """The one in the path; NotFound for what is no id, as for an id of no message."""
         try:
             return MessageId(UUID(self.path("id")))
         except ValueError:
@@ -83,11 +85,22 @@ class Call:
         return words or None
 
     def reason(self) -> str:
-        """Why; every act has one."""
-        words = self.field("reason", limit=REASON_MAX)
-        if not words or not words.isprintable():
+        """The reason that the form gives."""
+        words = self.form.get("reason")
+        if not isinstance(words, str) or not words.strip():
             raise InvalidValue("Say why, in a few words: the reason is kept in the audit.")
-        return words
+        return one_line_text("reason", words, most=REASON_MAX)
+
+    def who(self) -> Who:
+        """Actor and reason of what the form asks for."""
+        return Who(actor=self.principal.name, reason=self.reason())
+
+    def options(self, action: Action) -> dict[str, Any]:
+        """The values of a verb's options; the permission for the verb is checked first."""
+        self.require(action.permission)
+        given = {one.name: one.parse(self.field(one.name, limit=FIELD_MAX)) for one in action.options}
+        action.require_one(given)
+        return given
 
     def require(self, permission: Permission) -> None:
         if not self.principal.may(permission):
@@ -111,7 +124,7 @@ class Call:
         return redirect(job.goes_to if job.goes_to and not job.failed else _with_job(back, job))
 
     def _form_token(self) -> str:
-        token = self.field("key", limit=TOKEN_MAX)
+        token = self.field("form_token", limit=TOKEN_MAX)
         if token is None:
             raise InvalidValue("The form is not whole; load the page again.")
         return token

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from redrive.errors import OperatorError, RedriveError
-from redrive.operate.operations import ActResult, Outcome
+from redrive.operate.actions.results import ActResult, Outcome
 
 KEPT_MAX: Final = 1000
 WAIT_SECONDS: Final = 2.0

@@ -1,4 +1,4 @@
-"""Every address of the console, in one table: the path, who may go there, and the page.
+"""Every address of the console, in one table: the path, the permission that it needs, and the page.
 
 A page is `async def page(call) -> Response`. What it raises becomes a page too. Reading is GET and changes nothing; an
 act is POST and ends in a redirect to the page that shows what became of it.
@@ -14,6 +14,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from redrive.errors import ActRefused, ApproverNeeded, NotAllowed, NotFound, RedriveError, Unreachable, UsageError
+from redrive.operate.actions.model import Noun
+from redrive.operate.actions.table import STEPS, find
 from redrive.operate.console import live
 from redrive.operate.console.calls import Call, Page
 from redrive.operate.console.jobs import Jobs
@@ -49,7 +51,7 @@ async def _live(call: Call) -> Response:
 
 
 class Address(NamedTuple):
-    """everywhere: only for who sees all tenants, because what is there has no tenant."""
+    """everywhere: needs access to all tenants, because what is there has no tenant."""
 
     method: str
     path: str
@@ -59,6 +61,7 @@ class Address(NamedTuple):
 
 
 _READ, _ACT = Permission.READ, Permission.ACT
+TRIAGE: Final = find(Noun.DEAD, "triage")
 ADDRESSES: Final = (
     Address("GET", "/", overview.show),
     Address("GET", "/live", _live),
@@ -68,11 +71,12 @@ ADDRESSES: Final = (
     Address("GET", "/groups/{group}/edit", editing.show, Permission.PAYLOAD, True),
     Address("POST", "/groups/{group}/edit/check", editing.check, Permission.PAYLOAD, True),
     Address("POST", "/groups/{group}/edit", editing.save, _ACT, True),
-    Address("POST", "/groups/{group}/triage", groups.triage, _ACT, True),
-    Address("POST", "/groups/{group}/remediate", groups.remediate, _ACT, True),
-    Address("POST", "/groups/{group}/validate", groups.validate, _ACT, True),
-    Address("POST", "/groups/{group}/back", groups.back, _ACT, True),
-    Address("POST", "/groups/{group}/ignore", groups.ignore, _ACT, True),
+    *(
+        Address("POST", action.page, groups.step(action), action.permission, True)
+        for action in STEPS
+        if action.name not in ("edit", "verify")
+    ),
+    Address("POST", "/groups/{group}/back", groups.step(TRIAGE, steps=("remediated", "validated")), _ACT, True),
     Address("POST", "/groups/{group}/replay", groups.replay, _ACT, True),
     Address("POST", "/groups/{group}/mark/{mark}", groups.mark, _ACT, True),
     Address("GET", "/replays", replays.list_, _READ, True),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 from uuid import UUID
 
 from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
@@ -17,9 +17,7 @@ from redrive.store.reads.models import ReplayView
 from redrive.store.runtime.desk import REPLAY_ITEMS_MAX, NewReplay, Plan, create_replay, plan_replay, steer_replay
 from redrive.store.runtime.postgres import PostgresStore
 
-__all__ = ["NewReplay", "Plan", "Steering", "create", "find", "list_items", "list_replays", "plan", "preview", "steer"]
-
-Steering = Literal["approve", "pause", "resume", "cancel"]
+__all__ = ["NewReplay", "Plan", "create", "find", "list_items", "list_replays", "plan", "preview", "steer"]
 
 FILTERS: Final = frozenset({"ids", "group", "destination", "error_class", "kind", "tenant"})
 RATE_MAX: Final = 10_000.0
@@ -27,7 +25,7 @@ CANARY_MAX: Final = 1000
 NAME_MAX: Final = 100
 KEY_MAX: Final = 200
 # The statuses that an act fits; verbs/replay.sql (steer_replay) decides.
-FITS: Final[Mapping[Steering, frozenset[str]]] = {
+FITS: Final[Mapping[str, frozenset[str]]] = {
     "approve": frozenset({"waiting"}),
     "pause": frozenset({"running"}),
     "resume": frozenset({"paused", "stopped"}),
@@ -85,7 +83,7 @@ async def find(store: PostgresStore, id_or_name: str) -> ReplayView:
     return page.rows[0]
 
 
-async def preview(store: PostgresStore, id_or_name: str, act: Steering) -> ReplayView:
+async def preview(store: PostgresStore, id_or_name: str, act: str) -> ReplayView:
     """The replay, if the act applies to it; else ActRefused. Changes nothing."""
     replay = await find(store, id_or_name)
     if replay.status not in FITS[act]:
@@ -94,7 +92,7 @@ async def preview(store: PostgresStore, id_or_name: str, act: Steering) -> Repla
 
 
 async def steer(
-    store: PostgresStore, id_or_name: str, act: Steering, *, actor: str, reason: str, now: datetime | None = None
+    store: PostgresStore, id_or_name: str, act: str, *, actor: str, reason: str, now: datetime | None = None
 ) -> ReplayView:
     """Approves, pauses, resumes or cancels it, and returns it as it is then."""
     replay = await find(store, id_or_name)
@@ -114,7 +112,7 @@ async def steer(
     return await find(store, str(replay.id))
 
 
-def _does_not_fit(replay: ReplayView, status: str, act: Steering) -> ActRefused:
+def _does_not_fit(replay: ReplayView, status: str, act: str) -> ActRefused:
     return ActRefused(f"Replay {replay.name!r} is {status}; {act} does not apply.", next="redrive replay list")
 
 

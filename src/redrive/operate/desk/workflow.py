@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Final
 
-from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
+from redrive.errors import ActRefused, InvalidValue, NotFound
 from redrive.message import JSON_CONTENT, MessageId, ParkReason
+from redrive.operate.actions.results import ActResult, Outcome, not_found
 from redrive.operate.desk import json_patch
 from redrive.operate.desk.causes import Cause
-from redrive.operate.operations import ActResult, Outcome
 from redrive.produce import bounds, payload
 from redrive.store.reads.desk import latest_requests, proposed_edit
 from redrive.store.reads.messages import list_parked, show_message, show_parked
@@ -26,6 +26,7 @@ from redrive.store.runtime import desk
 from redrive.store.runtime.desk import StepResult
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.store.runtime.verbs.acts import NOT_ALONE, not_alone
+from redrive.who import Who, one_line_text
 
 SELECTED_MAX: Final = desk.REPLAY_ITEMS_MAX
 TEXT_MAX: Final = 500  # characters of a ticket or of evidence
@@ -38,7 +39,7 @@ EVIDENCE: Final[Mapping[Cause, str]] = {
     Cause.AUTH_CONFIG: "evidence of what was changed: a credential, a permission, an address",
     Cause.CODE_DEFECT: "evidence of the release that has the fix",
 }
-_DONE: Final[Mapping[str, str]] = {
+DONE: Final[Mapping[str, str]] = {
     "triage": "triaged",
     "remediate": "remediated",
     "edit": "remediated: its payload has a new version",
@@ -65,18 +66,6 @@ _WHY_NOT: Final[Mapping[str, tuple[str, str]]] = {
     "not_replayed": ("it was not replayed", "redrive messages show {id}"),
     "verified": ("it is verified already", ""),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Who:
-    """Who does it, and why."""
-
-    actor: str
-    reason: str
-
-    def __post_init__(self) -> None:
-        if not self.actor.strip() or not self.reason.strip():
-            raise InvalidValue(f"A step needs an actor and a reason; actor is {self.actor!r}, reason {self.reason!r}.")
 
 
 async def select(store: PostgresStore, wanted: ParkedFilter) -> list[MessageId]:
@@ -110,8 +99,8 @@ async def remediate(
 ) -> list[ActResult]:
     """Records the remedy."""
     for name, given in (("evidence", evidence), ("ticket", ticket)):
-        if given is not None and not 1 <= len(given.strip()) <= TEXT_MAX:
-            raise InvalidValue(f"{name} has {len(given)} characters; it must have 1 to {TEXT_MAX}.")
+        if given is not None:
+            one_line_text(name, given, most=TEXT_MAX)
     if evidence is None and ticket is None:
         raise InvalidValue("A remedy needs evidence or a ticket, or an edited payload.")
 
@@ -224,13 +213,6 @@ async def approve(store: PostgresStore, id_: MessageId, proposed: ProposedEdit, 
     return _result(StepResult(id_, answer), "edit")
 
 
-def raise_refused(result: ActResult) -> None:
-    """Raises a refused result as an error."""
-    if result.outcome is Outcome.REFUSED:
-        kind = ApproverNeeded if result.needs_approver else ActRefused
-        raise kind(f"Message {result.id}: {result.detail}.", next=result.next)
-
-
 def patched(body: bytes, content_type: str, patch: Any) -> bytes:
     """The body with the patch carried out, as canonical JSON; InvalidValue or InvalidPayload where that cannot be."""
     if content_type != JSON_CONTENT:
@@ -332,9 +314,9 @@ async def _each(
 
 def _result(step: StepResult, act: str) -> ActResult:
     if step.result in {"done", "asked"}:
-        return ActResult(id=step.id, outcome=Outcome.DONE, detail=_DONE[act])
+        return ActResult(id=step.id, outcome=Outcome.DONE, detail=DONE[act])
     if step.result == "not_found":
-        return ActResult(id=step.id, outcome=Outcome.NOT_FOUND, detail="there is no such message")
+        return not_found(step.id)
     detail, advice = _WHY_NOT.get(
         step.result, (f"it is {step.result}; {act} applies to dead", "redrive messages show {id}")
     )

@@ -16,7 +16,7 @@ from redrive.errors import NotFound
 from redrive.ports import Now
 from redrive.store.runtime import wire
 from redrive.store.runtime.postgres import PostgresStore
-from redrive.store.runtime.verbs.acts import require_actor_and_reason
+from redrive.who import require_actor_and_reason
 
 
 class Bearer(NamedTuple):

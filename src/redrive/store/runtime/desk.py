@@ -18,7 +18,7 @@ from redrive.message import MessageId
 from redrive.ports import Now
 from redrive.store.runtime import wire
 from redrive.store.runtime.postgres import PostgresStore
-from redrive.store.runtime.verbs.acts import require_actor_and_reason
+from redrive.who import require_actor_and_reason
 
 REPLAY_ITEMS_MAX: Final = 100_000
 

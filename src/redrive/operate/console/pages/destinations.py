@@ -6,17 +6,18 @@ from typing import Final
 
 from starlette.responses import Response
 
-from redrive.errors import InvalidValue, NotFound
-from redrive.operate import destination_test, operations
+from redrive.errors import NotFound
+from redrive.operate import operations
+from redrive.operate.actions.model import Noun
+from redrive.operate.actions.table import DESTINATION_ACTIONS, find
 from redrive.operate.console.calls import Call
 from redrive.operate.console.charts import NARROW, retry_curve, traffic_chart
 from redrive.operate.console.jobs import Job
 from redrive.operate.console.pages.overview import flow
 from redrive.operate.console.rendering import page
-from redrive.operate.web import Permission
+from redrive.operate.destination_test import Probed
 from redrive.store.reads.dashboard import retry_delays, traffic
 
-PROBE_SECONDS: Final = 30.0
 KEYS_MAX: Final = 20
 PROBED: Final = {
     True: "It answered; the others follow, slowly at first.",
@@ -41,6 +42,9 @@ async def show(call: Call) -> Response:
         raise NotFound(f"There is no destination {name[:100]!r}.")
     known = next((one for one in await operations.list_destinations(call.store) if one.name == name), None)
     delays = await retry_delays(call.store, name)
+    keys = await call.store.limit_keys([name], limit=KEYS_MAX)
+    held_back = backlog.paused or any(key.paused for key in keys)
+    fits = {"pause": not backlog.paused, "resume": held_back, "test": backlog.breaker in ("open", "half_open")}
     return page(
         call,
         "destination.html",
@@ -48,37 +52,28 @@ async def show(call: Call) -> Response:
         name=name,
         backlog=backlog,
         known=known,
-        limit_keys=await call.store.limit_keys([name], limit=KEYS_MAX),
+        limit_keys=keys,
         state=flow(backlog),
         now=status.at,
         relays=[relay for relay in status.relays if relay.live and name in relay.destinations],
         chart=traffic_chart(await traffic(call.store, destination=name), width=NARROW),
         curve=retry_curve(delays),
         delays=delays,
+        fitting=[one for one in DESTINATION_ACTIONS if fits[one.name]],
     )
 
 
 async def act(call: Call) -> Response:
     """Pause, resume, or let one message through."""
-    call.require(Permission.ACT)
-    name, what, reason = call.path("name"), call.path("act"), call.reason()
-    actor = call.principal.name
+    action, name = find(Noun.DESTINATION, call.path("act")), call.path("name")
+    who, given = call.who(), call.options(action)
     await operations.require_known(call.store, name)
 
     async def doing(job: Job) -> None:
-        match what:
-            case "pause":
-                changed = await call.store.pause(name, actor=actor, reason=reason)
-                job.said = f"{name} is paused." if changed else f"{name} was paused already."
-            case "resume":
-                changed = await call.store.resume(name, actor=actor, reason=reason)
-                job.said = f"{name} is resumed." if changed else f"{name} was not paused."
-            case _:
-                probed = await destination_test.probe(
-                    call.store, name, actor=actor, reason=reason, seconds=PROBE_SECONDS
-                )
-                job.said = PROBED[probed.answered]
+        answer = await action.call(call.store, name, who, **given)
+        if isinstance(answer, Probed):
+            job.said = PROBED[answer.answered]
+        else:
+            job.said = f"{name} is {action.name}d." if answer else f"{name} {action.said}."
 
-    if what not in ("pause", "resume", "test"):
-        raise InvalidValue(f"There is no act {what[:50]!r}.")
-    return await call.carry_out(what.capitalize(), doing, back=call.url(f"/destinations/{name}"))
+    return await call.carry_out(action.title, doing, back=call.url(f"/destinations/{name}"))

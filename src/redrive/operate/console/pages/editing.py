@@ -19,19 +19,21 @@ from starlette.responses import Response
 from redrive.errors import InvalidValue, RedriveError
 from redrive.message import JSON_CONTENT, MessageId, ParkReason
 from redrive.operate import operations
+from redrive.operate.actions.model import Noun
+from redrive.operate.actions.results import ActResult, raise_refused
+from redrive.operate.actions.table import find
 from redrive.operate.console import display
 from redrive.operate.console.calls import Call, redirect
 from redrive.operate.console.jobs import Job
 from redrive.operate.console.pages.groups import as_of, at_steps
 from redrive.operate.console.rendering import page
 from redrive.operate.desk import groups, json_diff, json_patch, workflow
-from redrive.operate.desk.workflow import Who
-from redrive.operate.operations import ActResult
 from redrive.operate.web import Permission, note_payload_read
 from redrive.store.reads.dashboard import Sample, group_samples
 from redrive.store.reads.models import GroupView, MessageDetails, ParkedFilter
 
-EDITABLE: Final = ("triaged", "remediated", "validated")
+EDIT: Final = find(Noun.DEAD, "edit")
+EDITABLE: Final = EDIT.steps
 TEXT_MAX: Final = 400_000  # characters of a payload that is edited
 SAMPLES: Final = 200
 
@@ -115,15 +117,15 @@ async def save(call: Call) -> Response:
     looked = look(_body(details), _text(call), [])
     if looked.problem or not looked.patch:
         raise InvalidValue(looked.problem or "Nothing was changed.")
-    who = Who(actor=call.principal.name, reason=call.reason())
+    who = call.who()
     alone = call.field("scope") == "one"
     ids = [details.view.id] if alone else await at_steps(call.store, group, EDITABLE, until=as_of(call))
 
     async def doing(job: Job) -> None:
         for id_ in ids:
-            job.add(await workflow.edit(call.store, [id_], list(looked.patch), who))
+            job.add(await EDIT.call(call.store, [id_], who, patch=list(looked.patch)))
 
-    return await call.carry_out("New version saved for", doing, back=call.url(f"/groups/{group.id}"), total=len(ids))
+    return await call.carry_out(EDIT.said, doing, back=call.url(f"/groups/{group.id}"), total=len(ids))
 
 
 async def proposed(call: Call) -> Response:
@@ -150,7 +152,7 @@ async def approve(call: Call) -> Response:
     call.require(Permission.ACT)
     id_ = call.message_id()
     seen = call.field("sha256") or ""
-    who = Who(actor=call.principal.name, reason=call.reason())
+    who = call.who()
     lacking: list[ActResult] = []
 
     async def doing(job: Job) -> None:
@@ -158,9 +160,9 @@ async def approve(call: Call) -> Response:
         lacking.extend([result] if result.needs_approver else [])
         job.add([result])
 
-    response = await call.carry_out("New version saved for", doing, back=call.url(f"/messages/{id_}"), total=1)
+    response = await call.carry_out(EDIT.said, doing, back=call.url(f"/messages/{id_}"), total=1)
     for result in lacking:
-        workflow.raise_refused(result)
+        raise_refused(result)
     return response
 
 

@@ -1,14 +1,14 @@
 """Failure groups, and the way of one from five hundred failures to none: cause, remedy, check, replay, verification.
 
-Which step a group is at is read from its messages, never kept: whoever opens the page sees the step that comes next,
-and the number on a button is the number of messages that are there. What arrives later is not of the step.
+The step of a group is read from its messages, never stored. The number on a button is the number of messages that
+the step is done to; a message that arrives later is left for the next time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -16,14 +16,13 @@ from starlette.responses import Response
 from redrive.errors import InvalidValue, NotAllowed
 from redrive.message import MessageId, ParkReason
 from redrive.operate import operations
-from redrive.operate.console.calls import Call
+from redrive.operate.actions.model import Action, Noun
+from redrive.operate.actions.table import MARKS, REPLAY, find
+from redrive.operate.console.calls import Call, Page
 from redrive.operate.console.jobs import Job
 from redrive.operate.console.rendering import page
 from redrive.operate.desk import commonalities, groups, replays, workflow
 from redrive.operate.desk.causes import Cause
-from redrive.operate.desk.groups import Marking
-from redrive.operate.desk.workflow import Who
-from redrive.operate.operations import Outcome
 from redrive.operate.web import Permission
 from redrive.store.reads.dashboard import GroupStep, group_replays, group_steps
 from redrive.store.reads.models import (
@@ -85,7 +84,7 @@ class Repair:
 
 
 async def list_(call: Call) -> Response:
-    """Groups that need somebody, latest failure first."""
+    """Groups that need a repair, latest failure first."""
     view = call.given("view") or "open"
     if view not in VIEWS:
         raise InvalidValue(f"view is {view!r}; it must be one of {', '.join(VIEWS)}.")
@@ -122,6 +121,7 @@ async def show(call: Call) -> Response:
         words=WORDS,
         causes=CAUSES,
         evidence=workflow.EVIDENCE,
+        marks=[one for one in MARKS if one.name != "reopen" or group.status not in groups.NEEDS_SOMEBODY],
         samples=samples,
         now=samples.at,
         plan=plan,
@@ -132,7 +132,7 @@ async def show(call: Call) -> Response:
 
 
 async def _compared(call: Call, group: GroupView) -> commonalities.Compared | None:
-    """None for who may not read payloads."""
+    """None without the permission to read payloads."""
     if not call.principal.may(Permission.PAYLOAD):
         return None
     try:
@@ -159,62 +159,22 @@ def _next_step(repair: Repair, replay: ReplayView | None) -> int:
     return 5 if replay and replay.delivered > replay.verified else 6
 
 
-async def triage(call: Call) -> Response:
-    """Say what the cause was, of all that nobody has looked into."""
-    cause = _cause(call.field("cause"))
-    who, owner = _who(call), call.field("owner", limit=100)
+def step(action: Action, *, steps: Sequence[str] = ()) -> Page:
+    """The handler of a step of the repair: done to the messages of the group that are at the steps it takes.
 
-    async def doing(job: Job, ids: Sequence[MessageId]) -> None:
-        for some in _slices(ids, LIMIT_MAX):
-            job.add(await workflow.triage(call.store, some, cause, who, owner=owner))
+    steps: other ones than the table has; to take messages back.
+    """
 
-    return await _on_those_at(call, "Cause set for", ("open",), doing)
+    async def handler(call: Call) -> Response:
+        who, given = call.who(), call.options(action)
 
+        async def doing(job: Job, ids: Sequence[MessageId]) -> None:
+            for some in _slices(ids, VALIDATED_AT_ONCE if action.name == "validate" else LIMIT_MAX):
+                job.add(await action.call(call.store, some, who, **given))
 
-async def remediate(call: Call) -> Response:
-    """Say what was done about it, of all that were triaged."""
-    who, evidence, ticket = _who(call), call.field("evidence"), call.field("ticket")
-    if evidence is None and ticket is None:
-        raise InvalidValue("Say what was done: what was seen or changed, or the ticket.")
+        return await _on_those_at(call, action.said, steps or action.steps, doing)
 
-    async def doing(job: Job, ids: Sequence[MessageId]) -> None:
-        for some in _slices(ids, LIMIT_MAX):
-            job.add(await workflow.remediate(call.store, some, who, evidence=evidence, ticket=ticket))
-
-    return await _on_those_at(call, "Remedy noted for", ("triaged",), doing)
-
-
-async def validate(call: Call) -> Response:
-    """Let relays look whether they could be sent now."""
-    who = _who(call)
-
-    async def doing(job: Job, ids: Sequence[MessageId]) -> None:
-        for some in _slices(ids, VALIDATED_AT_ONCE):
-            job.add(await workflow.validate(call.store, some, who))
-
-    return await _on_those_at(call, "A relay checked", ("remediated",), doing)
-
-
-async def back(call: Call) -> Response:
-    """Take them back to the remedy: what was done was not enough. They are triaged anew, with the cause they had."""
-    who, cause = _who(call), _cause(call.field("cause"))
-
-    async def doing(job: Job, ids: Sequence[MessageId]) -> None:
-        for some in _slices(ids, LIMIT_MAX):
-            job.add(await workflow.triage(call.store, some, cause, who))
-
-    return await _on_those_at(call, "Taken back:", ("remediated", "validated"), doing)
-
-
-async def ignore(call: Call) -> Response:
-    """Nobody has to look into them; they stay parked."""
-    who = _who(call)
-
-    async def doing(job: Job, ids: Sequence[MessageId]) -> None:
-        for some in _slices(ids, LIMIT_MAX):
-            job.add(await workflow.ignore(call.store, some, who))
-
-    return await _on_those_at(call, "Ignored:", ("open", "triaged", "remediated", "validated"), doing)
+    return handler
 
 
 async def replay(call: Call) -> Response:
@@ -225,51 +185,38 @@ async def replay(call: Call) -> Response:
         new_replay(call, group),
         name=call.field("name", limit=replays.NAME_MAX) or group.error_class,
         reason=call.reason(),
-        request_key=call.field("key", limit=replays.KEY_MAX),
-        rate_per_second=_number(call, "rate", 50.0),
-        canary=int(_number(call, "canary", 0)),
-        failure_ratio_max=_number(call, "stop_at", 10.0) / 100,
-        out_of_order=call.field("out_of_order") == "yes",
+        request_key=call.field("form_token", limit=replays.KEY_MAX),
+        **{**call.options(REPLAY), "failure_ratio_max": _percent(call.field("stop_at", limit=20)) / 100},
     )
 
     async def doing(job: Job) -> None:
-        made = await replays.create(call.store, wanted)
+        made = await REPLAY.call(call.store, wanted)
         job.goes_to = call.url(f"/replays/{made.id}")
 
     return await call.carry_out("Replay", doing, back=call.url(f"/groups/{group.id}"))
 
 
 def new_replay(call: Call, group: GroupView) -> replays.NewReplay:
-    """The replay of a whole group, as it would be made without a word."""
+    """The replay of a whole group, with default options."""
     return replays.NewReplay(
         name=group.error_class, filter={"group": group.id}, actor=call.principal.name, reason="dry run"
     )
 
 
 async def mark(call: Call) -> Response:
-    """What a person says of the group: resolve, reopen, snooze, ignore, assign, note."""
-    call.require(Permission.ACT)
-    act: Any = call.path("mark")
-    hours = _number(call, "hours", 24.0) if act == "snooze" else None
-    marking = Marking(
-        mark=act,
-        actor=call.principal.name,
-        reason=call.reason(),
-        value=call.field("value"),
-        snooze=timedelta(hours=hours) if hours else None,
-    )
-    back_to = call.url(f"/groups/{call.path('group')}")
+    """What a person says of the group: a verb of the table."""
+    action = find(Noun.GROUP, call.path("mark"))
+    who, given = call.who(), call.options(action)
 
     async def doing(job: Job) -> None:
-        group = await groups.mark(call.store, call.path("group"), marking)
-        job.said = f"The group is {group.status}." if act not in ("assign", "note") else "Noted."
+        group = await action.call(call.store, call.path("group"), who, **given)
+        job.said = f"The group is {group.status}." if action.name not in ("assign", "note") else "Noted."
 
-    return await call.carry_out(act.capitalize(), doing, back=back_to)
+    return await call.carry_out(action.title, doing, back=call.url(f"/groups/{call.path('group')}"))
 
 
 async def _on_those_at(call: Call, title: str, steps: Sequence[str], doing: Any) -> Response:
     """A step with the messages of the group that were at these steps when the page was made."""
-    call.require(Permission.ACT)
     group = await groups.find_group(call.store, call.path("group"))
     ids = await at_steps(call.store, group, steps, until=as_of(call))
     if not ids:
@@ -282,7 +229,7 @@ async def _on_those_at(call: Call, title: str, steps: Sequence[str], doing: Any)
 
 
 def as_of(call: Call) -> datetime | None:
-    """When the page was made whose number somebody saw."""
+    """When the page with the form was made."""
     text = call.field("as_of")
     try:
         return datetime.fromisoformat(text) if text else None
@@ -308,24 +255,8 @@ def _slices(ids: Sequence[MessageId], size: int) -> list[Sequence[MessageId]]:
     return [ids[start : start + size] for start in range(0, len(ids), size)]
 
 
-def _who(call: Call) -> Who:
-    return Who(actor=call.principal.name, reason=call.reason())
-
-
-def _cause(text: str | None) -> Cause:
+def _percent(text: str | None) -> float:
     try:
-        return Cause(text or "")
+        return 10.0 if text is None else float(text)
     except ValueError:
-        raise InvalidValue("Say what the cause was.") from None
-
-
-def _number(call: Call, name: str, otherwise: float) -> float:
-    text = call.field(name, limit=20)
-    try:
-        return otherwise if text is None else float(text)
-    except ValueError:
-        raise InvalidValue(f"{name} is {text!r}; it must be a number.") from None
-
-
-def done(results: Sequence[operations.ActResult]) -> int:
-    return sum(result.outcome is Outcome.DONE for result in results)
+        raise InvalidValue(f"Stop above is {text!r}; it must be a number.") from None

@@ -8,10 +8,10 @@ from starlette.responses import Response
 
 from redrive.errors import InvalidValue
 from redrive.operate import operations
+from redrive.operate.actions.table import SKIP
 from redrive.operate.console.calls import Call
 from redrive.operate.console.jobs import Job
 from redrive.operate.console.rendering import page
-from redrive.operate.web import Permission
 from redrive.store.reads.models import WAITING_MAX, KeyFilter, KeyGroup, KeyPosition
 
 PAGE: Final = 50
@@ -37,12 +37,12 @@ async def ask(call: Call) -> Response:
     """What would be skipped."""
     tenant, order_by = call.given("tenant") or "default", call.given("key", limit=1000) or ""
     head = await operations.find_head(call.store, tenant, order_by)
-    return page(call, "skip.html", title="Skip the head of a key", head=head)
+    return page(call, "skip.html", title=SKIP.title, head=head)
 
 
 async def skip(call: Call) -> Response:
     """Close the head for good, so that its key goes on."""
-    call.require(Permission.ACT)
+    call.require(SKIP.permission)
     tenant, order_by = call.field("tenant") or "default", call.field("order_by", limit=1000) or ""
     sequence, reason = call.field("sequence") or "", call.reason()
     if not (sequence.isascii() and sequence.isdigit()):
@@ -50,7 +50,7 @@ async def skip(call: Call) -> Response:
 
     async def doing(job: Job) -> None:
         head = await operations.find_head(call.store, tenant, order_by, sequence=int(sequence))
-        await operations.skip(call.store, head, actor=call.principal.name, reason=reason)
+        await SKIP.call(call.store, head, actor=call.principal.name, reason=reason)
         job.said = f"Number {head.sequence} is skipped; {head.waiting:,} behind it go on."
 
     return await call.carry_out("Skip", doing, back=call.url("/keys"))

@@ -1,4 +1,4 @@
-"""Messages: lists by filter, and one with its whole life. An act on one message is asked about on a page of its own."""
+"""Messages: lists by filter, one with its whole life, and the page on which a verb is done to one."""
 
 from __future__ import annotations
 
@@ -8,28 +8,26 @@ from uuid import UUID
 from starlette.responses import Response
 
 from redrive.errors import InvalidValue
-from redrive.message import MessageId, ParkReason, State, token
+from redrive.message import MessageId, ParkReason, token
 from redrive.operate import operations
+from redrive.operate.actions import messages as actions
+from redrive.operate.actions.messages import Request, place_of
+from redrive.operate.actions.model import Action, Noun
+from redrive.operate.actions.results import ActResult, raise_refused
+from redrive.operate.actions.table import MESSAGE_ACTIONS, by_name
+from redrive.operate.actions.table import find as find_action
 from redrive.operate.console import display
 from redrive.operate.console.calls import Call, redirect
 from redrive.operate.console.jobs import Job
 from redrive.operate.console.rendering import page
-from redrive.operate.desk import workflow
-from redrive.operate.operations import FITS, Act, ActResult, Request
-from redrive.operate.web import Permission, note_payload_read
+from redrive.operate.web import Permission, note_payload_read, own_ids
 from redrive.store.reads.messages import STATES
 from redrive.store.reads.models import MessageDetails, MessageFilter
+from redrive.who import Who
 
 PAGE: Final = 50
 FILTERS: Final = ("destination", "tenant", "kind", "key")
-TITLES: Final = {
-    Act.REQUEUE: "Send it again",
-    Act.CANCEL: "Cancel it",
-    Act.CONFIRM: "Confirm that it happened",
-    Act.DENY: "It did not happen: send it again",
-    Act.REPAIR: "Record its answer again",
-    Act.DISCARD: "Discard it for good",
-}
+ACTS: Final = by_name(MESSAGE_ACTIONS)
 
 
 async def list_(call: Call) -> Response:
@@ -49,7 +47,7 @@ async def show(call: Call) -> Response:
 
 
 async def reveal(call: Call) -> Response:
-    """The same with its payload, for who may read it and says why."""
+    """The same with its payload; the audit keeps the reason."""
     call.require(Permission.PAYLOAD)
     await operations.show_message(call.store, call.message_id())
     await note_payload_read(call.request, call.message_id(), call.reason())
@@ -71,56 +69,61 @@ async def _page(call: Call, *, reveal: bool) -> Response:
         headers=display.headers(body.headers, reveal=reveal) if body else (),
         revealed=reveal,
         acts=fitting_acts(details),
-        titles=TITLES,
         token=details.token or token(details.view.id, details.view.version, details.view.stage),
         origin=f"{call.request.url.scheme}://{call.request.url.netloc}{call.prefix}",
     )
 
 
-def fitting_acts(details: MessageDetails) -> list[Act]:
-    """What can be done with it as it stands."""
-    view = details.view
-    place = view.detail if view.state == State.PARKED and view.detail else view.state
-    return [act for act in Act if place in FITS[act]]
+def fitting_acts(details: MessageDetails) -> list[Action]:
+    """The verbs that fit the message as it stands."""
+    place = place_of(details.view)
+    return [action for action in ACTS.values() if place in action.applies_to]
 
 
 async def ask(call: Call) -> Response:
-    """What an act would do to this message, and the form that does it."""
-    act = _act(call)
-    request = Request(act=act, actor=call.principal.name, reason="preview", out_of_order=True)
-    (judged,) = await operations.preview(call.store, request, [call.message_id()])
+    """What a verb would do to this message, and the form that does it."""
+    action = _action(call)
+    who = Who(actor=call.principal.name, reason="preview")
+    request = Request(action=action, who=who, options={"out_of_order": True})
+    (judged,) = await actions.preview(call.store, request, [call.message_id()])
     view = (await operations.show_message(call.store, call.message_id())).view
-    return page(call, "act.html", title=TITLES[act], act=act, judged=judged, view=view)
+    return page(call, "act.html", title=action.title, action=action, judged=judged, view=view)
 
 
 async def perform(call: Call) -> Response:
-    """The act itself."""
-    call.require(Permission.ACT)
-    act, id_ = _act(call), call.message_id()
-    request = Request(
-        act=act,
-        actor=call.principal.name,
-        reason=call.reason(),
-        reference=call.field("reference") if act is Act.CONFIRM else None,
-        out_of_order=call.field("out_of_order") == "yes",
-    )
-
+    """Carry out the verb that the form asks for."""
+    action, id_ = _action(call), call.message_id()
+    request = Request(action=action, who=call.who(), options=call.options(action))
+    if action.single:
+        return await _copy(call, request, id_)
     lacking: list[ActResult] = []
 
     async def doing(job: Job) -> None:
-        results = await operations.perform(call.store, request, [id_])
+        results = await actions.perform(call.store, request, [id_])
         lacking.extend(result for result in results if result.needs_approver)
         job.add(results)
 
     back = call.url(f"/messages/{id_}")
-    response = await call.carry_out(f"{act.capitalize()}: done for", doing, back=back, total=1)
+    response = await call.carry_out(f"{action.name.capitalize()}: done for", doing, back=back, total=1)
     for result in lacking:
-        workflow.raise_refused(result)
+        raise_refused(result)
     return response
 
 
+async def _copy(call: Call, request: Request, id_: MessageId) -> Response:
+    """A verb that makes a new message leads to that message."""
+    await own_ids(call.store, [id_])
+    who = request.who
+
+    async def doing(job: Job) -> None:
+        made = await request.action.call(call.store, id_, actor=who.actor, reason=who.reason, **request.options)
+        job.goes_to = call.url(f"/messages/{made}")
+
+    return await call.carry_out(request.action.title, doing, back=call.url(f"/messages/{id_}"))
+
+
 async def find(call: Call) -> Response:
-    """Whatever somebody pasted: an id, the beginning of a group's id, or an idempotency key."""
+    """The search field: an id, the beginning of a group's id, or an idempotency key."""
     wanted = call.given("q", limit=500) or ""
     try:
         return redirect(call.url(f"/messages/{UUID(wanted)}"))
@@ -131,11 +134,8 @@ async def find(call: Call) -> Response:
     return redirect(call.url("/messages", key=wanted))
 
 
-def _act(call: Call) -> Act:
-    try:
-        return Act(call.path("act"))
-    except ValueError:
-        raise InvalidValue(f"There is no act {call.path('act')[:50]!r}.") from None
+def _action(call: Call) -> Action:
+    return find_action(Noun.MESSAGE, call.path("act"))
 
 
 def _id(text: str | None) -> MessageId | None:
@@ -147,6 +147,6 @@ def _id(text: str | None) -> MessageId | None:
 
 REASONS: Final = {
     ParkReason.DEAD: ("Dead letters", "could not be delivered"),
-    ParkReason.HELD: ("Held", "may have happened, and nobody can tell"),
+    ParkReason.HELD: ("Held", "may have happened; no answer came"),
     ParkReason.UNRECORDED: ("Unrecorded", "were answered, and recording the answer failed"),
 }

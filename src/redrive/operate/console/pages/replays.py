@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final, get_args
+from typing import Final
 from uuid import UUID
 
 from starlette.responses import Response
 
 from redrive.errors import InvalidValue
 from redrive.message import MessageId
+from redrive.operate.actions.model import Noun
+from redrive.operate.actions.table import STEERING, find
 from redrive.operate.console.calls import Call
 from redrive.operate.console.charts import shares
 from redrive.operate.console.jobs import Job
 from redrive.operate.console.rendering import page
-from redrive.operate.desk import replays, workflow
-from redrive.operate.desk.replays import Steering
-from redrive.operate.desk.workflow import Who
-from redrive.operate.web import Permission
+from redrive.operate.desk import replays
 from redrive.store.reads.models import LIMIT_MAX, ReplayView
 from redrive.store.runtime.postgres import PostgresStore
 
 PAGE: Final = 20
 ITEMS: Final = 25
+VERIFY: Final = find(Noun.DEAD, "verify")
 OUTCOMES: Final = ("waiting", "requeued", "delivered", "dead", "held", "unrecorded", "skipped")
-STEERING: Final[dict[Steering, str]] = {
-    "approve": "Let it begin",
-    "pause": "Send nothing more for now",
-    "resume": "Go on",
-    "cancel": "Send nothing more of it",
-}
 
 
 async def list_(call: Call) -> Response:
@@ -59,8 +53,7 @@ async def show(call: Call) -> Response:
         outcomes=OUTCOMES,
         parts=parts(replay),
         left_seconds=left_seconds(replay),
-        fitting=[act for act in get_args(Steering) if replay.status in replays.FITS[act]],
-        steering=STEERING,
+        fitting=[action for action in STEERING if replay.status in action.applies_to],
         skipped=replays.SKIPPED,
         canary_done=min(replay.canary, replay.delivered + replay.failed),
     )
@@ -85,35 +78,35 @@ def left_seconds(replay: ReplayView) -> float | None:
 
 async def steer(call: Call) -> Response:
     """Approve, pause, resume or cancel."""
-    act: Any = call.path("act")
-    call.require(Permission.APPROVE if act == "approve" else Permission.ACT)
-    reason = call.reason()
+    action = find(Noun.REPLAY, call.path("act"))
+    call.require(action.permission)
+    who = call.who()
 
     async def doing(job: Job) -> None:
-        replay = await replays.steer(call.store, call.path("replay"), act, actor=call.principal.name, reason=reason)
+        replay = await action.call(call.store, call.path("replay"), who)
         job.said = f"The replay is {replay.status}."
 
-    return await call.carry_out(act.capitalize(), doing, back=call.url(f"/replays/{call.path('replay')}"))
+    return await call.carry_out(action.title, doing, back=call.url(f"/replays/{call.path('replay')}"))
 
 
 async def verify(call: Call) -> Response:
-    """Somebody has seen that they arrived."""
-    call.require(Permission.ACT)
+    """A person has seen that they arrived."""
+    call.require(VERIFY.permission)
     replay = await replays.find(call.store, call.path("replay"))
-    who = Who(actor=call.principal.name, reason=call.reason())
+    who = call.who()
     ids = await delivered(call.store, replay.id, until=None)
 
     async def doing(job: Job) -> None:
         for start in range(0, len(ids), LIMIT_MAX):
-            job.add(await workflow.verify(call.store, ids[start : start + LIMIT_MAX], who))
+            job.add(await VERIFY.call(call.store, ids[start : start + LIMIT_MAX], who))
 
     if not ids:
         raise InvalidValue("Nothing of this replay is left to verify.")
-    return await call.carry_out("Verified:", doing, back=call.url(f"/replays/{replay.id}"), total=len(ids))
+    return await call.carry_out(VERIFY.said, doing, back=call.url(f"/replays/{replay.id}"), total=len(ids))
 
 
 async def delivered(store: PostgresStore, replay: UUID, *, until: datetime | None) -> list[MessageId]:
-    """Its messages that have arrived and that nobody has verified."""
+    """Its messages that have arrived and are not verified."""
     found: list[MessageId] = []
     after = 0
     while True:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, LiteralString
 
-from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
+from redrive.errors import ActRefused, ApproverNeeded, NotFound
 from redrive.message import CancelAnswer, HistoryEntry, MessageId
 from redrive.ports import Now
 from redrive.store.reads.models import Proof
 from redrive.store.runtime import wire
 from redrive.store.runtime.verbs.connected import Connected
+from redrive.who import require_actor_and_reason
 
 _HISTORY: LiteralString = (
     "SELECT attempt, verb, stage, version, settlement, answer, code, text, reference, result, closed, worker, actor,"
@@ -123,11 +124,6 @@ class PostgresActs(Connected):
         """Raises the refusal of an act that needs a second person, or that evidence forbids."""
         if answer in NOT_ALONE:
             raise not_alone(answer, verb, id, actor, proofs=await self.evidence(id) if answer == "evidence" else ())
-
-
-def require_actor_and_reason(actor: str, reason: str) -> None:
-    if not actor.strip() or not reason.strip():
-        raise InvalidValue(f"An act needs an actor and a reason; actor is {actor!r}, reason is {reason!r}.")
 
 
 def not_alone(answer: str, verb: str, id: MessageId, actor: str, *, proofs: Sequence[Proof] = ()) -> ActRefused:

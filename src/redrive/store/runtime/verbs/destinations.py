@@ -7,8 +7,8 @@ from datetime import datetime
 from redrive.errors import ActRefused, ApproverNeeded
 from redrive.ports import Now, Opened
 from redrive.store.runtime import wire
-from redrive.store.runtime.verbs.acts import require_actor_and_reason
 from redrive.store.runtime.verbs.connected import Connected
+from redrive.who import require_actor_and_reason
 
 
 class PostgresDestinations(Connected):

@@ -8,8 +8,8 @@ from datetime import datetime
 from redrive.message import MessageId
 from redrive.ports import Booked, LimitKeyState, Now, Opened
 from redrive.store.runtime import wire
-from redrive.store.runtime.verbs.acts import require_actor_and_reason
 from redrive.store.runtime.verbs.connected import Connected
+from redrive.who import require_actor_and_reason
 
 
 class PostgresLimitKeys(Connected):

@@ -12,8 +12,8 @@ from redrive.message import WorkerId
 from redrive.ports import DestinationState, Now, RelayInfo, RestoredDestination, Sent, Wal, Witnessed, address_refused
 from redrive.store.runtime import wire
 from redrive.store.runtime.listen_connection import PROBE_CHANNEL
-from redrive.store.runtime.verbs.acts import require_actor_and_reason
 from redrive.store.runtime.verbs.connected import Connected
+from redrive.who import require_actor_and_reason
 
 ADDRESS_REFUSED = "RDA01"  # SQLSTATE of check_addresses in relay.sql
 
