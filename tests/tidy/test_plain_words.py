@@ -28,8 +28,8 @@ ACCOUNT = re.compile(r"[`'\"]nobody[`'\"]")  # the Unix account is a name, not a
 # What is left to mend, by place. A number may only become smaller.
 LEFT: dict[str, int] = {
     "app": 1,
-    "docs": 36,
-    "operate": 39,
+    "docs": 10,
+    "operate": 9,
     "produce": 4,
     "relay": 12,
     "store": 1,

@@ -1,9 +1,8 @@
-"""What somebody asked for by a form, once: however often the form is sent, and however long the work takes.
+"""Jobs that a form starts once, however often the form is sent and however long the job takes.
 
-Every form carries a token that was made with its page. The first request with a token begins the work; any other finds
-it. A request waits a moment for the end, so that short work has its result on the next page, and long work shows how
-far it is. Works are kept in this process only, a bounded number of them: what they did is in the database, message by
-message, and whoever asks again after a restart goes on with what is left.
+Every form carries a token of its page. The first request with a token begins the job; any other finds it. A request
+waits a moment, so that a short job has its result on the next page; a long one shows its progress. A bounded number of
+jobs is kept in this process only: their effects are in the database, and a repeated job goes on with what is left.
 """
 
 from __future__ import annotations
