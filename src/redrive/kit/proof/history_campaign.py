@@ -6,9 +6,9 @@ import asyncio
 import os
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, Generic, Protocol, Self, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from redrive.kit.proof.commands import Command
 from redrive.kit.proof.history_environment import HistoryEnvironment
@@ -23,10 +23,16 @@ TRIES: Final = 2
 
 
 class History(Protocol):
-    """What is carried out. has_work: False = nothing is left that could be violated."""
+    """What is carried out. has_work: False = nothing is left that could be violated. lines: the head, the commands."""
 
     @property
     def seed(self) -> int: ...
+
+    @property
+    def relays(self) -> int: ...
+
+    @property
+    def own_server(self) -> bool: ...
 
     @property
     def commands(self) -> tuple[Command, ...]: ...
@@ -34,7 +40,9 @@ class History(Protocol):
     @property
     def has_work(self) -> bool: ...
 
-    def without(self, start: int, count: int) -> Self: ...
+    def with_commands(self, commands: Sequence[Command]) -> Self: ...
+
+    def lines(self) -> Iterator[str]: ...
 
 
 HistoryType = TypeVar("HistoryType", bound=History)
@@ -55,9 +63,16 @@ class Told(Protocol[History_co]):
     @property
     def said(self) -> list[str]: ...
 
+    @property
+    def answers(self) -> Counter[str]: ...
+
+    @property
+    def faults(self) -> Counter[str]: ...
+
 
 ToldType = TypeVar("ToldType", bound=Told)  # type: ignore[type-arg]  # of whichever history
-# Carries out a history on a ground, in a database of that name; the last one hears each line of the script.
+HistoriesType = TypeVar("HistoriesType", bound="Histories[Any]")
+# Carries out a history in an environment, in a database of that name; the last one hears each line of the script.
 Tell = Callable[[HistoryEnvironment, HistoryType, str, Say], Awaitable[ToldType]]
 
 
@@ -77,6 +92,49 @@ class Violated:
         yield from (f"    {line}" for line in self.script)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Histories(Generic[ToldType]):
+    """What came of many. answers, faults: how often each. told: each of them, as they ended."""
+
+    seconds: float = 0.0
+    server: str = ""
+    violated: Sequence[Violated] = ()
+    told: Sequence[ToldType] = field(default=(), repr=False)
+
+    @property
+    def count(self) -> int:
+        return len(self.told)
+
+    @property
+    def commands(self) -> int:
+        return sum(len(one.history.commands) for one in self.told)
+
+    @property
+    def answers(self) -> Mapping[str, int]:
+        return add_up(one.answers for one in self.told)
+
+    @property
+    def faults(self) -> Mapping[str, int]:
+        return add_up(one.faults for one in self.told)
+
+    @property
+    def bound(self) -> float:
+        """With no violation in n histories the rate is below 3/n, at 95 %."""
+        return 3 / max(self.count, 1)
+
+    def counts(self) -> dict[str, int]:
+        """For the report."""
+        if not self.count:
+            return {}
+        counts = {"histories": self.count, "commands": self.commands, **self.more_counts()}
+        counts |= {f"fault: {name}": count for name, count in self.faults.items()}
+        return counts | {f"answer: {name}": count for name, count in self.answers.items()}
+
+    def more_counts(self) -> dict[str, int]:
+        """Of a proof's own."""
+        return {}
+
+
 def seeds_of(seed: int, count: int) -> range:
     """The seeds of the random histories of a run."""
     return range(seed * SEEDS_OF_A_RUN, seed * SEEDS_OF_A_RUN + count)
@@ -91,7 +149,7 @@ class Campaign(Generic[HistoryType, ToldType]):
     """proof: its name on the command line."""
 
     def __init__(self, environment: HistoryEnvironment, tell: Tell[HistoryType, ToldType], *, proof: str) -> None:
-        self._environment = environment
+        self.environment = environment
         self._tell = tell
         self._proof = proof
 
@@ -104,7 +162,7 @@ class Campaign(Generic[HistoryType, ToldType]):
         at_a_time: int | None = None,
         seconds: float | None = None,
     ) -> tuple[list[ToldType], list[Violated]]:
-        """All of them, or with `seconds` those that were begun by then. The ground is open."""
+        """All of them, or with `seconds` those that were begun by then. The environment is open."""
         room = asyncio.Semaphore(at_a_time or jobs())
         until = None if seconds is None else time.monotonic() + seconds
         told: list[ToldType] = []
@@ -112,7 +170,7 @@ class Campaign(Generic[HistoryType, ToldType]):
         async def one(number: int, history: HistoryType) -> None:
             async with room:
                 if until is None or time.monotonic() < until:
-                    told.append(await self._tell(self._environment, history, f"history_{number}", say or _say_nothing))
+                    told.append(await self._tell(self.environment, history, f"history_{number}", say or _say_nothing))
                     progress("histories", len(told), len(histories))
 
         async with asyncio.TaskGroup() as group:
@@ -131,7 +189,7 @@ class Campaign(Generic[HistoryType, ToldType]):
             while start < len(best.history.commands) and time.monotonic() < until:
                 runs += 1
                 name = f"shrunk_{best.history.seed}_{runs}"
-                shorter = await self._still_violated(best.history.without(start, size), name, found.violations)
+                shorter = await self._still_violated(_without(best.history, start, size), name, found.violations)
                 best, start = (shorter, start) if shorter else (best, start + size)
             size //= 2
         return Violated(proof=self._proof, seed=found.history.seed, sentences=found.violations, script=best.said)
@@ -142,10 +200,28 @@ class Campaign(Generic[HistoryType, ToldType]):
             return None
         classes = {sentence.partition("]")[0] for sentence in before}
         for number in range(TRIES):
-            told = await self._tell(self._environment, shorter, f"{name}_{number}", _say_nothing)
+            told = await self._tell(self.environment, shorter, f"{name}_{number}", _say_nothing)
             if classes & {sentence.partition("]")[0] for sentence in told.violations}:
                 return told
         return None
+
+
+def _without(history: HistoryType, start: int, count: int) -> HistoryType:
+    return history.with_commands([*history.commands[:start], *history.commands[start + count :]])
+
+
+async def carry_out(
+    campaign: Campaign[HistoryType, ToldType],
+    kind: type[HistoriesType],
+    histories: Sequence[HistoryType],
+    **options: Any,
+) -> HistoriesType:
+    """All of them, in the environment of the campaign. options: of `Campaign.run`."""
+    began = time.monotonic()
+    async with campaign.environment:
+        told, violated = await campaign.run(histories, **options)
+    seconds = time.monotonic() - began
+    return kind(seconds=seconds, server=campaign.environment.name, violated=violated, told=told)
 
 
 def add_up(counts: Iterable[Counter[str]]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Where histories happen: servers made from one prepared data directory, databases from one template, a cuttable wire.
 
-`HistoryEnvironment` is prepared once for many histories. `Place` is what one history has: a database, restored or
-promoted as often as the history says, on the server of all or on one of its own.
+`HistoryEnvironment` is prepared once for many histories. `HistoryDatabase` is the database of one history,
+restored or promoted as often as the history says, on the shared server or on one of its own.
 """
 
 from __future__ import annotations
@@ -48,24 +48,26 @@ $$
 
 
 class HistoryEnvironment:
-    """place: a directory with a short path. As a context manager it ends everything that was started on it.
+    """directory: one with a short path. As a context manager it ends everything that was started on it.
 
     module: runs as the process that starts others (`fork_server`). systems, tables: what databases have besides
     the engine's own.
     """
 
-    def __init__(self, place: Path, module: str, *, systems: Sequence[System] = (), tables: LiteralString = "") -> None:
-        self.place = place
+    def __init__(
+        self, directory: Path, module: str, *, systems: Sequence[System] = (), tables: LiteralString = ""
+    ) -> None:
+        self.directory = directory
         self._module = module
         self._sets = sets_of(systems)
         self._tables = tables
-        self._base = place / "base"
+        self._base = directory / "base"
         self._count = 0
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._prepare)
         self.server = await asyncio.to_thread(self.new_server)
-        self.processes = await ForkServer(self._module, self.place / "said").__aenter__()
+        self.processes = await ForkServer(self._module, self.directory / "said").__aenter__()
         return self
 
     async def __aexit__(
@@ -99,10 +101,10 @@ class HistoryEnvironment:
     def new_directory(self, name: str) -> Path:
         """Its name; nothing is there yet."""
         self._count += 1
-        return self.place / f"{name}{self._count}"
+        return self.directory / f"{name}{self._count}"
 
 
-class Place:
+class HistoryDatabase:
     """The database of one history, and the wire to it. dsn: directly; wire.dsn: as relays and producers reach it.
 
     options: of every connection that is made here. clock: of a server of its own, set by `MovableClock`; None where it
@@ -170,12 +172,12 @@ class Place:
                     raise
             await asyncio.sleep(0.02)
 
-    async def rows(self, query: LiteralString, *values: Any, role: str | None = None) -> list[TupleRow]:
+    async def rows(self, query: LiteralString, *values: Any, role: str | None = None, **named: Any) -> list[TupleRow]:
         """On a connection that is kept until the server or the database is another one."""
         conn = self._connections.get(role)
         if conn is None or conn.closed:
             conn = self._connections[role] = await self.connect(role)
-        return await (await conn.execute(query, values)).fetchall()
+        return await (await conn.execute(query, named or values)).fetchall()
 
     async def _disconnect(self) -> None:
         for conn in self._connections.values():
@@ -197,7 +199,7 @@ class Place:
         return self.clock.environment if self.clock else {}
 
     async def set_read_only(self, value: bool) -> None:
-        """Every write is refused, as in a maintenance. On the server of all: to connections that are made from now on,
+        """Every write is refused, as in a maintenance. On the shared server: to connections that are made from now on,
         and those of relays are ended so that they make new ones."""
         if self._own:
             change = "SET default_transaction_read_only = on" if value else "RESET default_transaction_read_only"
@@ -215,7 +217,7 @@ class Place:
         )
 
     async def back_up(self) -> None:
-        """While it runs. On the server of all: a copy of the database, which is what a dump put back looks like."""
+        """While it runs. On the shared server: a copy of the database, which is what a dump put back looks like."""
         if self._own:
             self._backup = await self._physical_backup()
         else:
@@ -254,10 +256,6 @@ class Place:
         async with await self.connect() as conn:
             await conn.execute("SELECT pg_promote(true, 30)")
         self.wire = await self._open_wire()  # relays of the old server keep the one that they have
-
-    @property
-    def old_dsn(self) -> str | None:
-        return self._old[-1].dsn_of(self._name) if self._old else None
 
     async def close_old(self) -> None:
         """The old primary, if there is one."""

@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from redrive.kit.proof import history_campaign
 from redrive.kit.proof.directories import open_directory
-from redrive.kit.proof.history_campaign import Campaign, Say, Violated, add_up, seeds_of
+from redrive.kit.proof.history_campaign import Campaign, Say, carry_out, seeds_of
 from redrive.kit.proof.history_environment import HistoryEnvironment
 from redrive.kit.proof.report import Progress
 from redrive.prove import config
 from redrive.prove.histories.drawing import History, history
 from redrive.prove.histories.judging import Delays, percentile
 from redrive.prove.histories.processes import MODULE
-from redrive.prove.histories.running import LIMITS, Told, tell
+from redrive.prove.histories.running import LIMITS, EngineTold, tell
 
 HISTORIES: Final = 100  # at scale 1, as the help of the command says
 
 
 @dataclass(frozen=True, kw_only=True)
-class Histories:
-    """What came of them. answers, faults: how often each. told: each of them, as they ended. limits: of relays."""
+class Histories(history_campaign.Histories[EngineTold]):
+    """limits: of relays."""
 
-    count: int = 0
-    commands: int = 0
-    seconds: float = 0.0
-    server: str = ""
-    answers: Mapping[str, int] = field(default_factory=dict)
-    faults: Mapping[str, int] = field(default_factory=dict)
-    violated: Sequence[Violated] = ()
-    told: Sequence[Told] = field(default=(), repr=False)
     limits: Mapping[str, float] = field(default_factory=lambda: dict(LIMITS))
 
     @property
@@ -43,18 +35,6 @@ class Histories:
             calm=[delay for one in self.told for delay in one.delays.calm],
             every=[delay for one in self.told for delay in one.delays.every],
         )
-
-    @property
-    def bound(self) -> float:
-        """With no violation in n histories the rate is below 3/n, at 95 %."""
-        return 3 / max(self.count, 1)
-
-    def counts(self) -> dict[str, int]:
-        if not self.count:
-            return {}
-        counts = {"histories": self.count, "commands": self.commands}
-        counts |= {f"fault: {name}": count for name, count in self.faults.items()}
-        return counts | {f"answer: {name}": count for name, count in self.answers.items()}
 
     def figures(self) -> dict[str, float]:
         """How long messages of the healthy destination waited, in seconds."""
@@ -94,32 +74,10 @@ def run_histories(
     at_a_time: int | None = None,
 ) -> Histories:
     """All of them, or with `seconds` those that were begun by then. say: hears each line of their scripts."""
-    with open_directory() as place:
-        environment = HistoryEnvironment(place, MODULE, tables=config.TABLES)
-        return asyncio.run(_run(environment, histories, progress, say, seconds, at_a_time or os.cpu_count() or 2))
-
-
-async def _run(
-    environment: HistoryEnvironment,
-    histories: Sequence[History],
-    progress: Progress,
-    say: Say | None,
-    seconds: float | None,
-    at_a_time: int,
-) -> Histories:
-    began = time.monotonic()
-    async with environment:
+    with open_directory() as directory:
+        environment = HistoryEnvironment(directory, MODULE, tables=config.TABLES)
         campaign = Campaign(environment, tell, proof="engine")
-        told, violated = await campaign.run(
-            histories, progress=progress, say=say, seconds=seconds, at_a_time=at_a_time
-        )  # fmt: skip
-    return Histories(
-        count=len(told),
-        commands=sum(len(one.history.commands) for one in told),
-        seconds=time.monotonic() - began,
-        server=environment.name,
-        answers=add_up(one.answers for one in told),
-        faults=add_up(one.faults for one in told),
-        violated=violated,
-        told=told,
-    )
+        room = at_a_time or os.cpu_count() or 2
+        return asyncio.run(
+            carry_out(campaign, Histories, histories, progress=progress, say=say, seconds=seconds, at_a_time=room)
+        )

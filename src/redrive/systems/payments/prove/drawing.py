@@ -82,8 +82,8 @@ class History:
         )
         yield from (f"  {number:>2} {command}" for number, command in enumerate(self.commands, 1))
 
-    def without(self, start: int, count: int) -> History:
-        return replace(self, commands=(*self.commands[:start], *self.commands[start + count :]))
+    def with_commands(self, commands: Sequence[Command]) -> History:
+        return replace(self, commands=tuple(commands))
 
     @property
     def rail(self) -> str:

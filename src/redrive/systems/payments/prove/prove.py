@@ -51,7 +51,7 @@ def prove(
         server=campaigns.server or told.server,
         seconds=time.monotonic() - began,
         settings=campaigns.settings,
-        counts={**campaigns.counts, **_counted(told)},
+        counts={**campaigns.counts, **{f"{IN_HISTORIES}{name}": count for name, count in told.counts().items()}},
         violations=[*campaigns.violations, *("\n".join(one.lines()) for one in told.violated)],
     )
 
@@ -80,13 +80,3 @@ def _campaigns(*, seed: int, scale: float, dsn: str | None, progress: Progress) 
             counts={**within.counts, **{f"{IN_BEYOND}{name}": count for name, count in beyond.counts.items()}},
             violations=[*within.violations, *beyond.violations],
         )
-
-
-def _counted(told: Histories) -> dict[str, int]:
-    if not told.count:
-        return {}
-    counts = {"histories": told.count, "commands": told.commands, **told.abilities}
-    counts |= {f"fault: {name}": count for name, count in told.faults.items()}
-    counts |= {f"guard: {name}": count for name, count in told.guards.items()}
-    counts |= {f"answer: {name}": count for name, count in told.answers.items()}
-    return {f"{IN_HISTORIES}{name}": count for name, count in counts.items()}

@@ -1,0 +1,35 @@
+"""What people do to messages in a history, as statements of the engine's functions. `who` does it.
+
+The values are given by name; a statement ignores those that it does not name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, LiteralString
+
+ACTS: Final[Mapping[str, LiteralString]] = {
+    "requeue": "SELECT redrive.requeue_1(%(id)s, %(who)s, 'history', %(stage)s, %(out_of_order)s)",
+    "discard": "SELECT redrive.discard_1(%(id)s, %(who)s, 'history')",
+    "confirm": "SELECT redrive.confirm_1(%(id)s, %(who)s, 'history', 'R')",
+    "deny": "SELECT redrive.deny_1(%(id)s, %(who)s, 'history')",
+    "repair": "SELECT redrive.repair_1(%(id)s, %(who)s, 'history')",
+    "cancel": "SELECT redrive.cancel_1(%(id)s, %(who)s, 'history')",
+    "skip": "SELECT redrive.skip_1(%(tenant)s, %(key)s, %(who)s, 'history')",
+    "triage": "SELECT result FROM redrive.triage_1(ARRAY[%(id)s], %(cause)s, %(who)s, 'history')",
+    "remediate": "SELECT result FROM redrive.remediate_1(ARRAY[%(id)s], %(who)s, 'history', 'it is up')",
+    "edit": "SELECT redrive.edit_1(%(id)s, %(version)s, %(body)s, 'application/json', %(paths)s::json, %(who)s,"
+    " 'history')",
+    "copy": "SELECT result, id FROM redrive.copy_1(%(id)s, %(key)s, %(who)s, 'history')",
+    "replay": "SELECT result, id FROM redrive.create_replay_1('history', NULL, %(wanted)s::json, %(stage)s,"
+    " %(out_of_order)s, true, 1000, 0, 1, 100, %(who)s, 'history')",
+    "approve": "SELECT redrive.steer_replay_1(%(id)s, 'approve', %(who)s, 'history')",
+    "pause": "SELECT redrive.pause_1(%(destination)s, %(who)s, 'history')",
+    "resume": "SELECT redrive.resume_1(%(destination)s, %(who)s, 'history')",
+}
+# The newest payload of a parked message, and the version that an edit has to name.
+BODY: Final = """
+SELECT k.row_version, coalesce(b.bytes, m.body) FROM redrive.parked k JOIN redrive.message m ON m.id = k.id
+  LEFT JOIN redrive.body b ON b.message_id = k.id AND b.version = k.version
+ WHERE k.id = %s
+"""
