@@ -1,5 +1,5 @@
 """`redrive prove payments`: thousands of payments against rails that lose, delay and refuse, while relays are killed.
 
-`config` says under which settings, `app` is what the relays run, `stage` starts and ends the processes, `campaign` runs
-it, `rules` judge by the rails' own ledgers and nothing else.
+`config` has the settings, `app` is what the relays run, `environment` starts rails and relays, `campaign` runs both
+runs, `rules` judge by the rails' ledgers. Random histories: `drawing`, `running` (`people`, `restores`), `judging`.
 """
