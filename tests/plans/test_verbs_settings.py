@@ -50,6 +50,7 @@ WITHOUT: Final = {
     "invoking_role": (SETTINGS, "reads no table"),
     "is_paused": (SETTINGS, FEW_ROWS),
     "leases_1": (SETTINGS - {"jit=off"}, "reads all leases, and there are few: no index is kept for it"),
+    "limit_rows": (SETTINGS, "makes policies of row-level security, and reads no table"),
     "make_partition": (SETTINGS, "makes tables, and reads none"),
     "make_partitions_1": (SETTINGS, FEW_ROWS),
     "may_approve": (SETTINGS, "reads no table"),

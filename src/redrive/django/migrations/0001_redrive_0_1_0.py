@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="9242b04d77a83a6a"),
+        Upgrade(version="0.1.0", fingerprint="fac7709af02d0289"),
         migrations.CreateModel(
             name="Destination",
             fields=[

@@ -1,13 +1,7 @@
 -- Messages that wait to be sent, newest first. Bounded by `window`.
 -- Relies on: pending's primary key, scanned backwards; message's primary key where a kind is asked for.
 SELECT p.id
-  FROM (SELECT x.id, x.destination, x.tenant
-          FROM redrive.pending x
-         WHERE x.id < %(before)s
-         ORDER BY x.id DESC
-         LIMIT %(window)s) p
- WHERE (%(destination)s::text IS NULL OR p.destination = %(destination)s)
-   AND (%(tenant)s::text IS NULL OR p.tenant = %(tenant)s)
+  FROM (SELECT x.id, x.destination, x.tenant FROM redrive.pending x WHERE x.id < %(before)s ORDER BY x.id DESC LIMIT %(window)s) p
+ WHERE (%(destination)s::text IS NULL OR p.destination = %(destination)s) AND (%(tenant)s::text IS NULL OR p.tenant = %(tenant)s)
    AND (%(kind)s::text IS NULL OR EXISTS (SELECT 1 FROM redrive.message m WHERE m.id = p.id AND m.kind = %(kind)s))
- ORDER BY p.id DESC
- LIMIT %(limit)s
+ ORDER BY p.id DESC LIMIT %(limit)s

@@ -1,8 +1,3 @@
--- Where a bounded search has to go on: the last row that it looked at; no row where there is nothing behind it.
+-- Where a bounded search continues: the last row that it looked at; no row where nothing is behind it.
 -- Relies on: lease's primary key, scanned backwards.
-SELECT x.id
-  FROM redrive.lease x
- WHERE x.id < %(before)s
- ORDER BY x.id DESC
-OFFSET %(window)s - 1
- LIMIT 1
+SELECT x.id FROM redrive.lease x WHERE x.id < %(before)s ORDER BY x.id DESC OFFSET %(window)s - 1 LIMIT 1

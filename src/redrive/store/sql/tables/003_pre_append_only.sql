@@ -1,10 +1,8 @@
 -- What is written once stays as it was: no UPDATE, DELETE or TRUNCATE by any role (retention drops whole partitions).
-CREATE FUNCTION redrive.refuse_change() RETURNS trigger LANGUAGE plpgsql
-AS $body$
+CREATE FUNCTION redrive.refuse_change() RETURNS trigger LANGUAGE plpgsql AS $body$
 BEGIN
-    RAISE EXCEPTION '% on redrive.% is refused: it is append-only.', TG_OP, TG_TABLE_NAME USING ERRCODE = '42501';
-END
-$body$;
+    RAISE EXCEPTION '% on %.% is refused: it is append-only.', TG_OP, TG_TABLE_SCHEMA, TG_TABLE_NAME USING ERRCODE = '42501';
+END $body$;
 
 DO $protect$
 DECLARE

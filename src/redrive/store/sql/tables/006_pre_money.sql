@@ -23,10 +23,8 @@ CREATE TABLE redrive.evidence (
     at         timestamptz NOT NULL,
     PRIMARY KEY (message_id, kind, subject)
 );
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON redrive.evidence
-    FOR EACH ROW EXECUTE FUNCTION redrive.refuse_change();
-CREATE TRIGGER append_only_whole BEFORE TRUNCATE ON redrive.evidence
-    FOR EACH STATEMENT EXECUTE FUNCTION redrive.refuse_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON redrive.evidence FOR EACH ROW EXECUTE FUNCTION redrive.refuse_change();
+CREATE TRIGGER append_only_whole BEFORE TRUNCATE ON redrive.evidence FOR EACH STATEMENT EXECUTE FUNCTION redrive.refuse_change();
 
 -- A proposal is for one version of a message, in one incident, with these options; `binding` is the hash of all of that.
 -- bytes, content_type: the payload that an edit proposes; reading it is a permission of its own.

@@ -5,8 +5,7 @@
 CREATE OR REPLACE FUNCTION redrive.create_token_1(
     p_kind text, p_name text, p_role text, p_tenant text, p_secret_hash bytea, p_valid_seconds float8, p_actor text,
     p_reason text, p_now timestamptz DEFAULT NULL
-) RETURNS uuid
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS uuid LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
         v_id  uuid := redrive.new_id();
 BEGIN
@@ -22,10 +21,8 @@ END $body$;
 -- 'not_found'.
 -- Locks: the token, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.revoke_token_1(p_id uuid, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
-RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
-DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
-        v_token access_token;
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp()); v_token access_token;
 BEGIN
     SELECT * INTO v_token FROM access_token t WHERE t.id = p_id FOR UPDATE;
     IF NOT FOUND THEN
@@ -44,17 +41,14 @@ END $body$;
 -- a login only. That it was used is noted about once a minute.
 -- Locks: now and then the token, with SKIP LOCKED. Relies on: the unique index of the hash.
 CREATE OR REPLACE FUNCTION redrive.find_token_1(p_secret_hash bytea, p_now timestamptz DEFAULT NULL)
-RETURNS TABLE (name text, role text, tenant text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+RETURNS TABLE (name text, role text, tenant text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
         v_token access_token;
 BEGIN
     SELECT * INTO v_token FROM access_token t
      WHERE t.secret_hash = p_secret_hash AND t.kind = 'token' AND t.revoked_at IS NULL AND t.expires_at > v_now;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
+    IF NOT FOUND THEN RETURN; END IF;
     IF v_token.used_at IS NULL OR v_token.used_at < v_now - interval '1 minute' THEN
         UPDATE access_token t SET used_at = v_now
           FROM (SELECT x.id FROM access_token x WHERE x.id = v_token.id FOR UPDATE SKIP LOCKED) free
@@ -68,8 +62,7 @@ END $body$;
 -- Locks: the token, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.log_in_1(
     p_secret_hash bytea, p_session_hash bytea, p_valid_seconds float8, p_peer text, p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (name text, role text, tenant text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS TABLE (name text, role text, tenant text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
         v_token access_token;
@@ -78,9 +71,7 @@ BEGIN
      WHERE t.secret_hash = p_secret_hash AND t.revoked_at IS NULL AND t.expires_at > v_now
        AND NOT (t.kind = 'link' AND t.used_at IS NOT NULL)
        FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
+    IF NOT FOUND THEN RETURN; END IF;
     UPDATE access_token t SET used_at = v_now WHERE t.id = v_token.id;
     DELETE FROM access_session s WHERE s.secret_hash = ANY (ARRAY(
         SELECT o.secret_hash FROM access_session o WHERE o.expires_at <= v_now LIMIT 1000));
@@ -97,8 +88,7 @@ END $body$;
 -- noted about once a minute.
 -- Locks: now and then the session, with SKIP LOCKED. Relies on: the primary key.
 CREATE OR REPLACE FUNCTION redrive.find_session_1(p_session_hash bytea, p_idle_seconds float8, p_now timestamptz DEFAULT NULL)
-RETURNS TABLE (name text, role text, tenant text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+RETURNS TABLE (name text, role text, tenant text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
         v_found record;
@@ -107,9 +97,7 @@ BEGIN
       FROM access_session s JOIN access_token t ON t.id = s.token_id
      WHERE s.secret_hash = p_session_hash AND s.expires_at > v_now AND t.revoked_at IS NULL
        AND s.seen_at > v_now - p_idle_seconds * interval '1 s';
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
+    IF NOT FOUND THEN RETURN; END IF;
     IF v_found.seen_at < v_now - interval '1 minute' THEN
         UPDATE access_session s SET seen_at = v_now
           FROM (SELECT x.secret_hash FROM access_session x WHERE x.secret_hash = p_session_hash FOR UPDATE SKIP LOCKED) free
@@ -140,8 +128,7 @@ CREATE OR REPLACE FUNCTION redrive.list_tokens_1(
 ) RETURNS TABLE (
     id uuid, name text, role text, tenant text, created_at timestamptz, created_by text, expires_at timestamptz,
     used_at timestamptz, revoked_at timestamptz
-)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -155,8 +142,7 @@ END $body$;
 -- Locks: the audit chain.
 CREATE OR REPLACE FUNCTION redrive.note_access_1(
     p_actor text, p_act text, p_subject text, p_reason text, p_detail json, p_now timestamptz DEFAULT NULL
-) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     IF p_act NOT IN ('access_denied', 'read_payload') THEN
         RAISE EXCEPTION 'act is %; it must be access_denied or read_payload.', quote_literal(p_act) USING ERRCODE = '22023';
@@ -172,8 +158,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive.begin_request_1(
     p_actor text, p_key_hash bytea, p_fingerprint bytea, p_stale_seconds float8, p_keep_seconds float8,
     p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (result text, status integer, answer bytea)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS TABLE (result text, status integer, answer bytea) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
         v_found api_request;

@@ -9,8 +9,7 @@ CREATE OR REPLACE FUNCTION redrive.adopt_1(
     p_id uuid, p_as text, p_destination text, p_body bytea, p_key text, p_tenant text, p_kind text, p_headers json,
     p_order_by text, p_sequence bigint, p_attempt integer, p_source_id text, p_created_at timestamptz, p_actor text,
     p_reason text, p_reference text DEFAULT NULL, p_now timestamptz DEFAULT NULL
-) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
         v_doubt timestamptz := CASE WHEN p_as IN ('doubtful', 'dead') THEN v_now END;
         v_level CONSTANT smallint := 1;
@@ -25,16 +24,12 @@ BEGIN
         PERFORM redrive.refuse_message(p_destination, p_body, p_key, p_tenant, p_kind, 'application/json', p_headers, NULL, NULL,
                                        v_level, p_order_by, NULL, v_now);
     END IF;
-    IF EXISTS (SELECT 1 FROM message m WHERE m.id = p_id) THEN
-        RETURN 'exists';
-    END IF;
+    IF EXISTS (SELECT 1 FROM message m WHERE m.id = p_id) THEN RETURN 'exists'; END IF;
     INSERT INTO idempotency (tenant, key_hash, message_id, fingerprint, created_at)
     VALUES (p_tenant, sha256(convert_to(p_key, 'UTF8')), p_id, redrive.fingerprint(p_destination, p_kind, p_order_by, p_body),
             v_now)
     ON CONFLICT DO NOTHING;
-    IF NOT FOUND THEN
-        RETURN 'exists';
-    END IF;
+    IF NOT FOUND THEN RETURN 'exists'; END IF;
     SELECT s.id, s.last_sequence INTO v_lane, v_last FROM stream s
      WHERE s.tenant = p_tenant AND s.order_by = p_order_by FOR UPDATE;
     IF v_lane IS NULL THEN

@@ -2,8 +2,7 @@
 -- lock is held until commit, so operators wait for each other, and never for a relay.
 CREATE OR REPLACE FUNCTION redrive.audit(
     p_actor text, p_act text, p_subject text, p_reason text, p_before json, p_after json, p_now timestamptz
-) RETURNS void
-LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+) RETURNS void LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 DECLARE v_last record;
 BEGIN
     IF coalesce(btrim(p_actor), '') = '' OR coalesce(btrim(p_reason), '') = '' THEN
@@ -23,8 +22,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive.action_hash(
     p_id bigint, p_at timestamptz, p_actor text, p_act text, p_subject text, p_reason text, p_before json, p_after json,
     p_previous bytea
-) RETURNS bytea
-LANGUAGE sql IMMUTABLE AS $body$
+) RETURNS bytea LANGUAGE sql IMMUTABLE AS $body$
     SELECT sha256(p_previous || convert_to(json_build_array(
         p_id, extract(epoch FROM p_at), p_actor, p_act, p_subject, p_reason, p_before, p_after)::text, 'UTF8'))
 $body$;

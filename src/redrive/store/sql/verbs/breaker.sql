@@ -22,8 +22,7 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.open_breaker_1(
     p_destination text, p_claimed_at timestamptz, p_code text, p_cool_off_seconds float8, p_cool_off_max_seconds float8,
     p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (opened boolean, opened_at timestamptz, open_seconds float8)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+) RETURNS TABLE (opened boolean, opened_at timestamptz, open_seconds float8) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
         v_opened boolean;
 BEGIN
@@ -50,8 +49,7 @@ $body$;
 -- close_breaker: the probe was answered. The ramp begins, at the end of which the breaker is closed. True when it began now.
 -- Locks: the destination row.
 CREATE OR REPLACE FUNCTION redrive.close_breaker_1(p_destination text, p_claimed_at timestamptz, p_now timestamptz DEFAULT NULL)
-RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     UPDATE destination d
@@ -71,8 +69,7 @@ $body$;
 -- Locks: the destination row.
 CREATE OR REPLACE FUNCTION redrive.pause_until_1(
     p_destination text, p_actor text, p_seconds float8, p_now timestamptz DEFAULT NULL
-) RETURNS float8
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+) RETURNS float8 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
         v_until timestamptz := v_now + make_interval(secs => greatest(p_seconds, 0));
 BEGIN
@@ -96,10 +93,8 @@ END $body$;
 -- a relay for a person, has paused it; 'empty' when nothing is due; 'not_found'.
 -- Locks: the destination row, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.half_open_1(p_destination text, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
-RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
-DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
-        d     destination;
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp()); d destination;
 BEGIN
     SELECT * INTO d FROM destination x WHERE x.name = p_destination FOR UPDATE;
     IF NOT FOUND THEN

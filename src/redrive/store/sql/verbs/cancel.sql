@@ -5,8 +5,7 @@
 -- Locks: the lease row, or the lane and the pending row, whichever there is. Waits at most lock_timeout, then changes nothing.
 CREATE OR REPLACE FUNCTION redrive.cancel_1(
     p_id uuid, p_actor text DEFAULT NULL, p_reason text DEFAULT NULL, p_now timestamptz DEFAULT NULL
-) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '1s' SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '1s' SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
         v_answer text;
 BEGIN
@@ -53,9 +52,7 @@ BEGIN
     SELECT * INTO v_lease FROM lease l WHERE l.id = p_id FOR UPDATE;
     IF FOUND THEN
         v_answer := redrive.refuse_cancel(p_id, v_lease.destination, v_lease.attempt, v_lease.version, p_actor, p_reason, p_now);
-        IF v_answer IS NOT NULL THEN
-            RETURN v_answer;
-        END IF;
+        IF v_answer IS NOT NULL THEN RETURN v_answer; END IF;
         UPDATE lease l SET cancel_requested = true WHERE l.id = p_id;
         RETURN CASE WHEN v_lease.in_doubt_since IS NOT NULL THEN 'in_doubt' ELSE 'in_flight' END;
     END IF;
@@ -66,9 +63,7 @@ BEGIN
     SELECT * INTO v_pending FROM pending p WHERE p.id = p_id FOR UPDATE;
     IF FOUND THEN
         v_answer := redrive.refuse_cancel(p_id, v_pending.destination, v_pending.attempt, v_pending.version, p_actor, p_reason, p_now);
-        IF v_answer IS NOT NULL THEN
-            RETURN v_answer;
-        END IF;
+        IF v_answer IS NOT NULL THEN RETURN v_answer; END IF;
         v_answer := redrive.cancel_pending(v_pending, p_actor, p_reason, p_now);
         IF v_lane IS NOT NULL THEN
             PERFORM redrive.wake_lanes(ARRAY[v_lane], p_now);
@@ -84,21 +79,16 @@ BEGIN
         RETURN v_answer;
     END IF;
     PERFORM 1 FROM parked k WHERE k.id = p_id;
-    IF FOUND THEN
-        RETURN 'parked';
-    END IF;
+    IF FOUND THEN RETURN 'parked'; END IF;
     PERFORM 1 FROM message m WHERE m.id = p_id;
-    IF NOT FOUND THEN
-        RETURN 'not_found';
-    END IF;
+    IF NOT FOUND THEN RETURN 'not_found'; END IF;
     RETURN CASE WHEN redrive.state_of(p_id) NOT IN ('pending', 'leased', 'parked') THEN 'already_closed' END;
 END $body$;
 
 -- refuse_cancel: why an operator's cancel is not done, if it is not. The application's own needs no second person.
 CREATE OR REPLACE FUNCTION redrive.refuse_cancel(
     p_id uuid, p_destination text, p_attempt integer, p_version integer, p_actor text, p_reason text, p_now timestamptz
-) RETURNS text
-LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+) RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 BEGIN
     IF p_actor IS NULL THEN
         RETURN NULL;
@@ -110,8 +100,7 @@ BEGIN
 END $body$;
 
 CREATE OR REPLACE FUNCTION redrive.cancel_pending(p_row redrive.pending, p_actor text, p_reason text, p_now timestamptz)
-RETURNS text
-LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 BEGIN
     -- In doubt it is looked up first; with an answer kept it was answered, and is recorded, never sent; with evidence it is held.
     IF p_row.in_doubt_since IS NOT NULL OR p_row.kept_answer IS NOT NULL OR redrive.has_evidence(p_row.id) THEN

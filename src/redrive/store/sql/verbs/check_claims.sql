@@ -4,8 +4,7 @@
 -- Locks: nothing. What an open transaction has not committed is not seen. Relies on: lease's primary key, one probe per claim.
 CREATE OR REPLACE FUNCTION redrive.check_claims_1(
     p_worker uuid, p_ids uuid[], p_attempts integer[], p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (id uuid, attempt integer, cancel_requested boolean, expired boolean, has_evidence boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS TABLE (id uuid, attempt integer, cancel_requested boolean, expired boolean, has_evidence boolean) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN

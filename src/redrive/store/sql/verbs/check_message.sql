@@ -3,9 +3,7 @@
 CREATE OR REPLACE FUNCTION redrive.are_headers(p_headers json) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $body$
 BEGIN
-    IF octet_length(p_headers::text) > 8192 OR json_typeof(p_headers) <> 'object' THEN
-        RETURN false;
-    END IF;
+    IF octet_length(p_headers::text) > 8192 OR json_typeof(p_headers) <> 'object' THEN RETURN false; END IF;
     RETURN NOT EXISTS (SELECT 1 FROM json_each(p_headers) AS h (name, value) WHERE json_typeof(h.value) <> 'string')
        AND (SELECT count(*) <= 50 AND coalesce(bool_and(char_length(h.name) BETWEEN 1 AND 100
                                                         AND h.name || h.value !~ '[\x01-\x1f\x7f]'), true)
@@ -25,9 +23,7 @@ CREATE OR REPLACE FUNCTION redrive.allowed_now(p_now timestamptz) RETURNS timest
 LANGUAGE plpgsql STABLE AS $body$
 DECLARE v_caller name := coalesce(nullif(current_setting('role'), 'none')::name, session_user);
 BEGIN
-    IF p_now IS NULL THEN
-        RETURN NULL;
-    END IF;
+    IF p_now IS NULL THEN RETURN NULL; END IF;
     IF NOT (p_now BETWEEN statement_timestamp() - interval '1 second' AND clock_timestamp() + interval '1 second'
             OR pg_has_role(v_caller, current_user, 'usage') OR pg_has_role(v_caller, 'redrive_relay', 'usage')
             OR pg_has_role(v_caller, 'redrive_operator', 'usage')) THEN
@@ -45,8 +41,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive.is_within_bounds(
     p_destination text, p_body bytea, p_key text, p_tenant text, p_kind text, p_content_type text, p_headers json,
     p_due_at timestamptz, p_expires_at timestamptz, p_level smallint, p_order_by text, p_token_seed text, p_now timestamptz
-) RETURNS boolean
-LANGUAGE sql STABLE AS $body$
+) RETURNS boolean LANGUAGE sql STABLE AS $body$
     SELECT char_length(p_destination) BETWEEN 1 AND 100
        AND octet_length(p_body) <= 262144
        AND (p_key IS NULL OR char_length(p_key) BETWEEN 1 AND 1000)
@@ -68,8 +63,7 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.refuse_message(
     p_destination text, p_body bytea, p_key text, p_tenant text, p_kind text, p_content_type text, p_headers json,
     p_due_at timestamptz, p_expires_at timestamptz, p_level smallint, p_order_by text, p_token_seed text, p_now timestamptz
-) RETURNS void
-LANGUAGE plpgsql STABLE AS $body$
+) RETURNS void LANGUAGE plpgsql STABLE AS $body$
 DECLARE v_why text := CASE
             WHEN coalesce(char_length(p_destination), 0) NOT BETWEEN 1 AND 100
                 THEN format('destination has %s characters; it must have 1 to 100.', coalesce(char_length(p_destination), 0))

@@ -17,8 +17,7 @@
 CREATE OR REPLACE FUNCTION redrive.claim_1(
     p_worker uuid, p_destinations text[], p_levels smallint[], p_rooms integer[], p_lease_seconds float8,
     p_since timestamptz[] DEFAULT NULL, p_now timestamptz DEFAULT NULL, p_knows_tokens boolean DEFAULT false
-) RETURNS SETOF redrive.claimed
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS SETOF redrive.claimed LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now       timestamptz := coalesce(p_now, clock_timestamp());
         c_few_places CONSTANT integer := 60;  -- probing each of so many takes no longer than finding out which have anything due
         v_limited   text[];
@@ -53,9 +52,7 @@ BEGIN
     IF cardinality(p_destinations) > c_few_places THEN
         SELECT d.destinations, d.levels, d.rooms, d.since INTO p_destinations, p_levels, p_rooms, p_since
           FROM redrive.due_places(p_destinations, p_levels, p_rooms, p_since, v_now) d;
-        IF p_destinations IS NULL THEN
-            RETURN;
-        END IF;
+        IF p_destinations IS NULL THEN RETURN; END IF;
         v_limited := (SELECT array_agg(l.name) FROM unnest(v_limited) AS l(name) WHERE l.name IN (SELECT unnest(p_destinations)));
     END IF;
     IF v_limited IS NOT NULL THEN
@@ -75,9 +72,7 @@ BEGIN
           INTO v_heads, v_taken, v_over, v_more
           FROM redrive.lane_heads(p_destinations, p_levels,
                                   redrive.lane_shares(p_destinations, p_levels, p_rooms, p_since, v_now), p_since, v_now) h;
-        IF v_more THEN
-            RETURN NEXT NULL;
-        END IF;
+        IF v_more THEN RETURN NEXT NULL; END IF;
         IF v_heads IS NOT NULL THEN
             p_rooms := redrive.rooms_left(p_rooms, v_taken);
         END IF;
@@ -108,8 +103,7 @@ END $body$;
 -- whichever has waited longer.
 CREATE OR REPLACE FUNCTION redrive.lane_shares(
     p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_now timestamptz
-) RETURNS integer[]
-LANGUAGE plpgsql AS $body$
+) RETURNS integer[] LANGUAGE plpgsql AS $body$
 BEGIN
     RETURN ARRAY(
         SELECT CASE WHEN t.due_at IS NULL THEN 0
@@ -153,8 +147,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive.claim_suspect_1(
     p_worker uuid, p_destinations text[], p_lease_seconds float8, p_now timestamptz DEFAULT NULL,
     p_knows_tokens boolean DEFAULT false
-) RETURNS SETOF redrive.claimed
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS SETOF redrive.claimed LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now     timestamptz := coalesce(p_now, clock_timestamp());
         v_limited text[];
         v_locked  text[];
@@ -163,9 +156,7 @@ DECLARE v_now     timestamptz := coalesce(p_now, clock_timestamp());
         v_over    bigint[];
         v_rows    tid[];
 BEGIN
-    IF EXISTS (SELECT 1 FROM lease l WHERE l.worker = p_worker) THEN
-        RETURN;
-    END IF;
+    IF EXISTS (SELECT 1 FROM lease l WHERE l.worker = p_worker) THEN RETURN; END IF;
     p_destinations := redrive.with_suspects(p_destinations);
     v_limited := redrive.limited(p_destinations);
     IF NOT p_knows_tokens THEN
@@ -209,8 +200,7 @@ END $body$;
 -- Locks: one pending row or lane of each, shared, with SKIP LOCKED. Relies on: pending_suspect, from destination to destination.
 CREATE OR REPLACE FUNCTION redrive.suspect_destinations_1(
     p_destinations text[], p_after text DEFAULT '', p_limit integer DEFAULT 100, p_now timestamptz DEFAULT NULL
-) RETURNS text[]
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS text[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
         v_name  text        := p_after;
         v_round integer     := 1;
@@ -244,9 +234,7 @@ BEGIN
       ORDER BY p.due_at, p.id
       LIMIT 1
         FOR SHARE SKIP LOCKED;
-    IF FOUND THEN
-        RETURN true;
-    END IF;
+    IF FOUND THEN RETURN true; END IF;
     PERFORM 1 FROM lane x WHERE x.id = ANY (ARRAY(SELECT s.lane FROM redrive.suspect_lanes(v_name, p_now) s)) LIMIT 1 FOR SHARE SKIP LOCKED;
     RETURN FOUND;
 END $body$;
@@ -274,8 +262,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive.take(
     p_rows tid[], p_worker uuid, p_alone boolean, p_lease_seconds float8, p_now timestamptz, p_limited text[] DEFAULT NULL,
     p_probes uuid[] DEFAULT NULL
-) RETURNS SETOF redrive.claimed
-LANGUAGE plpgsql AS $body$
+) RETURNS SETOF redrive.claimed LANGUAGE plpgsql AS $body$
 DECLARE v_count bigint;
 BEGIN
     RETURN QUERY

@@ -25,8 +25,7 @@ CREATE OR REPLACE FUNCTION redrive.observe_clock_1(
     p_worker uuid, p_steady_since timestamptz DEFAULT NULL, p_steady_until timestamptz DEFAULT NULL,
     p_now timestamptz DEFAULT NULL, OUT at timestamptz, OUT era bigint, OUT unfinished bigint, OUT ahead_seconds float8,
     OUT noticed timestamptz[], OUT offsets float8[]
-)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE
     v_enqueued timestamptz;
@@ -62,8 +61,7 @@ END $body$;
 -- transaction holds.
 CREATE OR REPLACE FUNCTION redrive.clock_jumped_1(
     p_worker uuid, p_era bigint, p_offset_seconds float8, p_window_seconds float8, p_now timestamptz DEFAULT NULL
-) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '5s' AS $body$
+) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '5s' AS $body$
 DECLARE v_now      timestamptz := coalesce(p_now, clock_timestamp());
         v_era      bigint;
         v_known    float8;
@@ -142,8 +140,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive.redate_1(
     p_era bigint, p_after uuid DEFAULT NULL, p_limit integer DEFAULT 1000, p_end boolean DEFAULT false,
     p_now timestamptz DEFAULT NULL, OUT next uuid, OUT redated integer, OUT left_over integer, OUT settled boolean
-)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
         v_jump   clock_jump;
         v_looked uuid[];
@@ -175,9 +172,7 @@ BEGIN
       FROM pending p
      WHERE p.id = ANY (v_looked) AND p.due_at > v_now AND redrive.is_older(p.xmin, v_jump.written_before)
        AND redrive.redated_due(p, v_jump, v_now) IS NOT NULL;
-    IF v_old IS NULL AND redated = 0 THEN
-        RETURN;
-    END IF;
+    IF v_old IS NULL AND redated = 0 THEN RETURN; END IF;
     v_locked := ARRAY(SELECT x.id FROM lane x WHERE x.id = ANY (v_lanes) ORDER BY x.id FOR UPDATE SKIP LOCKED);
     WITH free AS MATERIALIZED (
         SELECT p.id, redrive.redated_due(p, v_jump, v_now) AS due_at
@@ -206,8 +201,7 @@ $body$;
 -- before the jump: its time lies outside the stretch of the present clock in which the jump happened. Where that is not known, only what
 -- was written in the future is old.
 CREATE OR REPLACE FUNCTION redrive.redated_due(p redrive.pending, p_jump redrive.clock_jump, p_now timestamptz)
-RETURNS timestamptz
-LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+RETURNS timestamptz LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_written timestamptz := CASE WHEN p.attempt = 0 THEN (SELECT m.created_at FROM message m WHERE m.id = p.id)
                                       ELSE (SELECT max(a.completed_at) FROM attempt a WHERE a.message_id = p.id) END;
 BEGIN

@@ -6,8 +6,7 @@
 -- not expire.
 -- Locks: as enqueue, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.copy_1(p_id uuid, p_key text, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
-RETURNS TABLE (result text, id uuid)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+RETURNS TABLE (result text, id uuid) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now     timestamptz := coalesce(p_now, clock_timestamp());
         v_message message;

@@ -6,8 +6,7 @@
 -- Locks: nothing that other transactions wait for. Relies on: the primary key of doorbell.
 CREATE OR REPLACE FUNCTION redrive.announce_idle_1(
     p_worker uuid, p_destinations text[], p_seconds float8, p_now timestamptz DEFAULT NULL
-) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     DELETE FROM doorbell b WHERE b.worker = p_worker AND b.idle_until > v_now;

@@ -8,8 +8,7 @@
 CREATE OR REPLACE FUNCTION redrive.due_places(
     p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_now timestamptz,
     OUT destinations text[], OUT levels smallint[], OUT rooms integer[], OUT since timestamptz[]
-)
-LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE c_enough CONSTANT integer := 100;
         v_level  smallint;
         v_names  text[];
@@ -33,8 +32,7 @@ END $body$;
 -- due_unordered: those of these destinations that have an unordered message of one level due, and after p_enough of them all that
 -- come later by name.
 CREATE OR REPLACE FUNCTION redrive.due_unordered(p_names text[], p_level smallint, p_enough integer, p_now timestamptz)
-RETURNS text[]
-LANGUAGE plpgsql STABLE AS $body$
+RETURNS text[] LANGUAGE plpgsql STABLE AS $body$
 DECLARE c_rows  CONSTANT integer := 32;  -- of one name they are walked over, of many names they save a look for each
         v_rows  text[];
         v_found text[] := '{}';
@@ -47,9 +45,7 @@ BEGIN
         v_found := v_found || ARRAY(SELECT DISTINCT u.name FROM unnest(v_rows) AS u(name));
         EXIT WHEN cardinality(v_rows) < c_rows;
         p_names := ARRAY(SELECT u.name FROM unnest(p_names) AS u(name) WHERE u.name > v_rows[c_rows]);
-        IF cardinality(v_found) >= p_enough THEN
-            RETURN v_found || p_names;
-        END IF;
+        IF cardinality(v_found) >= p_enough THEN RETURN v_found || p_names; END IF;
     END LOOP;
     RETURN v_found;
 END $body$;
@@ -68,9 +64,7 @@ BEGIN
         v_found := v_found || ARRAY(SELECT DISTINCT u.name FROM unnest(v_rows) AS u(name));
         EXIT WHEN cardinality(v_rows) < c_rows;
         p_names := ARRAY(SELECT u.name FROM unnest(p_names) AS u(name) WHERE u.name > v_rows[c_rows]);
-        IF cardinality(v_found) >= p_enough THEN
-            RETURN v_found || p_names;
-        END IF;
+        IF cardinality(v_found) >= p_enough THEN RETURN v_found || p_names; END IF;
     END LOOP;
     RETURN v_found;
 END $body$;

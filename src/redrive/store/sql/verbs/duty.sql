@@ -4,8 +4,7 @@
 -- set back since: it counts as long ago (G-33).
 CREATE OR REPLACE FUNCTION redrive.begin_duty_1(
     p_name text, p_worker uuid, p_every_seconds float8, p_hold_seconds float8, p_now timestamptz DEFAULT NULL
-) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     INSERT INTO duty (name, every_seconds) VALUES (p_name, p_every_seconds) ON CONFLICT DO NOTHING;
@@ -20,8 +19,7 @@ BEGIN
 END $body$;
 
 CREATE OR REPLACE FUNCTION redrive.end_duty_1(p_name text, p_worker uuid, p_result text, p_now timestamptz DEFAULT NULL)
-RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 BEGIN
     UPDATE duty d SET holder = NULL, holder_until = NULL, finished_at = coalesce(p_now, clock_timestamp()), result = p_result
      WHERE d.name = p_name AND d.holder = p_worker;
@@ -31,8 +29,7 @@ END $body$;
 -- says so again and again; one that was not heard of for p_hold_seconds is replaced, one that ends lets go (end_duty).
 CREATE OR REPLACE FUNCTION redrive.hold_duty_1(
     p_name text, p_worker uuid, p_every_seconds float8, p_hold_seconds float8, p_now timestamptz DEFAULT NULL
-) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     INSERT INTO duty (name, every_seconds) VALUES (p_name, p_every_seconds) ON CONFLICT DO NOTHING;

@@ -16,8 +16,7 @@ CREATE OR REPLACE FUNCTION redrive.enqueue_many_1(
     p_headers text[], p_due_at timestamptz[], p_expires_at timestamptz[], p_levels smallint[], p_order_by text[] DEFAULT NULL,
     p_now timestamptz DEFAULT NULL, p_token_seeds text[] DEFAULT NULL, p_ids uuid[] DEFAULT NULL,
     p_only_keys boolean DEFAULT false
-) RETURNS TABLE (place integer, result text, id uuid, sequence bigint, state text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS TABLE (place integer, result text, id uuid, sequence bigint, state text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now        timestamptz := coalesce(redrive.allowed_now(p_now), clock_timestamp());
         v_keyed      bigint := coalesce(cardinality(p_keys) - cardinality(array_positions(p_keys, NULL)), 0);

@@ -55,8 +55,7 @@ END $body$;
 -- Locks: an advisory lock, destination rows in name order, then as put_in_doubt does, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.begin_epoch(
     p_cause text, p_declared_by text, p_reason text, p_now timestamptz, p_destination text DEFAULT NULL
-) RETURNS integer
-LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+) RETURNS integer LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 DECLARE v_number integer;
         v_name   text;
         v_names  text[] := '{}';
@@ -137,8 +136,7 @@ END $body$;
 -- Locks: as begin_epoch does.
 CREATE OR REPLACE FUNCTION redrive.declare_restored_1(
     p_actor text, p_reason text, p_dry_run boolean DEFAULT false, p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (destination text, pending bigint, dead bigint, paused_before boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+) RETURNS TABLE (destination text, pending bigint, dead bigint, paused_before boolean) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 #variable_conflict use_column
 DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
@@ -158,8 +156,7 @@ END $body$;
 -- Locks: the destination row, then as put_in_doubt and resume_destination do.
 CREATE OR REPLACE FUNCTION redrive.note_comparison(
     p_destination text, p_began_at timestamptz, p_clean boolean, p_actor text, p_reason text, p_now timestamptz
-) RETURNS boolean
-LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+) RETURNS boolean LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 DECLARE v_effects float8;
         v_since   timestamptz;
 BEGIN
@@ -168,9 +165,7 @@ BEGIN
      WHERE c.began_at <= excluded.began_at;
     SELECT d.effects_within_seconds INTO v_effects FROM destination d
      WHERE d.name = p_destination AND d.pause_reason = 'epoch' AND d.paused_by = 'redrive' AND d.paused_at IS NOT NULL FOR UPDATE;
-    IF NOT FOUND OR NOT p_clean OR redrive.epoch_changed() THEN
-        RETURN false;
-    END IF;
+    IF NOT FOUND OR NOT p_clean OR redrive.epoch_changed() THEN RETURN false; END IF;
     SELECT max(e.began_at) INTO v_since FROM epoch e WHERE coalesce(e.destination, p_destination) = p_destination;
     IF NOT coalesce(p_began_at >= v_since + make_interval(secs => v_effects), false) OR NOT redrive.doubt_epochs(p_now) THEN
         RETURN false;

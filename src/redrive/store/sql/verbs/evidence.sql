@@ -15,8 +15,7 @@ END $body$;
 -- add_evidence: kept once for each (message, kind, subject); the message is held where nothing else has it in hand.
 CREATE OR REPLACE FUNCTION redrive.add_evidence(
     p_message_id uuid, p_kind text, p_subject text, p_reference text, p_now timestamptz
-) RETURNS void
-LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+) RETURNS void LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 BEGIN
     INSERT INTO evidence (message_id, kind, subject, reference, at)
     VALUES (p_message_id, p_kind, p_subject, p_reference, p_now)
@@ -38,14 +37,10 @@ DECLARE v_text    text;
 BEGIN
     SELECT format('There is evidence that it was delivered: %s%s.', e.kind, coalesce(', reference ' || e.reference, '')) INTO v_text
       FROM evidence e WHERE e.message_id = p_id ORDER BY e.at, e.kind, e.subject LIMIT 1;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
+    IF NOT FOUND THEN RETURN; END IF;
     SELECT * INTO v_parked FROM parked k WHERE k.id = p_id AND k.reason = 'dead' FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
-        IF NOT redrive.try_lane(v_parked.lane) THEN
-            RETURN;
-        END IF;
+        IF NOT redrive.try_lane(v_parked.lane) THEN RETURN; END IF;
         v_group := redrive.tally_proven(p_id, v_parked.destination, p_now);
         UPDATE parked k SET reason = 'held', halts = true, error_class = 'LATE_SUCCESS', last_text = v_text, last_stack = NULL,
                             in_doubt_since = coalesce(k.in_doubt_since, p_now), exhausted = false, workflow = 'open', cause = NULL,
@@ -58,13 +53,9 @@ BEGIN
         RETURN;
     END IF;
     SELECT p.lane INTO v_lane FROM pending p WHERE p.id = p_id AND p.kept_answer IS NULL;
-    IF NOT FOUND OR NOT redrive.try_lane(v_lane) THEN
-        RETURN;
-    END IF;
+    IF NOT FOUND OR NOT redrive.try_lane(v_lane) THEN RETURN; END IF;
     SELECT * INTO v_pending FROM pending p WHERE p.id = p_id AND p.kept_answer IS NULL FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN
-        RETURN;
-    END IF;
+    IF NOT FOUND THEN RETURN; END IF;
     DELETE FROM pending p WHERE p.id = p_id;
     v_group := redrive.tally_proven(p_id, v_pending.destination, p_now);
     INSERT INTO parked (id, reason, parked_at, first_failed_at, last_failed_at, tenant, destination, stage, version, level, lane, sequence,
@@ -110,8 +101,7 @@ END $body$;
 -- Answers 'done'; 'busy' where it is in flight, is about to be recorded, or another transaction holds it; or the state that refuses it.
 -- Locks: the parked row, the lane, the pending row, each with SKIP LOCKED; then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.confirm_proven(p_id uuid, p_actor text, p_reason text, p_reference text, p_now timestamptz)
-RETURNS text
-LANGUAGE plpgsql SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_parked  parked;
         v_pending pending;
         v_lane    bigint;
@@ -121,9 +111,7 @@ DECLARE v_parked  parked;
 BEGIN
     SELECT * INTO v_parked FROM parked k WHERE k.id = p_id AND k.reason IN ('dead', 'held') FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
-        IF NOT redrive.try_lane(v_parked.lane) THEN
-            RETURN 'busy';
-        END IF;
+        IF NOT redrive.try_lane(v_parked.lane) THEN RETURN 'busy'; END IF;
         DELETE FROM parked k WHERE k.id = p_id;
         IF EXISTS (SELECT 1 FROM destination d WHERE d.name = v_parked.destination AND d.has_record) THEN
             PERFORM redrive.pend_again(v_parked, 'confirm', v_parked.stage, NULL, v_kept, p_actor, p_reason, p_now);
@@ -140,9 +128,7 @@ BEGIN
         RETURN 'busy';
     END IF;
     SELECT * INTO v_pending FROM pending p WHERE p.id = p_id AND p.kept_answer IS NULL FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN
-        RETURN 'busy';
-    END IF;
+    IF NOT FOUND THEN RETURN 'busy'; END IF;
     v_records := EXISTS (SELECT 1 FROM destination d WHERE d.name = v_pending.destination AND d.has_record);
     DELETE FROM pending p WHERE p.id = p_id;
     IF v_records THEN

@@ -3,8 +3,7 @@
 -- The first statement of a settle that runs user code: a reap at this moment skips the locked row (SKIP LOCKED).
 -- p_worker: whose claim it has to be; relays of earlier versions do not say. Locks: the lease row.
 CREATE OR REPLACE FUNCTION redrive.fence_1(p_id uuid, p_attempt integer, p_worker uuid DEFAULT NULL, p_wait boolean DEFAULT true)
-RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     IF p_wait THEN
         PERFORM 1 FROM lease l

@@ -4,8 +4,7 @@
 -- is 1 and the counts are lower bounds. Ages come from the ends of indexes, and are exact. Never the archive.
 -- Locks nothing. Relies on: pending_due, pending_suspect, lane_wake_due, parked_listed (oldest_due, oldest_parked).
 CREATE OR REPLACE FUNCTION redrive.gauges_1(p_live_seconds float8, p_most integer, p_now timestamptz DEFAULT NULL)
-RETURNS TABLE (name text, subject text, reason text, value float8)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET jit = off AS $body$
+RETURNS TABLE (name text, subject text, reason text, value float8) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET jit = off AS $body$
 #variable_conflict use_column
 DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN

@@ -1,8 +1,7 @@
 -- failure_fingerprint: what tells failures of one cause from others: destination, kind, error class, and the redacted text
 -- without its numbers. Sixteen bytes.
 CREATE OR REPLACE FUNCTION redrive.failure_fingerprint(p_destination text, p_kind text, p_error_class text, p_text text)
-RETURNS bytea
-LANGUAGE sql STABLE AS $body$
+RETURNS bytea LANGUAGE sql STABLE AS $body$
     SELECT substr(sha256(convert_to(json_build_array(
         p_destination, coalesce(p_kind, ''), p_error_class,
         left(regexp_replace(lower(coalesce(p_text, '') COLLATE "C"), '[0-9]+', '#', 'g'), 200))::text, 'UTF8')), 1, 16)
@@ -12,8 +11,7 @@ $body$;
 -- resolution makes it regressed; a snooze ends by itself.
 CREATE OR REPLACE FUNCTION redrive.group_status(
     p_status text, p_resolved_at timestamptz, p_snoozed_until timestamptz, p_last_seen_at timestamptz, p_now timestamptz
-) RETURNS text
-LANGUAGE sql IMMUTABLE AS $body$
+) RETURNS text LANGUAGE sql IMMUTABLE AS $body$
     SELECT CASE WHEN p_status = 'resolved' AND p_last_seen_at > p_resolved_at THEN 'regressed'
                 WHEN p_status = 'snoozed' AND p_snoozed_until <= p_now THEN 'open'
                 ELSE p_status END
@@ -56,17 +54,14 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive.mark_group_1(
     p_fingerprint bytea, p_act text, p_actor text, p_reason text, p_value text DEFAULT NULL, p_until timestamptz DEFAULT NULL,
     p_now timestamptz DEFAULT NULL
-) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
         v_before failure_group;
         v_after  failure_group;
 BEGIN
     PERFORM redrive.fold_failures_1(100000, v_now);
     SELECT * INTO v_before FROM failure_group g WHERE g.fingerprint = p_fingerprint FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN 'not_found';
-    END IF;
+    IF NOT FOUND THEN RETURN 'not_found'; END IF;
     v_after := v_before;
     CASE p_act
         WHEN 'resolve' THEN v_after.status := 'resolved'; v_after.resolved_at := v_now;

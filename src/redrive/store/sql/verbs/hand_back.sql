@@ -9,8 +9,7 @@
 CREATE OR REPLACE FUNCTION redrive.hand_back_1(
     p_worker uuid, p_ids uuid[], p_attempts integer[], p_now timestamptz DEFAULT NULL, p_wait boolean DEFAULT true,
     p_suspect boolean DEFAULT false, p_seconds float8[] DEFAULT NULL, p_limit_keys text[] DEFAULT NULL
-) RETURNS TABLE (id uuid, attempt integer)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS TABLE (id uuid, attempt integer) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now          timestamptz := coalesce(p_now, clock_timestamp());
         v_ids          uuid[];
@@ -28,13 +27,9 @@ BEGIN
           FROM (SELECT i.id, i.attempt, v_now + make_interval(secs => i.seconds) AS put_off_until, CASE WHEN i.seconds > 0 THEN i.limit_key END AS put_off_for
                   FROM unnest(p_ids, p_attempts, p_seconds, p_limit_keys) AS i(id, attempt, seconds, limit_key)
                  ORDER BY i.id) i
-         CROSS JOIN LATERAL (SELECT * FROM (SELECT x.* FROM lease x
-                                             WHERE p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
-                                               FOR UPDATE) waited
+         CROSS JOIN LATERAL (SELECT * FROM (SELECT x.* FROM lease x WHERE p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker FOR UPDATE) waited
                              UNION ALL
-                             SELECT * FROM (SELECT x.* FROM lease x
-                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
-                                               FOR UPDATE SKIP LOCKED) free) l
+                             SELECT * FROM (SELECT x.* FROM lease x WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker FOR UPDATE SKIP LOCKED) free) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
         DELETE FROM lease x WHERE x.id = ANY (ARRAY(SELECT f.id FROM fenced f))

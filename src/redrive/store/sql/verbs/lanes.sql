@@ -18,8 +18,7 @@ END $body$;
 -- Locks: the lanes that no other transaction holds, in id order.
 CREATE OR REPLACE FUNCTION redrive.release_free_lanes(
     p_lanes bigint[], p_destinations text[], p_levels smallint[], p_now timestamptz
-) RETURNS void
-LANGUAGE plpgsql AS $body$
+) RETURNS void LANGUAGE plpgsql AS $body$
 DECLARE v_locked bigint[] := redrive.lock_free_lanes(p_lanes);
 BEGIN
     PERFORM redrive.wake_lanes(v_locked, p_now);
@@ -44,8 +43,7 @@ END $body$;
 -- level of the claim that ended, one for those of the lowest message that waits. Claim judges them under the lane's lock.
 CREATE OR REPLACE FUNCTION redrive.wake_unlocked_lanes(
     p_lanes bigint[], p_destinations text[], p_levels smallint[], p_locked bigint[], p_now timestamptz
-) RETURNS void
-LANGUAGE plpgsql AS $body$
+) RETURNS void LANGUAGE plpgsql AS $body$
 BEGIN
     IF cardinality(p_locked) < cardinality(p_lanes) THEN
         INSERT INTO lane_wake (destination, level, due_at, lane)
@@ -97,8 +95,7 @@ END $body$;
 -- free_heads: the lowest pending message of each of these lanes that is neither leased nor halted before it.
 -- To be believed only where the lanes were locked in an earlier statement. ends_at: when it expires, if it may.
 CREATE OR REPLACE FUNCTION redrive.free_heads(p_lanes bigint[])
-RETURNS TABLE (place tid, lane bigint, destination text, level smallint, due_at timestamptz, ends_at timestamptz, suspect boolean)
-LANGUAGE plpgsql STABLE ROWS 10 AS $body$
+RETURNS TABLE (place tid, lane bigint, destination text, level smallint, due_at timestamptz, ends_at timestamptz, suspect boolean) LANGUAGE plpgsql STABLE ROWS 10 AS $body$
 #variable_conflict use_column
 BEGIN
     -- Probes with LIMIT, not EXISTS: that may be planned as one hash over a whole table.
@@ -121,8 +118,7 @@ END $body$;
 -- Locks: tokens and lanes with SKIP LOCKED, so it never waits.
 CREATE OR REPLACE FUNCTION redrive.lane_heads(
     p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_now timestamptz
-) RETURNS TABLE (place tid, lane bigint, room bigint, ended boolean)
-LANGUAGE plpgsql AS $body$
+) RETURNS TABLE (place tid, lane bigint, room bigint, ended boolean) LANGUAGE plpgsql AS $body$
 #variable_conflict use_column
 DECLARE v_left         integer[] := p_rooms;
         v_destinations text[];
@@ -221,8 +217,7 @@ END $body$;
 -- lane_wake_lane.
 CREATE OR REPLACE FUNCTION redrive.mend_lanes_1(
     p_lanes integer, p_now timestamptz DEFAULT NULL, OUT mended integer, OUT looked_at integer, OUT is_over boolean
-)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
         v_after  bigint := coalesce((SELECT d.position FROM duty d WHERE d.name = 'mend_lanes'), 0);
         v_last   bigint;
@@ -275,8 +270,7 @@ END $body$;
 -- audit chain.
 CREATE OR REPLACE FUNCTION redrive.skip_1(
     p_tenant text, p_order_by text, p_actor text, p_reason text, p_sequence bigint DEFAULT NULL, p_now timestamptz DEFAULT NULL
-) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now     timestamptz := coalesce(p_now, clock_timestamp());
         v_lane    bigint;
         v_pending pending;
@@ -285,13 +279,9 @@ DECLARE v_now     timestamptz := coalesce(p_now, clock_timestamp());
         v_second  text;
 BEGIN
     SELECT s.id INTO v_lane FROM stream s WHERE s.tenant = p_tenant AND s.order_by = p_order_by;
-    IF NOT FOUND THEN
-        RETURN 'not_found';
-    END IF;
+    IF NOT FOUND THEN RETURN 'not_found'; END IF;
     PERFORM redrive.lock_lanes(ARRAY[v_lane]);
-    IF EXISTS (SELECT 1 FROM lease x WHERE x.lane = v_lane) THEN
-        RETURN 'in_flight';
-    END IF;
+    IF EXISTS (SELECT 1 FROM lease x WHERE x.lane = v_lane) THEN RETURN 'in_flight'; END IF;
     SELECT * INTO v_pending FROM pending p WHERE p.lane = v_lane ORDER BY p.sequence LIMIT 1;
     SELECT * INTO v_parked FROM parked k WHERE k.lane = v_lane AND k.halts ORDER BY k.sequence LIMIT 1;
     v_head := least(v_pending.sequence, v_parked.sequence);
@@ -308,21 +298,15 @@ BEGIN
         END IF;
         v_second := redrive.second_person(v_parked.destination, 'skip', v_parked.id::text, p_actor, p_reason, redrive.incident(v_parked),
                                           v_now);
-        IF v_second IS NOT NULL THEN
-            RETURN v_second;
-        END IF;
+        IF v_second IS NOT NULL THEN RETURN v_second; END IF;
         DELETE FROM parked k WHERE k.id = v_parked.id;
         PERFORM redrive.close_parked(v_parked, 'skip', 'skipped', NULL, p_actor, p_reason, v_now);
         RETURN 'done';
     END IF;
-    IF redrive.has_evidence(v_pending.id) THEN
-        RETURN 'evidence';
-    END IF;
+    IF redrive.has_evidence(v_pending.id) THEN RETURN 'evidence'; END IF;
     v_second := redrive.second_person(v_pending.destination, 'skip', v_pending.id::text, p_actor, p_reason,
                                       json_build_array(v_pending.attempt, NULL, NULL, v_pending.version), v_now);
-    IF v_second IS NOT NULL THEN
-        RETURN v_second;
-    END IF;
+    IF v_second IS NOT NULL THEN RETURN v_second; END IF;
     DELETE FROM pending p WHERE p.id = v_pending.id;
     INSERT INTO attempt (message_id, completed_at, attempt, spent, version, in_doubt, verb, tenant, destination, stage, closed,
                          actor, reason, token)

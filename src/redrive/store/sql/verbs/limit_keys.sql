@@ -12,8 +12,7 @@ CREATE OR REPLACE FUNCTION redrive.limit_keys_1(
 ) RETURNS TABLE (
     destination text, key text, paused boolean, pause_reason text, paused_by text, paused_at timestamptz, pause_seconds float8,
     breaker text, breaker_opened_at timestamptz, breaker_seconds float8, ramp_seconds float8, breaker_code text
-)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
@@ -49,16 +48,13 @@ $body$;
 -- Locks: the row of the key, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.pause_key_1(
     p_destination text, p_key text, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
-) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     INSERT INTO limit_key (destination, key) VALUES (p_destination, p_key) ON CONFLICT DO NOTHING;
     UPDATE limit_key k SET paused_at = v_now, paused_until = NULL, paused_by = p_actor, pause_reason = p_reason
      WHERE k.destination = p_destination AND k.key = p_key AND (k.paused_at IS NULL OR k.paused_until IS NOT NULL);
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
+    IF NOT FOUND THEN RETURN false; END IF;
     PERFORM redrive.audit(p_actor, 'pause', p_destination || '/' || p_key, p_reason, NULL, NULL, v_now);
     RETURN true;
 END $body$;
@@ -68,16 +64,13 @@ END $body$;
 -- Locks: the row of the key, lanes in id order, pending rows, then the audit chain. Relies on: pending_limit_key.
 CREATE OR REPLACE FUNCTION redrive.resume_key_1(
     p_destination text, p_key text, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
-) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
         v_before text;
 BEGIN
     SELECT k.pause_reason INTO v_before FROM limit_key k
      WHERE k.destination = p_destination AND k.key = p_key AND redrive.key_is_paused(k, v_now) FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
+    IF NOT FOUND THEN RETURN false; END IF;
     UPDATE limit_key k SET paused_at = NULL, paused_until = NULL, paused_by = NULL, pause_reason = NULL
      WHERE k.destination = p_destination AND k.key = p_key;
     -- The ramp that was to follow a Retry-After begins now.
@@ -95,8 +88,7 @@ END $body$;
 -- what is put off here and brings it forward.
 -- Locks: rows of limit keys, in order, FOR SHARE.
 CREATE OR REPLACE FUNCTION redrive.put_off_seconds(p_ids uuid[], p_limit_keys text[], p_seconds float8[], p_now timestamptz)
-RETURNS float8[]
-LANGUAGE plpgsql AS $body$
+RETURNS float8[] LANGUAGE plpgsql AS $body$
 BEGIN
     PERFORM 1 FROM limit_key k
       WHERE (k.destination, k.key) IN (SELECT l.destination, i.key
@@ -141,8 +133,7 @@ END $body$;
 -- Locks: the row of the key.
 CREATE OR REPLACE FUNCTION redrive.rest_key_1(
     p_destination text, p_key text, p_actor text, p_seconds float8, p_now timestamptz DEFAULT NULL
-) RETURNS float8
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+) RETURNS float8 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
         v_until timestamptz := v_now + make_interval(secs => greatest(p_seconds, 0));
 BEGIN
@@ -167,8 +158,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive.open_key_1(
     p_destination text, p_key text, p_claimed_at timestamptz, p_code text, p_cool_off_seconds float8,
     p_cool_off_max_seconds float8, p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (opened boolean, opened_at timestamptz, open_seconds float8)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+) RETURNS TABLE (opened boolean, opened_at timestamptz, open_seconds float8) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
         v_opened boolean;
 BEGIN
@@ -189,10 +179,8 @@ END $body$;
 -- Answers 'go' (it is the probe), 'flows' (the key needs none: no row, closed, or ramping) or 'wait'.
 -- Locks: the row of the key. Relies on: lease's primary key.
 CREATE OR REPLACE FUNCTION redrive.probe_key_1(p_destination text, p_key text, p_id uuid, p_now timestamptz DEFAULT NULL)
-RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
-DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
-        k     limit_key;
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp()); k limit_key;
 BEGIN
     SELECT * INTO k FROM limit_key x WHERE x.destination = p_destination AND x.key = p_key FOR UPDATE;
     IF k.key IS NULL OR redrive.breaker_state(k.breaker, k.breaker_until, v_now) IN ('closed', 'ramping') THEN
@@ -211,8 +199,7 @@ END $body$;
 -- Locks: the row of the key.
 CREATE OR REPLACE FUNCTION redrive.close_key_1(
     p_destination text, p_key text, p_claimed_at timestamptz, p_now timestamptz DEFAULT NULL
-) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     UPDATE limit_key k SET breaker = 'ramping', breaker_changed_at = v_now, breaker_until = v_now + redrive.ramp()
@@ -226,8 +213,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive.book_key_1(
     p_destination text, p_key text, p_count integer, p_rate float8, p_most_seconds float8, p_now timestamptz DEFAULT NULL,
     OUT seconds float8, OUT booked integer
-)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 DECLARE v_now  timestamptz := coalesce(p_now, clock_timestamp());
         v_next timestamptz;
 BEGIN

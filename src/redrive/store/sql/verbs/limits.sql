@@ -19,8 +19,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive.rooms_within_limits(
     p_destinations text[], p_levels smallint[], p_rooms integer[], p_since timestamptz[], p_limited text[], p_now timestamptz,
     OUT rooms integer[], OUT held_back text[]
-)
-LANGUAGE plpgsql AS $body$
+) LANGUAGE plpgsql AS $body$
 DECLARE v_due    text[];
         v_locked text[];
 BEGIN
@@ -86,8 +85,7 @@ END $body$;
 -- Relies on: pending_due, lane_wake_due.
 CREATE OR REPLACE FUNCTION redrive.due(
     p_destination text, p_level smallint, p_bound integer, p_since timestamptz, p_now timestamptz
-) RETURNS integer
-LANGUAGE plpgsql STABLE AS $body$
+) RETURNS integer LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     RETURN (SELECT count(*)
               FROM ((SELECT 1 FROM pending p
@@ -190,8 +188,7 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.rate_charges(
     p_charged_at timestamptz[], p_charged integer[], p_taken integer, p_at timestamptz, OUT charged_at timestamptz[],
     OUT charged integer[]
-)
-LANGUAGE plpgsql IMMUTABLE AS $body$
+) LANGUAGE plpgsql IMMUTABLE AS $body$
 DECLARE v_last integer;
 BEGIN
     SELECT coalesce(array_agg(c.at ORDER BY c.n), '{}'), coalesce(array_agg(c.charged ORDER BY c.n), '{}') INTO charged_at, charged
@@ -211,8 +208,7 @@ END $body$;
 -- nothing. A breaker that lets its probe out is half open from here on; one whose ramp is over is closed. Returns the probes.
 -- p_charged_at: when it is taken, by the clock; a claim that had to wait for a processor began some time before.
 CREATE OR REPLACE FUNCTION redrive.charge(p_rows tid[], p_limited text[], p_now timestamptz, p_charged_at timestamptz)
-RETURNS uuid[]
-LANGUAGE plpgsql AS $body$
+RETURNS uuid[] LANGUAGE plpgsql AS $body$
 DECLARE v        record;
         v_probes uuid[];
 BEGIN
@@ -252,16 +248,14 @@ END $body$;
 -- kept it is recorded: neither just ends.
 CREATE OR REPLACE FUNCTION redrive.just_ends(
     p_expires_at timestamptz, p_in_doubt_since timestamptz, p_kept_answer json, p_now timestamptz
-) RETURNS boolean
-LANGUAGE sql IMMUTABLE AS $body$
+) RETURNS boolean LANGUAGE sql IMMUTABLE AS $body$
     SELECT coalesce(p_expires_at <= p_now, false) AND p_in_doubt_since IS NULL AND p_kept_answer IS NULL
 $body$;
 
 -- with_room: of these destinations those that are not limited, and of the limited ones that are named those that have room for
 -- one more message. Only where their rows are locked can that be believed.
 CREATE OR REPLACE FUNCTION redrive.with_room(p_destinations text[], p_limited text[], p_named text[], p_now timestamptz)
-RETURNS text[]
-LANGUAGE plpgsql STABLE AS $body$
+RETURNS text[] LANGUAGE plpgsql STABLE AS $body$
 BEGIN
     RETURN ARRAY(SELECT n.name FROM unnest(p_destinations) AS n(name) WHERE n.name <> ALL (p_limited)
                  UNION ALL

@@ -7,8 +7,7 @@
 -- Locks: nothing. Relies on: pending_due, lane_wake_due; one probe each.
 CREATE OR REPLACE FUNCTION redrive.low_water_1(
     p_destinations text[], p_levels smallint[], p_since timestamptz[] DEFAULT NULL, p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (destination text, level smallint, since timestamptz, walked_seconds float8)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS TABLE (destination text, level smallint, since timestamptz, walked_seconds float8) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_newest timestamptz := coalesce(p_now, clock_timestamp()) - interval '300 milliseconds';
         v_since  timestamptz;

@@ -24,8 +24,7 @@ CREATE OR REPLACE FUNCTION redrive.park_owned(
     p_ids uuid[], p_settlements text[], p_park_reasons text[], p_codes text[], p_texts text[], p_halts boolean[],
     p_destinations text[], p_doubts text[], OUT settlements text[], OUT park_reasons text[], OUT codes text[], OUT texts text[],
     OUT halts boolean[], OUT destinations text[]
-)
-LANGUAGE plpgsql AS $body$
+) LANGUAGE plpgsql AS $body$
 BEGIN
     SELECT array_agg(CASE WHEN g.owned THEN 'park' ELSE g.settlement END ORDER BY g.n),
            array_agg(CASE WHEN NOT g.owned THEN g.park_reason WHEN g.doubt = 'none' THEN 'dead' ELSE 'held' END ORDER BY g.n),

@@ -13,8 +13,7 @@
 CREATE OR REPLACE FUNCTION redrive.requeue_1(
     p_id uuid, p_actor text, p_reason text, p_stage text DEFAULT NULL, p_out_of_order boolean DEFAULT false,
     p_now timestamptz DEFAULT NULL
-) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
         v_row    parked := redrive.parked_for_act(p_id);
         v_second text;
@@ -27,14 +26,10 @@ BEGIN
         RETURN 'one_stage';
     END IF;
     PERFORM redrive.lock_lanes(ARRAY[v_row.lane]);  -- no later message goes out while we look whether one has
-    IF NOT p_out_of_order AND redrive.gone_out_after(v_row.lane, v_row.sequence) > 0 THEN
-        RETURN 'moved_on';
-    END IF;
+    IF NOT p_out_of_order AND redrive.gone_out_after(v_row.lane, v_row.sequence) > 0 THEN RETURN 'moved_on'; END IF;
     v_second := redrive.second_person(v_row.destination, 'requeue', p_id::text, p_actor, p_reason, redrive.incident(v_row), v_now,
                                       json_build_object('out_of_order', p_out_of_order));
-    IF v_second IS NOT NULL THEN
-        RETURN v_second;
-    END IF;
+    IF v_second IS NOT NULL THEN RETURN v_second; END IF;
     v_row := redrive.unpark(p_id, ARRAY['dead']);
     PERFORM redrive.pend_again(v_row, 'requeue', coalesce(p_stage, v_row.stage), v_row.in_doubt_since, NULL, p_actor,
                                p_reason, v_now);
@@ -73,9 +68,7 @@ BEGIN
         RETURN redrive.refusal(p_id);
     END IF;
     v_second := redrive.second_person(v_row.destination, 'deny', p_id::text, p_actor, p_reason, redrive.incident(v_row), v_now);
-    IF v_second IS NOT NULL THEN
-        RETURN v_second;
-    END IF;
+    IF v_second IS NOT NULL THEN RETURN v_second; END IF;
     v_row := redrive.unpark(p_id, ARRAY['held']);
     SELECT coalesce(v_row.in_doubt_since, v_now) INTO v_doubt
       FROM destination d WHERE d.name = v_row.destination AND d.in_doubt = 'lookup';
@@ -87,20 +80,15 @@ END $body$;
 -- goes back with the answer kept, so that a relay runs `record`; it is never sent.
 CREATE OR REPLACE FUNCTION redrive.confirm_1(
     p_id uuid, p_actor text, p_reason text, p_reference text DEFAULT NULL, p_now timestamptz DEFAULT NULL
-) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
         v_row    parked := redrive.parked_for_act(p_id);
         v_second text;
 BEGIN
-    IF v_row.reason IS NULL OR v_row.reason NOT IN ('dead', 'held') THEN
-        RETURN redrive.refusal(p_id);
-    END IF;
+    IF v_row.reason IS NULL OR v_row.reason NOT IN ('dead', 'held') THEN RETURN redrive.refusal(p_id); END IF;
     v_second := redrive.second_person(v_row.destination, 'confirm', p_id::text, p_actor, p_reason, redrive.incident(v_row), v_now,
                                       json_build_object('reference', p_reference));
-    IF v_second IS NOT NULL THEN
-        RETURN v_second;
-    END IF;
+    IF v_second IS NOT NULL THEN RETURN v_second; END IF;
     v_row := redrive.unpark(p_id, ARRAY['dead', 'held']);
     IF EXISTS (SELECT 1 FROM destination d WHERE d.name = v_row.destination AND d.has_record) THEN
         PERFORM redrive.pend_again(v_row, 'confirm', v_row.stage, NULL,
@@ -118,9 +106,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_
 DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
         v_row parked := redrive.unpark(p_id, ARRAY['unrecorded']);
 BEGIN
-    IF v_row.id IS NULL THEN
-        RETURN redrive.refusal(p_id);
-    END IF;
+    IF v_row.id IS NULL THEN RETURN redrive.refusal(p_id); END IF;
     PERFORM redrive.pend_again(v_row, 'repair', v_row.stage, v_row.in_doubt_since, v_row.kept_answer, p_actor, p_reason,
                                v_now);
     RETURN 'done';
@@ -139,9 +125,7 @@ BEGIN
         RETURN redrive.refusal(p_id);
     END IF;
     v_second := redrive.second_person(v_row.destination, 'discard', p_id::text, p_actor, p_reason, redrive.incident(v_row), v_now);
-    IF v_second IS NOT NULL THEN
-        RETURN v_second;
-    END IF;
+    IF v_second IS NOT NULL THEN RETURN v_second; END IF;
     RETURN redrive.give_up(p_id, p_actor, p_reason, v_now);
 END $body$;
 
@@ -150,9 +134,7 @@ CREATE OR REPLACE FUNCTION redrive.give_up(p_id uuid, p_actor text, p_reason tex
 LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 DECLARE v_row parked := redrive.unpark(p_id, ARRAY['dead', 'held', 'unrecorded']);
 BEGIN
-    IF v_row.id IS NULL THEN
-        RETURN redrive.refusal(p_id);
-    END IF;
+    IF v_row.id IS NULL THEN RETURN redrive.refusal(p_id); END IF;
     PERFORM redrive.close_parked(v_row, 'discard', 'discarded', NULL, p_actor, p_reason, p_now);
     RETURN 'done';
 END $body$;
@@ -195,14 +177,11 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.second_person(
     p_destination text, p_act text, p_subject text, p_actor text, p_reason text, p_incident json, p_now timestamptz,
     p_options json DEFAULT NULL, p_details json DEFAULT NULL, p_content_type text DEFAULT NULL, p_bytes bytea DEFAULT NULL
-) RETURNS text
-LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+) RETURNS text LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 DECLARE v_binding bytea;
         v_by      text;
 BEGIN
-    IF NOT redrive.moves_money(p_destination) THEN
-        RETURN NULL;
-    END IF;
+    IF NOT redrive.moves_money(p_destination) THEN RETURN NULL; END IF;
     v_binding := sha256(convert_to(json_build_array(p_act, p_subject, p_incident, p_options, p_content_type,
                                                     encode(sha256(p_bytes), 'hex'))::text, 'UTF8'));
     SELECT o.asked_by INTO v_by FROM proposal o
@@ -260,8 +239,7 @@ $body$;
 CREATE OR REPLACE FUNCTION redrive.pend_again(
     p_row redrive.parked, p_verb text, p_stage text, p_in_doubt_since timestamptz, p_kept_answer json, p_actor text,
     p_reason text, p_now timestamptz
-) RETURNS void
-LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+) RETURNS void LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 DECLARE v_token uuid := CASE WHEN p_stage <> p_row.stage THEN redrive.token_for(p_row.id, p_row.version, p_stage) ELSE p_row.token END;
 BEGIN
     INSERT INTO pending (id, due_at, lane, sequence, attempt, version, level, tenant, destination, stage, expires_at,
@@ -283,8 +261,7 @@ END $body$;
 
 CREATE OR REPLACE FUNCTION redrive.close_parked(
     p_row redrive.parked, p_verb text, p_closed text, p_reference text, p_actor text, p_reason text, p_now timestamptz
-) RETURNS void
-LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+) RETURNS void LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 BEGIN
     INSERT INTO attempt (message_id, completed_at, attempt, spent, version, in_doubt, verb, tenant, destination, stage,
                          closed, reference, actor, reason, token)

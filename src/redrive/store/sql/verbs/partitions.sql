@@ -8,8 +8,7 @@
 -- would lock the whole table.
 CREATE OR REPLACE FUNCTION redrive.make_partitions_1(
     p_width_seconds float8, p_ahead integer, p_now timestamptz DEFAULT NULL, p_move_max integer DEFAULT 20000
-) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '2s' AS $body$
+) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '2s' AS $body$
 DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
         v_start timestamptz;
         v_end   timestamptz;
@@ -106,8 +105,7 @@ END $body$;
 -- p_lock_ms: how long claims and producers may wait for it, beside a long reader for instance; then it fails with 55P03, and is to be
 -- called again.
 CREATE OR REPLACE FUNCTION redrive.retire_1(p_starts_at timestamptz, p_now timestamptz DEFAULT NULL, p_lock_ms integer DEFAULT 50)
-RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '1s' AS $body$
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET lock_timeout = '1s' AS $body$
 DECLARE v_range  partition_range;
         v_low    uuid;
         v_high   uuid;

@@ -11,8 +11,7 @@
 CREATE OR REPLACE FUNCTION redrive.reap_1(
     p_limit integer, p_worker uuid DEFAULT NULL, p_now timestamptz DEFAULT NULL, p_refused_ago float8 DEFAULT NULL,
     p_expected timestamptz DEFAULT NULL
-) RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET jit = off AS $body$
+) RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET jit = off AS $body$
 DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
         v_ready  timestamptz;
         v_over   uuid[];

@@ -7,8 +7,7 @@
 CREATE OR REPLACE FUNCTION redrive.register_1(
     p_worker uuid, p_name text, p_host text, p_pid integer, p_version text, p_destinations json, p_policies json,
     p_suspects_only boolean, p_now timestamptz DEFAULT NULL
-) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     PERFORM redrive.watch_epoch(v_now);
@@ -50,9 +49,7 @@ LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 DECLARE v_money record;
         v_why   text;
 BEGIN
-    IF NOT EXISTS (SELECT 1 FROM redrive.declared_destinations(p_destinations) d WHERE d.money) THEN
-        RETURN;
-    END IF;
+    IF NOT EXISTS (SELECT 1 FROM redrive.declared_destinations(p_destinations) d WHERE d.money) THEN RETURN; END IF;
     PERFORM pg_advisory_xact_lock(hashtextextended('redrive.address', 0));
     FOR v_money IN
         SELECT d.name, d.address, k.address AS known FROM redrive.declared_destinations(p_destinations) d
@@ -78,8 +75,7 @@ CREATE OR REPLACE FUNCTION redrive.declared_destinations(
 ) RETURNS TABLE (
     name text, has_record boolean, money boolean, in_doubt text, address text, effects_within_seconds float8,
     rate_per_second float8, concurrency_limit integer
-)
-LANGUAGE sql IMMUTABLE AS $body$
+) LANGUAGE sql IMMUTABLE AS $body$
     SELECT * FROM json_to_recordset(p_destinations) AS d(
         name text, has_record boolean, money boolean, in_doubt text, address text, effects_within_seconds float8,
         rate_per_second float8, concurrency_limit integer)
@@ -93,8 +89,7 @@ CREATE OR REPLACE FUNCTION redrive.heartbeat_1(
 ) RETURNS TABLE (
     name text, paused boolean, pause_reason text, paused_by text, paused_at timestamptz, pause_seconds float8, breaker text,
     breaker_opened_at timestamptz
-)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 #variable_conflict use_column
 DECLARE v_now          timestamptz := coalesce(p_now, clock_timestamp());
         v_destinations text[];

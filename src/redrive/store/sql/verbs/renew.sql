@@ -3,8 +3,7 @@
 -- Locks: lease rows with SKIP LOCKED.
 CREATE OR REPLACE FUNCTION redrive.renew_1(
     p_worker uuid, p_ids uuid[], p_attempts integer[], p_lease_seconds float8, p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (id uuid, attempt integer)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS TABLE (id uuid, attempt integer) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN

@@ -10,8 +10,7 @@ CREATE OR REPLACE FUNCTION redrive.plan_replay_1(
     p_filter json, p_out_of_order boolean, p_override boolean, p_limit integer, p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (
     place bigint, message_id uuid, destination text, error_class text, row_version integer, money boolean, verdict text
-)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now         timestamptz := coalesce(p_now, clock_timestamp());
         v_ids         uuid[]  := ARRAY(SELECT value::uuid FROM json_array_elements_text(p_filter -> 'ids'));
@@ -64,8 +63,7 @@ CREATE OR REPLACE FUNCTION redrive.create_replay_1(
     p_name text, p_request_key text, p_filter json, p_stage text, p_out_of_order boolean, p_override boolean,
     p_rate_per_second float8, p_canary integer, p_failure_ratio_max float8, p_limit integer, p_actor text, p_reason text,
     p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (id uuid, result text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS TABLE (id uuid, result text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
         v_id    uuid := redrive.new_id();
@@ -118,16 +116,13 @@ END $body$;
 -- Locks: the replay, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.steer_replay_1(
     p_id uuid, p_act text, p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
-) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
         v_before replay;
         v_to     text;
 BEGIN
     SELECT * INTO v_before FROM replay r WHERE r.id = p_id FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN 'not_found';
-    END IF;
+    IF NOT FOUND THEN RETURN 'not_found'; END IF;
     v_to := CASE WHEN p_act = 'approve' AND v_before.status = 'waiting' THEN 'running'
                  WHEN p_act = 'pause' AND v_before.status = 'running' THEN 'paused'
                  WHEN p_act = 'resume' AND v_before.status IN ('paused', 'stopped') THEN 'running'
@@ -158,8 +153,7 @@ END $body$;
 -- Locks: the replay with SKIP LOCKED, parked rows in id order, lanes in id order. One replay a call, and nothing is sent in a
 -- step that escalates, so that this order holds.
 CREATE OR REPLACE FUNCTION redrive.run_replay_1(p_every_seconds float8, p_limit integer, p_now timestamptz DEFAULT NULL)
-RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now       timestamptz := coalesce(p_now, clock_timestamp());
         v_replay    replay;
         v_count     integer;
@@ -169,9 +163,7 @@ BEGIN
      WHERE r.finished_at IS NULL AND r.status <> 'waiting'
        AND (r.stepped_at IS NULL OR r.stepped_at <= v_now - make_interval(secs => p_every_seconds))
      ORDER BY r.stepped_at NULLS FIRST LIMIT 1 FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN
-        RETURN NULL;
-    END IF;
+    IF NOT FOUND THEN RETURN NULL; END IF;
     SELECT j.judged, j.escalated INTO v_count, v_escalated FROM redrive.judge_items(v_replay, v_now) j;
     v_replay := redrive.judge_replay(v_replay, v_now);
     IF v_replay.status = 'running' AND NOT v_escalated THEN
@@ -187,8 +179,7 @@ END $body$;
 -- escalated: what was done about it did not help.
 CREATE OR REPLACE FUNCTION redrive.judge_items(
     p_replay redrive.replay, p_now timestamptz, OUT judged integer, OUT escalated boolean
-)
-LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+) LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 DECLARE v_same uuid[];
 BEGIN
     WITH looked AS MATERIALIZED (
@@ -270,9 +261,7 @@ BEGIN
     UPDATE replay r SET rate_room = v_room - v_take WHERE r.id = p_replay.id;
     v_next := ARRAY(SELECT i.message_id FROM replay_item i
                      WHERE i.replay_id = p_replay.id AND i.outcome IS NULL ORDER BY i.position LIMIT v_take);
-    IF v_next = '{}' THEN
-        RETURN 0;
-    END IF;
+    IF v_next = '{}' THEN RETURN 0; END IF;
     v_lanes := ARRAY(SELECT k.lane FROM parked k WHERE k.id = ANY (v_next) AND k.reason = 'dead' ORDER BY k.id FOR UPDATE);
     v_lanes := array_remove(v_lanes, NULL);
     PERFORM redrive.lock_lanes(v_lanes);
@@ -311,8 +300,7 @@ END $body$;
 
 -- skip_reasons: of these items of a replay each, and why it cannot go; NULL = it can. Parked rows and lanes are locked.
 CREATE OR REPLACE FUNCTION redrive.skip_reasons(p_replay redrive.replay, p_ids uuid[], p_now timestamptz)
-RETURNS TABLE (id uuid, why text)
-LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+RETURNS TABLE (id uuid, why text) LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -333,8 +321,7 @@ END $body$;
 -- verify: a person has seen that a replayed message arrived. Answers 'done' for each, or where it is instead; 'not_replayed'.
 -- Locks: the replays in id order (so no step of theirs is under way), the items, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive.verify_1(p_ids uuid[], p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
-RETURNS TABLE (id uuid, result text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+RETURNS TABLE (id uuid, result text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now  timestamptz := coalesce(p_now, clock_timestamp());
         v_id   uuid;

@@ -22,8 +22,7 @@ CREATE OR REPLACE FUNCTION redrive.settle_1(
     p_lookups integer[], p_delays float8[], p_doubts text[], p_down boolean[], p_stages text[], p_destinations text[],
     p_park_reasons text[], p_exhausted boolean[], p_halts boolean[], p_stacks text[], p_contexts text[], p_kept_answers text[],
     p_policy_versions text[], p_now timestamptz DEFAULT NULL, p_wait boolean DEFAULT true, p_suspects boolean[] DEFAULT NULL
-) RETURNS TABLE (id uuid, attempt integer, result text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS TABLE (id uuid, attempt integer, result text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now          timestamptz := coalesce(p_now, clock_timestamp());
         v_held         uuid[];
@@ -90,13 +89,9 @@ BEGIN
                CASE i.doubt WHEN 'none' THEN NULL WHEN 'keep' THEN coalesce(l.in_doubt_since, v_now) ELSE v_now END
                    AS in_doubt_since
           FROM input i
-         CROSS JOIN LATERAL (SELECT * FROM (SELECT x.* FROM lease x
-                                             WHERE p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
-                                                FOR UPDATE) waited
+         CROSS JOIN LATERAL (SELECT * FROM (SELECT x.* FROM lease x WHERE p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker FOR UPDATE) waited
                              UNION ALL
-                             SELECT * FROM (SELECT x.* FROM lease x
-                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
-                                               FOR UPDATE SKIP LOCKED) free) l
+                             SELECT * FROM (SELECT x.* FROM lease x WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker FOR UPDATE SKIP LOCKED) free) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
         DELETE FROM lease x WHERE x.id = ANY (ARRAY(SELECT f.id FROM fenced f))
@@ -179,8 +174,7 @@ CREATE OR REPLACE FUNCTION redrive.settle_delivered_1(
     p_worker uuid, p_ids uuid[], p_attempts integer[], p_latencies integer[], p_references text[], p_policy_versions text[],
     p_hand_over boolean[] DEFAULT NULL, p_lease_seconds float8 DEFAULT NULL, p_now timestamptz DEFAULT NULL,
     p_wait boolean DEFAULT true
-) RETURNS SETOF redrive.claimed
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS SETOF redrive.claimed LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now          timestamptz := coalesce(p_now, clock_timestamp());
         v_held         uuid[];
         v_busy         uuid[];
@@ -198,14 +192,12 @@ BEGIN
          CROSS JOIN LATERAL (SELECT * FROM (SELECT x.id, x.attempt, x.claimed_at, x.worker, x.spent, x.version, x.tenant,
                                                    x.destination, x.stage, x.lane, x.level, x.token
                                               FROM lease x
-                                             WHERE p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
-                                                FOR UPDATE) waited
+                                             WHERE p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker FOR UPDATE) waited
                              UNION ALL
                              SELECT * FROM (SELECT x.id, x.attempt, x.claimed_at, x.worker, x.spent, x.version, x.tenant,
                                                    x.destination, x.stage, x.lane, x.level, x.token
                                               FROM lease x
-                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker
-                                               FOR UPDATE SKIP LOCKED) free) l
+                                             WHERE NOT p_wait AND x.id = i.id AND x.attempt = i.attempt AND x.worker = p_worker FOR UPDATE SKIP LOCKED) free) l
     ), gone AS (
         -- By id, never by place: a renew or cancel that we waited for has moved the row out of this statement's sight.
         DELETE FROM lease x WHERE x.id = ANY (ARRAY(SELECT f.id FROM fenced f))
@@ -270,8 +262,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive.refuse(
     p_worker uuid, p_ids uuid[], p_attempts integer[], p_held uuid[], p_settlements text[], p_answers text[], p_codes text[],
     p_references text[], p_texts text[], p_now timestamptz
-) RETURNS TABLE (id uuid, attempt integer, result text)
-LANGUAGE plpgsql AS $body$
+) RETURNS TABLE (id uuid, attempt integer, result text) LANGUAGE plpgsql AS $body$
 #variable_conflict use_column
 DECLARE v_late record;
 BEGIN

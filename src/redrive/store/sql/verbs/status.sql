@@ -7,8 +7,7 @@ CREATE OR REPLACE FUNCTION redrive.status_1(
     p_id uuid DEFAULT NULL, p_key text DEFAULT NULL, p_tenant text DEFAULT 'default', OUT id uuid, OUT state text,
     OUT park_reason text, OUT attempt integer, OUT in_doubt boolean, OUT cancel_requested boolean, OUT due_at timestamptz,
     OUT closed_at timestamptz, OUT code text, OUT reference text, OUT result json
-)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_id   uuid := coalesce(p_id, (SELECT i.message_id FROM idempotency i
                                         WHERE i.tenant = p_tenant AND i.key_hash = sha256(convert_to(p_key, 'UTF8'))));

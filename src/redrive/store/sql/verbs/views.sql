@@ -30,8 +30,7 @@ SELECT (SELECT count(*) FROM redrive.message) AS enqueued,
 -- From lane to lane through lease_lane, pending_lane and parked_halting, so that a long lane costs no more than a short one.
 -- Plain SQL and STABLE, so that it is inlined and walks no further than its reader reads.
 CREATE OR REPLACE FUNCTION redrive.open_lanes(p_after bigint, p_halted boolean, p_window integer)
-RETURNS TABLE (lane bigint, steps integer)
-LANGUAGE sql STABLE ROWS 100 AS $body$
+RETURNS TABLE (lane bigint, steps integer) LANGUAGE sql STABLE ROWS 100 AS $body$
     WITH RECURSIVE walked AS (
         SELECT p_after AS lane, 0 AS steps
         UNION ALL
@@ -51,8 +50,7 @@ $body$;
 -- since: from when on. due_at: when it may go, where it waits for a time.
 -- Not SECURITY DEFINER, and plain SQL, so that it is inlined: a probe of lease_lane, parked_halting and pending_lane each.
 CREATE OR REPLACE FUNCTION redrive.lane_head(p_lane bigint, p_now timestamptz)
-RETURNS TABLE (id uuid, destination text, sequence bigint, state text, since timestamptz, due_at timestamptz)
-LANGUAGE sql STABLE ROWS 1 AS $body$
+RETURNS TABLE (id uuid, destination text, sequence bigint, state text, since timestamptz, due_at timestamptz) LANGUAGE sql STABLE ROWS 1 AS $body$
     SELECT o.id, o.destination, o.sequence, o.state, o.since, o.due_at
       FROM (SELECT l.id, l.destination, l.sequence, 'in_flight' AS state, l.claimed_at AS since, NULL::timestamptz AS due_at
               FROM redrive.lease l WHERE l.lane = p_lane

@@ -22,8 +22,7 @@ CREATE OR REPLACE FUNCTION redrive.witness_1(
     p_worker uuid, p_kept text, p_remembers boolean, p_ids uuid[], p_attempts integer[], p_at timestamptz[],
     p_system_identifier bigint, p_wal_lsn text, p_wal_at timestamptz, p_now timestamptz DEFAULT NULL, OUT restored boolean,
     OUT unknown integer, OUT system_identifier bigint, OUT wal_lsn text, OUT at timestamptz, OUT closed text[]
-)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_behind boolean;
 BEGIN
@@ -82,8 +81,7 @@ END $body$;
 -- is_behind: whether the same server has flushed less WAL than it had, since the last epoch.
 CREATE OR REPLACE FUNCTION redrive.is_behind(
     p_system_identifier bigint, p_wal_lsn text, p_seen_system_identifier bigint, p_seen_wal_lsn text, p_seen_at timestamptz
-) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp AS $body$
+) RETURNS boolean LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp AS $body$
 BEGIN
     RETURN coalesce(p_seen_system_identifier = p_system_identifier AND p_wal_lsn::pg_lsn < p_seen_wal_lsn::pg_lsn
                     AND p_seen_at > coalesce((SELECT max(e.began_at) FROM epoch e WHERE e.destination IS NULL AND e.number > 1),

@@ -17,8 +17,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive.step_dead(
     p_ids uuid[], p_from text[], p_act text, p_to text, p_cause text, p_ticket text, p_evidence text, p_owner text, p_actor text,
     p_reason text, p_now timestamptz
-) RETURNS TABLE (id uuid, result text)
-LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
+) RETURNS TABLE (id uuid, result text) LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
 #variable_conflict use_column
 DECLARE v_locked uuid[];
         v_id     uuid;
@@ -54,8 +53,7 @@ $body$;
 -- triage: dead -> triaged, with its cause: transient, data, auth_config or code_defect. Again at any step, if it was wrong.
 CREATE OR REPLACE FUNCTION redrive.triage_1(
     p_ids uuid[], p_cause text, p_actor text, p_reason text, p_owner text DEFAULT NULL, p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (id uuid, result text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS TABLE (id uuid, result text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     RETURN QUERY SELECT * FROM redrive.step_dead(
         p_ids, ARRAY['open', 'triaged', 'remediated', 'validated', 'ignored'], 'triage', 'triaged', p_cause, NULL, NULL,
@@ -66,8 +64,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive.remediate_1(
     p_ids uuid[], p_actor text, p_reason text, p_evidence text DEFAULT NULL, p_ticket text DEFAULT NULL,
     p_now timestamptz DEFAULT NULL
-) RETURNS TABLE (id uuid, result text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS TABLE (id uuid, result text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     RETURN QUERY SELECT * FROM redrive.step_dead(
         p_ids, ARRAY['triaged', 'remediated', 'validated'], 'remediate', 'remediated', NULL, p_ticket, p_evidence, NULL,
@@ -76,8 +73,7 @@ END $body$;
 
 -- ignore: it stays parked and needs no work. Triage takes it back.
 CREATE OR REPLACE FUNCTION redrive.ignore_1(p_ids uuid[], p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
-RETURNS TABLE (id uuid, result text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+RETURNS TABLE (id uuid, result text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 BEGIN
     RETURN QUERY SELECT * FROM redrive.step_dead(
         p_ids, ARRAY['open', 'triaged', 'remediated', 'validated'], 'ignore', 'ignored', NULL, NULL, NULL, NULL, p_actor,
@@ -91,8 +87,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive.edit_1(
     p_id uuid, p_row_version integer, p_bytes bytea, p_content_type text, p_paths json, p_actor text, p_reason text,
     p_now timestamptz DEFAULT NULL
-) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
         v_before parked := redrive.parked_for_act(p_id);
         v_sha256 bytea := sha256(p_bytes);
@@ -112,9 +107,7 @@ BEGIN
     v_second := redrive.second_person(v_before.destination, 'edit', p_id::text, p_actor, p_reason, redrive.incident(v_before), v_now,
                                       p_details => json_build_object('paths', p_paths), p_content_type => p_content_type,
                                       p_bytes => p_bytes);
-    IF v_second IS NOT NULL THEN
-        RETURN v_second;
-    END IF;
+    IF v_second IS NOT NULL THEN RETURN v_second; END IF;
     INSERT INTO body (message_id, version, content_type, bytes, sha256, created_at, created_by)
     VALUES (p_id, v_before.version + 1, p_content_type, p_bytes, v_sha256, v_now, p_actor);
     UPDATE parked k SET version = k.version + 1, token = redrive.token_for(p_id, k.version + 1, k.stage), workflow = 'remediated', edited = true, note = p_reason,
@@ -140,8 +133,7 @@ $body$;
 -- validate: ask relays whether these dead letters could be sent: `validate` of the transport, and `lookup` for what is in
 -- doubt. Answers 'asked' for each, or 'no_evidence', the step that it is at, or its state.
 CREATE OR REPLACE FUNCTION redrive.validate_1(p_ids uuid[], p_actor text, p_reason text, p_now timestamptz DEFAULT NULL)
-RETURNS TABLE (id uuid, result text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+RETURNS TABLE (id uuid, result text) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
         v_locked uuid[];
@@ -179,8 +171,7 @@ CREATE OR REPLACE FUNCTION redrive.take_requests_1(
     created_at timestamptz, headers json, order_by text, sequence bigint, in_doubt_since timestamptz, down_since timestamptz,
     first_failed_at timestamptz, expired boolean, cancel_requested boolean, kept_answer json, earlier json, level smallint,
     probe boolean, refusal text, token uuid, token_used_since timestamptz, has_evidence boolean
-)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 #variable_conflict use_column
 DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
         v_taken bigint[];
@@ -191,9 +182,7 @@ BEGIN
            AND (q.taken_until IS NULL OR q.taken_until < v_now)
            AND (p_knows_tokens OR NOT EXISTS (SELECT 1 FROM destination d WHERE d.name = q.destination AND d.money))
          ORDER BY q.destination, q.id LIMIT p_limit FOR UPDATE SKIP LOCKED);
-    IF v_taken = '{}' THEN
-        RETURN;
-    END IF;
+    IF v_taken = '{}' THEN RETURN; END IF;
     UPDATE request q
        SET tries = q.tries + 1, worker = p_worker, taken_until = v_now + make_interval(secs => p_hold_seconds),
            answered_at = CASE WHEN q.tries >= 2 OR k.id IS NULL OR NOT m.is_there THEN v_now END,
@@ -223,16 +212,12 @@ END $body$;
 -- False where the answer came too late: another relay has it, or it is answered.
 -- Locks: the parked row, then the request.
 CREATE OR REPLACE FUNCTION redrive.answer_request_1(p_id bigint, p_worker uuid, p_answer json, p_now timestamptz DEFAULT NULL)
-RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
-DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
-        v_row request;
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
+DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp()); v_row request;
 BEGIN
     PERFORM 1 FROM parked k WHERE k.id = (SELECT q.message_id FROM request q WHERE q.id = p_id) FOR UPDATE;
     SELECT * INTO v_row FROM request q WHERE q.id = p_id AND q.worker = p_worker AND q.answered_at IS NULL FOR UPDATE;
-    IF NOT FOUND THEN
-        RETURN false;
-    END IF;
+    IF NOT FOUND THEN RETURN false; END IF;
     UPDATE parked k SET workflow = CASE WHEN (p_answer ->> 'valid')::boolean THEN 'validated' ELSE 'remediated' END
      WHERE k.id = v_row.message_id AND k.row_version = v_row.row_version AND k.workflow IN ('remediated', 'validated');
     UPDATE request q

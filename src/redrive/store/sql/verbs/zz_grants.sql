@@ -117,29 +117,11 @@ END
 $vacuum$;
 
 DO $row_security$
-DECLARE
-    v_table text;
 BEGIN
-    FOREACH v_table IN ARRAY ARRAY['message', 'attempt', 'pending', 'lease', 'parked', 'idempotency', 'stream'] LOOP
-        EXECUTE format('ALTER TABLE redrive.%I ENABLE ROW LEVEL SECURITY', v_table);
-        EXECUTE format('ALTER TABLE redrive.%I FORCE ROW LEVEL SECURITY', v_table);
-        EXECUTE format('DROP POLICY IF EXISTS engine ON redrive.%I', v_table);
-        EXECUTE format('CREATE POLICY engine ON redrive.%I TO %I USING (true) WITH CHECK (true)', v_table, current_user);
-        EXECUTE format('DROP POLICY IF EXISTS tenant ON redrive.%I', v_table);
-        EXECUTE format('CREATE POLICY tenant ON redrive.%I FOR SELECT TO redrive_viewer, redrive_operator, redrive_auditor '
-                       'USING (current_setting(''redrive.tenant'', true) IN (tenant, ''*''))', v_table);
-    END LOOP;
+    PERFORM redrive.limit_rows(t, 'current_setting(''redrive.tenant'', true) IN (tenant, ''*'')')
+       FROM unnest(ARRAY['message', 'attempt', 'pending', 'lease', 'parked', 'idempotency', 'stream']) AS u(name),
+            to_regclass('redrive.' || u.name) AS t;
     -- A replay belongs to the tenant that its filter names; to no single tenant where it names none.
-    FOREACH v_table IN ARRAY ARRAY['replay', 'replay_item'] LOOP
-        EXECUTE format('ALTER TABLE redrive.%I ENABLE ROW LEVEL SECURITY', v_table);
-        EXECUTE format('ALTER TABLE redrive.%I FORCE ROW LEVEL SECURITY', v_table);
-        EXECUTE format('DROP POLICY IF EXISTS engine ON redrive.%I', v_table);
-        EXECUTE format('CREATE POLICY engine ON redrive.%I TO %I USING (true) WITH CHECK (true)', v_table, current_user);
-        EXECUTE format('DROP POLICY IF EXISTS tenant ON redrive.%I', v_table);
-    END LOOP;
-    CREATE POLICY tenant ON redrive.replay FOR SELECT TO redrive_viewer, redrive_operator, redrive_auditor
-        USING (current_setting('redrive.tenant', true) IN (filter->>'tenant', '*'));
-    CREATE POLICY tenant ON redrive.replay_item FOR SELECT TO redrive_viewer, redrive_operator, redrive_auditor
-        USING (EXISTS (SELECT 1 FROM redrive.replay r WHERE r.id = replay_id));
-END
-$row_security$;
+    PERFORM redrive.limit_rows('redrive.replay', 'current_setting(''redrive.tenant'', true) IN (filter->>''tenant'', ''*'')');
+    PERFORM redrive.limit_rows('redrive.replay_item', 'EXISTS (SELECT 1 FROM redrive.replay r WHERE r.id = replay_id)');
+END $row_security$;

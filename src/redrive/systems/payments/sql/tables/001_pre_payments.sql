@@ -49,17 +49,7 @@ CREATE TABLE redrive_payments.intent (
 );
 
 -- What was asked for stays as it was.
-CREATE FUNCTION redrive_payments.refuse_change() RETURNS trigger LANGUAGE plpgsql
-AS $body$
-BEGIN
-    RAISE EXCEPTION '% on redrive_payments.% is refused: it is append-only.', TG_OP, TG_TABLE_NAME USING ERRCODE = '42501';
-END
-$body$;
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON redrive_payments.instruction
-    FOR EACH ROW EXECUTE FUNCTION redrive_payments.refuse_change();
-CREATE TRIGGER append_only_whole BEFORE TRUNCATE ON redrive_payments.instruction
-    FOR EACH STATEMENT EXECUTE FUNCTION redrive_payments.refuse_change();
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON redrive_payments.intent
-    FOR EACH ROW EXECUTE FUNCTION redrive_payments.refuse_change();
-CREATE TRIGGER append_only_whole BEFORE TRUNCATE ON redrive_payments.intent
-    FOR EACH STATEMENT EXECUTE FUNCTION redrive_payments.refuse_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON redrive_payments.instruction FOR EACH ROW EXECUTE FUNCTION redrive.refuse_change();
+CREATE TRIGGER append_only_whole BEFORE TRUNCATE ON redrive_payments.instruction FOR EACH STATEMENT EXECUTE FUNCTION redrive.refuse_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON redrive_payments.intent FOR EACH ROW EXECUTE FUNCTION redrive.refuse_change();
+CREATE TRIGGER append_only_whole BEFORE TRUNCATE ON redrive_payments.intent FOR EACH STATEMENT EXECUTE FUNCTION redrive.refuse_change();

@@ -24,10 +24,8 @@ BEGIN
         USING ERRCODE = '42501';
 END
 $body$;
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON redrive_payments.statement_entry
-    FOR EACH ROW EXECUTE FUNCTION redrive_payments.refuse_other_change();
-CREATE TRIGGER append_only_whole BEFORE TRUNCATE ON redrive_payments.statement_entry
-    FOR EACH STATEMENT EXECUTE FUNCTION redrive_payments.refuse_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON redrive_payments.statement_entry FOR EACH ROW EXECUTE FUNCTION redrive_payments.refuse_other_change();
+CREATE TRIGGER append_only_whole BEFORE TRUNCATE ON redrive_payments.statement_entry FOR EACH STATEMENT EXECUTE FUNCTION redrive.refuse_change();
 
 -- Acknowledged by two people, with their evidence (a reversal, a refund): it is known, and does not keep a comparison from being clean.
 -- acknowledged_hash: of the finding's evidence then; other evidence opens it again.

@@ -42,10 +42,8 @@ SELECT b.message_id, b.version, i.tenant, t.amount, t.currency, t.destination_ha
   FROM redrive.body b
   JOIN redrive_payments.intent i ON i.outbox_id = b.message_id
  CROSS JOIN LATERAL redrive_payments.terms_in(b.bytes) t;
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON redrive_payments.edited_terms
-    FOR EACH ROW EXECUTE FUNCTION redrive_payments.refuse_change();
-CREATE TRIGGER append_only_whole BEFORE TRUNCATE ON redrive_payments.edited_terms
-    FOR EACH STATEMENT EXECUTE FUNCTION redrive_payments.refuse_change();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON redrive_payments.edited_terms FOR EACH ROW EXECUTE FUNCTION redrive.refuse_change();
+CREATE TRIGGER append_only_whole BEFORE TRUNCATE ON redrive_payments.edited_terms FOR EACH STATEMENT EXECUTE FUNCTION redrive.refuse_change();
 
 CREATE FUNCTION redrive_payments.keep_terms() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
     SET search_path = redrive_payments, pg_temp

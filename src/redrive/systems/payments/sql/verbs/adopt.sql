@@ -7,8 +7,7 @@ CREATE OR REPLACE FUNCTION redrive_payments.adopt_1(
     p_sequence_id bigint, p_rail_type text, p_amount numeric, p_currency text, p_destination_hash bytea,
     p_destination_shown json, p_body bytea, p_headers json, p_attempts integer, p_reference text, p_created_at timestamptz,
     p_actor text, p_reason text, p_now timestamptz DEFAULT NULL
-) RETURNS text
-LANGUAGE plpgsql SET search_path = redrive_payments, redrive, pg_temp AS $body$
+) RETURNS text LANGUAGE plpgsql SET search_path = redrive_payments, redrive, pg_temp AS $body$
 DECLARE v_now    timestamptz := coalesce(p_now, clock_timestamp());
         v_answer text;
 BEGIN
@@ -45,8 +44,7 @@ END $body$;
 -- effect), 'in_statement' (the rail says that it was made), or NULL.
 CREATE OR REPLACE FUNCTION redrive_payments.adoptable_1(
     p_tenant text, p_instruction_id text, p_participant_id text, p_rail_type text, p_outbox_id uuid
-) RETURNS text
-LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp AS $body$
+) RETURNS text LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp AS $body$
 BEGIN
     RETURN CASE
         WHEN EXISTS (SELECT 1 FROM intent i

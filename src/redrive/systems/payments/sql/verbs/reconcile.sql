@@ -16,8 +16,7 @@ END $body$;
 -- Locks: the rail's row, so that two readers come one after the other; then as redrive.add_evidence and redrive.begin_epoch do.
 CREATE OR REPLACE FUNCTION redrive_payments.keep_statement_1(
     p_rail_type text, p_entries json, p_now timestamptz DEFAULT NULL, p_exclusive boolean DEFAULT true
-) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
 DECLARE v_now       timestamptz := coalesce(p_now, clock_timestamp());
         v_cursor    text;
         v_new       bigint[];
@@ -61,8 +60,7 @@ END $body$;
 -- Relies on: intent_token, intent_instruction; the archive's index by message.
 CREATE OR REPLACE FUNCTION redrive_payments.intent_of(
     p_rail_type text, p_token text, p_instruction_id text, p_participant_id text, p_sequence_id bigint
-) RETURNS uuid
-LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp AS $body$
+) RETURNS uuid LANGUAGE plpgsql STABLE SET search_path = redrive_payments, redrive, pg_temp AS $body$
 DECLARE v_token uuid := CASE WHEN p_token ~* '^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$' THEN p_token::uuid END;
 BEGIN
     RETURN coalesce(
@@ -122,8 +120,7 @@ CREATE OR REPLACE FUNCTION redrive_payments.open_payments_1(
 ) RETURNS TABLE (
     outbox_id uuid, tenant text, instruction_id text, participant_id text, sequence_id bigint, amount numeric, currency text,
     state text, in_doubt boolean, reference text, at timestamptz, destination_hash bytea, tokens uuid[], sent json
-)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -161,8 +158,7 @@ CREATE OR REPLACE FUNCTION redrive_payments.entries_1(
 ) RETURNS TABLE (
     outbox_id uuid, cursor text, token text, amount numeric, currency text, reference text, effected_at timestamptz,
     destination_hash bytea
-)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -198,8 +194,7 @@ CREATE OR REPLACE FUNCTION redrive_payments.strangers_1(
 ) RETURNS TABLE (
     place bigint, cursor text, token text, instruction_id text, participant_id text, sequence_id bigint, amount numeric,
     currency text, reference text, effected_at timestamptz
-)
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
@@ -212,8 +207,7 @@ END $body$;
 
 -- agree: these payments are over on all sides; they are looked at again only if the rail says something new of them.
 CREATE OR REPLACE FUNCTION redrive_payments.agree_1(p_rail_type text, p_outbox_ids uuid[], p_now timestamptz DEFAULT NULL)
-RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
 BEGIN
     DELETE FROM unreconciled u WHERE u.rail_type = p_rail_type AND u.outbox_id = ANY (p_outbox_ids);
     UPDATE statement_entry e SET matched_at = coalesce(p_now, clock_timestamp())
@@ -239,9 +233,7 @@ BEGIN
       JOIN intent i ON i.outbox_id = e.outbox_id
       JOIN instruction n ON n.tenant = i.tenant AND n.instruction_id = i.instruction_id
      WHERE e.outbox_id = p_outbox_id;
-    IF v_entry.entries <> 1 OR NOT v_entry.same THEN
-        RETURN 'refused';
-    END IF;
+    IF v_entry.entries <> 1 OR NOT v_entry.same THEN RETURN 'refused'; END IF;
     RETURN redrive.confirm_proven(p_outbox_id, 'reconciliation',
                                   format('entry %s of the statement of %s', v_entry.cursor, v_entry.rail_type), v_entry.reference, v_now);
 END $body$;
@@ -254,8 +246,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive_payments.compared_1(
     p_rail_type text, p_findings json, p_now timestamptz DEFAULT NULL, p_began_at timestamptz DEFAULT NULL,
     p_changed boolean DEFAULT false
-) RETURNS json
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
+) RETURNS json LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
 DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
         v_clean boolean;
 BEGIN
@@ -300,8 +291,7 @@ $body$;
 -- Locks: the finding, then as redrive.second_person does, then the audit chain.
 CREATE OR REPLACE FUNCTION redrive_payments.acknowledge_finding_1(
     p_rail_type text, p_kind text, p_subject text, p_actor text, p_reason text, p_reference text, p_now timestamptz DEFAULT NULL
-) RETURNS text
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
+) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
 DECLARE v_now     timestamptz := coalesce(p_now, clock_timestamp());
         v_finding redrive_payments.finding;
         v_subject text;
@@ -321,9 +311,7 @@ BEGIN
     v_second := redrive.second_person('payments.' || p_rail_type, 'acknowledge', v_subject, p_actor, p_reason,
                                       json_build_array(encode(redrive_payments.evidence_hash(v_finding.evidence), 'hex')), v_now,
                                       json_build_object('reference', p_reference));
-    IF v_second IS NOT NULL THEN
-        RETURN v_second;
-    END IF;
+    IF v_second IS NOT NULL THEN RETURN v_second; END IF;
     UPDATE finding f SET acknowledged_at = v_now, acknowledged_by = p_actor, acknowledged_reason = p_reason,
                          acknowledged_reference = p_reference, acknowledged_hash = redrive_payments.evidence_hash(f.evidence)
      WHERE f.rail_type = p_rail_type AND f.kind = p_kind AND f.subject = p_subject;

@@ -15,8 +15,7 @@ CREATE OR REPLACE FUNCTION redrive_payments.submit_1(
     p_tenant text, p_instruction_id text, p_idempotency_key text, p_participant_id text, p_rail_type text, p_amount numeric,
     p_currency text, p_destination_hash bytea, p_destination_shown json, p_body bytea, p_headers json DEFAULT NULL,
     p_now timestamptz DEFAULT NULL, OUT result text, OUT field text, OUT outbox_id uuid, OUT sequence_id bigint, OUT state text
-)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
 #variable_conflict use_column
 DECLARE v_now   timestamptz := coalesce(redrive.allowed_now(p_now), clock_timestamp());
         v_known redrive_payments.instruction;
@@ -51,9 +50,7 @@ BEGIN
           INTO result, outbox_id, sequence_id, state
           FROM intent i
          WHERE i.tenant = p_tenant AND i.instruction_id = p_instruction_id AND i.idempotency_key = p_idempotency_key;
-        IF FOUND THEN
-            RETURN;
-        END IF;
+        IF FOUND THEN RETURN; END IF;
         outbox_id := redrive_payments.give_up_earlier(p_tenant, p_instruction_id, p_idempotency_key, v_now);
         IF outbox_id IS NOT NULL THEN
             result := 'already_submitted';
@@ -86,8 +83,7 @@ END $body$;
 -- and what is sent is the payload.
 CREATE OR REPLACE FUNCTION redrive_payments.require_terms(
     p_amount numeric, p_currency text, p_destination_hash bytea, p_destination_shown json, p_body bytea
-) RETURNS void
-LANGUAGE plpgsql STABLE AS $body$
+) RETURNS void LANGUAGE plpgsql STABLE AS $body$
 DECLARE v_terms record;
 BEGIN
     v_terms := redrive_payments.terms_in(p_body);
@@ -103,8 +99,7 @@ END $body$;
 -- same moment comes before us, and it is pending, or after us, and it is closed.
 CREATE OR REPLACE FUNCTION redrive_payments.give_up_earlier(
     p_tenant text, p_instruction_id text, p_idempotency_key text, p_now timestamptz
-) RETURNS uuid
-LANGUAGE plpgsql SET search_path = redrive_payments, redrive, pg_temp AS $body$
+) RETURNS uuid LANGUAGE plpgsql SET search_path = redrive_payments, redrive, pg_temp AS $body$
 DECLARE v_earlier uuid[] := ARRAY(SELECT i.outbox_id FROM intent i
                                    WHERE i.tenant = p_tenant AND i.instruction_id = p_instruction_id ORDER BY i.outbox_id);
         v_id      uuid;
@@ -112,9 +107,7 @@ DECLARE v_earlier uuid[] := ARRAY(SELECT i.outbox_id FROM intent i
 BEGIN
     PERFORM 1 FROM redrive.parked k WHERE k.id = ANY (v_earlier) ORDER BY k.id FOR UPDATE;
     FOREACH v_id IN ARRAY v_earlier LOOP
-        IF NOT redrive_payments.is_without_effect(v_id) THEN
-            RETURN v_id;
-        END IF;
+        IF NOT redrive_payments.is_without_effect(v_id) THEN RETURN v_id; END IF;
     END LOOP;
     v_dead := ARRAY(SELECT k.id FROM redrive.parked k WHERE k.id = ANY (v_earlier) ORDER BY k.id);
     FOREACH v_id IN ARRAY v_dead LOOP
@@ -144,8 +137,7 @@ END $body$;
 -- add_participant: whether he is new. Locks: nothing but his row.
 CREATE OR REPLACE FUNCTION redrive_payments.add_participant_1(
     p_tenant text, p_participant_id text, p_name text DEFAULT '', p_now timestamptz DEFAULT NULL
-) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, pg_temp AS $body$
 BEGIN
     INSERT INTO participant (tenant, participant_id, name, created_at)
     VALUES (p_tenant, p_participant_id, p_name, coalesce(redrive.allowed_now(p_now), clock_timestamp()))
@@ -158,16 +150,13 @@ END $body$;
 -- gap for ever, and a caller who rolls back or thinks better of it must not make one. NULL where there is no such participant.
 -- Locks: the participant, as submit_1 does. Relies on: stream's key (tenant, order_by).
 CREATE OR REPLACE FUNCTION redrive_payments.bump_participant_outbox_seq(participant_id text, tenant text DEFAULT 'default')
-RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
+RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_payments, redrive, pg_temp AS $body$
 #variable_conflict use_column
 BEGIN
     PERFORM 1 FROM participant p
       WHERE p.tenant = bump_participant_outbox_seq.tenant
         AND p.participant_id = bump_participant_outbox_seq.participant_id FOR NO KEY UPDATE;
-    IF NOT FOUND THEN
-        RETURN NULL;
-    END IF;
+    IF NOT FOUND THEN RETURN NULL; END IF;
     -- A new statement: the transaction that had the participant before us has committed, and its number is seen.
     RETURN coalesce((SELECT s.last_sequence FROM redrive.stream s
                       WHERE s.tenant = bump_participant_outbox_seq.tenant

@@ -32,8 +32,7 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive_payments.terms_sent(
     p_outbox_id uuid, p_token text, OUT version integer, OUT amount numeric, OUT currency text, OUT destination_hash bytea,
     OUT destination_shown json
-)
-LANGUAGE plpgsql STABLE AS $body$
+) LANGUAGE plpgsql STABLE AS $body$
 #variable_conflict use_column
 BEGIN
     SELECT t.version, t.amount, t.currency, t.destination_hash, t.destination_shown

@@ -29,8 +29,7 @@ SELECT i.outbox_id, i.tenant, i.instruction_id, i.participant_id, i.sequence_id,
 -- state_of_attempt: the document's word for a row of the archive. HELD is ours: the payment may have been made, so that FAILED
 -- would be a lie. An act of a person is its own word.
 CREATE OR REPLACE FUNCTION redrive_payments.state_of_attempt(p_verb text, p_settlement text, p_closed text, p_in_doubt boolean)
-RETURNS text
-LANGUAGE sql IMMUTABLE AS $body$
+RETURNS text LANGUAGE sql IMMUTABLE AS $body$
     SELECT CASE WHEN p_verb = 'claim' THEN 'DISPATCHING'
                 WHEN p_verb = 'reap' THEN 'ZOMBIE_REQUEUE'
                 WHEN p_verb NOT IN ('settle', 'complete') THEN upper(p_verb)

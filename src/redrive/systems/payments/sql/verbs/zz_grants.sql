@@ -13,7 +13,6 @@ END
 $roles$;
 REVOKE ALL ON SCHEMA redrive_payments FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA redrive_payments FROM PUBLIC;
--- An earlier version gave the verbs of the comparison to relays and operators.
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA redrive_payments FROM PUBLIC, redrive_producer, redrive_relay, redrive_operator, redrive_viewer,
     redrive_auditor, redrive_payments;
 GRANT USAGE ON SCHEMA redrive_payments TO redrive_producer, redrive_relay, redrive_operator, redrive_viewer, redrive_auditor,
@@ -38,27 +37,10 @@ GRANT SELECT ON redrive_payments.participant, redrive_payments.instruction, redr
     TO redrive_viewer, redrive_operator, redrive_auditor;
 
 DO $row_security$
-DECLARE
-    v_table text;
 BEGIN
-    FOREACH v_table IN ARRAY ARRAY['participant', 'instruction', 'intent', 'edited_terms'] LOOP
-        EXECUTE format('ALTER TABLE redrive_payments.%I ENABLE ROW LEVEL SECURITY', v_table);
-        EXECUTE format('ALTER TABLE redrive_payments.%I FORCE ROW LEVEL SECURITY', v_table);
-        EXECUTE format('DROP POLICY IF EXISTS engine ON redrive_payments.%I', v_table);
-        EXECUTE format('CREATE POLICY engine ON redrive_payments.%I TO %I USING (true) WITH CHECK (true)', v_table, current_user);
-        EXECUTE format('DROP POLICY IF EXISTS tenant ON redrive_payments.%I', v_table);
-        EXECUTE format('CREATE POLICY tenant ON redrive_payments.%I FOR SELECT TO redrive_viewer, redrive_operator, redrive_auditor '
-                       'USING (current_setting(''redrive.tenant'', true) IN (tenant, ''*''))', v_table);
-    END LOOP;
-    -- A statement is of a rail, and so of all tenants: for who may see all.
-    FOREACH v_table IN ARRAY ARRAY['statement_entry', 'reconciliation', 'unreconciled', 'finding'] LOOP
-        EXECUTE format('ALTER TABLE redrive_payments.%I ENABLE ROW LEVEL SECURITY', v_table);
-        EXECUTE format('ALTER TABLE redrive_payments.%I FORCE ROW LEVEL SECURITY', v_table);
-        EXECUTE format('DROP POLICY IF EXISTS engine ON redrive_payments.%I', v_table);
-        EXECUTE format('CREATE POLICY engine ON redrive_payments.%I TO %I USING (true) WITH CHECK (true)', v_table, current_user);
-        EXECUTE format('DROP POLICY IF EXISTS everybody ON redrive_payments.%I', v_table);
-        EXECUTE format('CREATE POLICY everybody ON redrive_payments.%I FOR SELECT TO redrive_viewer, redrive_operator, redrive_auditor '
-                       'USING (current_setting(''redrive.tenant'', true) = ''*'')', v_table);
-    END LOOP;
-END
-$row_security$;
+    PERFORM redrive.limit_rows(t, 'current_setting(''redrive.tenant'', true) IN (tenant, ''*'')')
+       FROM unnest(ARRAY['participant', 'instruction', 'intent', 'edited_terms']) AS u(name), to_regclass('redrive_payments.' || u.name) AS t;
+    -- A statement belongs to a rail, and so to all tenants: only a reader of all tenants sees it.
+    PERFORM redrive.limit_rows(t, 'current_setting(''redrive.tenant'', true) = ''*''')
+       FROM unnest(ARRAY['statement_entry', 'reconciliation', 'unreconciled', 'finding']) AS u(name), to_regclass('redrive_payments.' || u.name) AS t;
+END $row_security$;
