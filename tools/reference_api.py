@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import redrive
 from redrive import answers
-from redrive.app import App, Destination
+from redrive.app import App, Destination, DestinationOptions
 from redrive.message import Attempt, NewMessage, Receipt, Status
 from redrive.policy import Backoff, Breaker, Policy, Rules
 from redrive.transports import network_errors
@@ -134,7 +134,7 @@ def api_page() -> Iterator[str]:
         import."""
     )
     yield ""
-    rows = [_option(parameter) for parameter in _parameters(App.destination)]
+    rows = [_option(parameter) for parameter in _destination_parameters()]
     yield from table(("option", "type", "default", "meaning"), rows)
     for kind in API:
         yield from described(kind)
@@ -154,6 +154,18 @@ def _http() -> Iterator[str]:
     yield from table(("option", "type", "default", "meaning"), rows)
     for kind in (Egress, CloudEvents):
         yield from described(kind, level=3)
+
+
+def _destination_parameters() -> Iterator[inspect.Parameter]:
+    """Its own, then the keywords that it shares with `App.transport`."""
+    yield from (one for one in _parameters(App.destination) if one.kind is not one.VAR_KEYWORD)
+    defaults = {field.name: field.default for kind in (Rules, Destination) for field in fields(kind)}
+    # Defaults that depend on other options.
+    decided = {"breaker": False, "in_doubt": None, "lookup_after_seconds": None, "policy": None}
+    for name, annotation in DestinationOptions.__annotations__.items():
+        default = {**defaults, **decided}[name]
+        shown = annotation.__forward_arg__ if hasattr(annotation, "__forward_arg__") else annotation
+        yield inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=shown)
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -178,11 +190,13 @@ def _signature(function: Callable[..., Any]) -> Iterator[str]:
 
 def _parameter(parameter: inspect.Parameter) -> str:
     default = "" if parameter.default is parameter.empty else f" = {_value(parameter.default)}"
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return f"**{parameter.name}: {parameter.annotation}"
     return f"{parameter.name}: {parameter.annotation}{default}"
 
 
 def _option(parameter: inspect.Parameter) -> tuple[str, ...]:
-    meanings = _meanings(Rules) | _meanings(Destination) | OPTIONS
+    meanings = _meanings(Rules) | _meanings(Destination) | _meanings(DestinationOptions) | OPTIONS
     default = "required" if parameter.default is parameter.empty else f"`{_value(parameter.default)}`"
     return f"`{parameter.name}`", f"`{_type(parameter.annotation)}`", default, meanings[parameter.name]
 

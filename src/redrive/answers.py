@@ -1,4 +1,4 @@
-"""What a destination can say: five answers to a send, three to a lookup.
+"""What a destination can answer: five answers to a send, three to a lookup.
 
 A transport or a handler *returns* or *raises* one of them; `None` means `Delivered()`, and any other JSON value
 `Delivered(result=value)`. `Retryable` and `Terminal` say that the effect did **not** happen, `Unknown` that it may have

@@ -1,11 +1,11 @@
-"""What a user declares: destinations, duties, systems. The relay runs it; producers do not need it.
+"""What a user declares: destinations, duties, systems. A relay runs it; producers do not need it.
 
     app = redrive.App()
 
     @app.destination("welcome-mail")
     async def welcome(message: redrive.Attempt) -> None: ...
 
-Everything that can be wrong with a declaration is refused here, when the module is imported, not at the first message.
+A wrong declaration is refused when its module is imported, not at the first message.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, get_args
 
 from redrive import produce
 from redrive.errors import InvalidPayload, InvalidValue, NotFound, SettingsError
 from redrive.events import Events
-from redrive.message import Attempt, NewMessage, OnOtherPayload, Priority, Receipt
+from redrive.message import Attempt, EnqueueOptions, NewMessage, Receipt
 from redrive.policy import Breaker, InDoubt, OnDead, Policy, Rules, address_of, in_doubt_default
 from redrive.ports import Record, Store, Transport
 from redrive.produce import bounds
@@ -33,21 +32,6 @@ if TYPE_CHECKING:
     from redrive.settings import Settings
 
 HandlerType = TypeVar("HandlerType", bound=Handler)
-
-
-class Options(TypedDict, total=False):
-    """The keywords of `enqueue`; they are explained at `NewMessage`."""
-
-    key: str | None
-    order_by: str | None
-    tenant: str
-    kind: str
-    due_at: datetime | None
-    expires_at: datetime | None
-    priority: Priority | str
-    headers: Mapping[str, str] | None
-    content_type: str | None
-    on_other_payload: OnOtherPayload
 
 
 CONCURRENCY_DEFAULT = 10
@@ -120,6 +104,75 @@ class Destination:
         _check_rules(self.name, self.rules, can_look_up=getattr(self.transport, "lookup", None) is not None)
         if self.record is not None and not _is_async(self.record):
             raise InvalidValue(f"record of {self.name!r} must be an `async def` function: it runs in our transaction.")
+
+
+class DestinationOptions(TypedDict, total=False):
+    """The keywords of `App.destination` and `App.transport`; `Destination` and `Rules` explain them.
+
+    lookup_after_seconds: None = 0, and for money the timeout plus settlement_lag_seconds.
+    address: where it sends and as whom; None = the transport's own, if it has one. Where money moves, a relay refuses
+    another one while something is in doubt.
+    """
+
+    policy: Policy | None
+    concurrency: int
+    global_concurrency: int | None
+    rate: float | None
+    breaker: Breaker | bool
+    timeout_seconds: float
+    schema: Any
+    record: Record | None
+    in_doubt: InDoubt | None
+    on_dead: OnDead
+    lookup_after_seconds: float | None
+    lookups_are_immediate: bool
+    settlement_lag_seconds: float
+    absent_is_final: bool
+    token_ttl_seconds: float | None
+    money: bool
+    address: str | None
+    staged: bool
+    key_concurrency: int | None
+
+
+def _declared(name: str, transport: Transport, options: DestinationOptions) -> Destination:
+    others: dict[str, Any] = dict(options)
+    rules = {option: others.pop(option) for option in Rules.__dataclass_fields__ if option in others}
+    schema, breaker = others.pop("schema", None), others.pop("breaker", False)
+    return Destination(
+        name=name,
+        transport=transport,
+        rules=_rules(name, transport, rules, timeout_seconds=others.get("timeout_seconds", TIMEOUT_SECONDS_DEFAULT)),
+        breaker=_breaker(name, breaker),
+        schema=None if schema is None else Schema(name, schema),
+        **others,
+    )
+
+
+def _rules(name: str, transport: Transport, options: Mapping[str, Any], *, timeout_seconds: float) -> Rules:
+    """Those that were given, with the defaults that depend on others."""
+    given = dict(options)
+    policy, in_doubt, address = given.pop("policy", None), given.pop("in_doubt", None), given.pop("address", None)
+    seconds = given.pop("lookup_after_seconds", None)
+    rules = Rules(**given)
+    can_look_up = getattr(transport, "lookup", None) is not None
+    doubt = in_doubt or in_doubt_default(
+        can_look_up=can_look_up, money=rules.money, token_ttl_seconds=rules.token_ttl_seconds
+    )
+    return replace(
+        rules,
+        policy=policy or Policy(),
+        in_doubt=doubt,
+        lookup_after_seconds=lookup_after(
+            name,
+            seconds,
+            asks=rules.money and doubt == "lookup",
+            lookups_are_immediate=rules.lookups_are_immediate,
+            timeout_seconds=timeout_seconds,
+            settlement_lag_seconds=rules.settlement_lag_seconds,
+        ),
+        address=getattr(transport, "address", None) if address is None else address_of(address),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,145 +294,36 @@ class App:
         self,
         name: str,
         *,
-        policy: Policy | None = None,
-        concurrency: int = CONCURRENCY_DEFAULT,
-        global_concurrency: int | None = None,
-        rate: float | None = None,
-        breaker: Breaker | bool = False,
-        timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
         lookup: Handler | None = None,
         validate: Handler | None = None,
-        schema: Any = None,
-        record: Record | None = None,
-        in_doubt: InDoubt | None = None,
-        on_dead: OnDead = "halt",
-        lookup_after_seconds: float | None = None,
-        lookups_are_immediate: bool = False,
-        settlement_lag_seconds: float = 0.0,
-        absent_is_final: bool = False,
-        token_ttl_seconds: float | None = None,
-        money: bool = False,
-        address: str | None = None,
         classify: Classify | None = None,
-        staged: bool = False,
         limit_key: Callable[[Attempt], str | None] | None = None,
-        key_concurrency: int | None = None,
+        **options: Unpack[DestinationOptions],
     ) -> Callable[[HandlerType], HandlerType]:
         """Declare a handler (`def` or `async def`) for a destination. Returning means delivered.
 
         A returned value that is JSON is kept as the result; one that is not is a bug, and pauses the destination.
-        lookup_after_seconds: None = 0, and for money the timeout plus settlement_lag_seconds.
         limit_key: names the part of the destination that a message goes to, such as its tenant or its host; breaker,
         rests, rate and the bug breaker then apply to that part, and not to the others. Not for money.
-        address: where it sends and as whom, where money moves; a relay refuses another one while something is in doubt.
-        The others are explained at `Destination` and `Rules`.
         """
 
         def declare(handler: HandlerType) -> HandlerType:
-            _check_concurrency(name, concurrency)  # before that many threads are asked for
+            concurrency = options.get("concurrency", CONCURRENCY_DEFAULT)
+            _check_concurrency(name, concurrency)  # before that many threads are started
             for what, given in (("handler", handler), ("validate", validate), ("lookup", lookup)):
                 if given is not None and not callable(given):
                     raise InvalidValue(f"{what} of {name!r} is a {type(given).__name__}; it must be a function.")
-            self.transport(
-                name,
-                FunctionTransport(
-                    handler,
-                    validate=validate,
-                    lookup=lookup,
-                    classify=classify,
-                    limit_key=limit_key,
-                    threads=concurrency,
-                ),
-                policy=policy,
-                concurrency=concurrency,
-                global_concurrency=global_concurrency,
-                rate=rate,
-                breaker=breaker,
-                timeout_seconds=timeout_seconds,
-                schema=schema,
-                record=record,
-                in_doubt=in_doubt,
-                on_dead=on_dead,
-                lookup_after_seconds=lookup_after_seconds,
-                lookups_are_immediate=lookups_are_immediate,
-                settlement_lag_seconds=settlement_lag_seconds,
-                absent_is_final=absent_is_final,
-                token_ttl_seconds=token_ttl_seconds,
-                money=money,
-                address=address,
-                staged=staged,
-                key_concurrency=key_concurrency,
+            transport = FunctionTransport(
+                handler, validate=validate, lookup=lookup, classify=classify, limit_key=limit_key, threads=concurrency
             )
+            self.transport(name, transport, **options)
             return handler
 
         return declare
 
-    def transport(
-        self,
-        name: str,
-        transport: Transport,
-        *,
-        policy: Policy | None = None,
-        concurrency: int = CONCURRENCY_DEFAULT,
-        global_concurrency: int | None = None,
-        rate: float | None = None,
-        breaker: Breaker | bool = False,
-        timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
-        schema: Any = None,
-        record: Record | None = None,
-        in_doubt: InDoubt | None = None,
-        on_dead: OnDead = "halt",
-        lookup_after_seconds: float | None = None,
-        lookups_are_immediate: bool = False,
-        settlement_lag_seconds: float = 0.0,
-        absent_is_final: bool = False,
-        token_ttl_seconds: float | None = None,
-        money: bool = False,
-        address: str | None = None,
-        staged: bool = False,
-        key_concurrency: int | None = None,
-    ) -> None:
-        """Declare that messages for a destination go through a transport, such as `HttpTransport`.
-
-        address: None = the transport's own, if it has one.
-        """
-        can_look_up = getattr(transport, "lookup", None) is not None
-        doubt = in_doubt or in_doubt_default(can_look_up=can_look_up, money=money, token_ttl_seconds=token_ttl_seconds)
-        rules = Rules(
-            policy=policy or Policy(),
-            in_doubt=doubt,
-            on_dead=on_dead,
-            lookup_after_seconds=lookup_after(
-                name,
-                lookup_after_seconds,
-                asks=money and doubt == "lookup",
-                lookups_are_immediate=lookups_are_immediate,
-                timeout_seconds=timeout_seconds,
-                settlement_lag_seconds=settlement_lag_seconds,
-            ),
-            lookups_are_immediate=lookups_are_immediate,
-            settlement_lag_seconds=settlement_lag_seconds,
-            absent_is_final=absent_is_final,
-            token_ttl_seconds=token_ttl_seconds,
-            money=money,
-            address=getattr(transport, "address", None) if address is None else address_of(address),
-        )
-        self.add(
-            Destination(
-                name=name,
-                transport=transport,
-                rules=rules,
-                concurrency=concurrency,
-                timeout_seconds=timeout_seconds,
-                record=record,
-                global_concurrency=global_concurrency,
-                rate=rate,
-                breaker=_breaker(name, breaker),
-                schema=None if schema is None else Schema(name, schema),
-                staged=staged,
-                key_concurrency=key_concurrency,
-            )
-        )
+    def transport(self, name: str, transport: Transport, **options: Unpack[DestinationOptions]) -> None:
+        """Declare that messages for a destination go through a transport, such as `HttpTransport`."""
+        self.add(_declared(name, transport, options))
 
     def add(self, destination: Destination) -> None:
         self._check_new(destination)
@@ -389,13 +333,13 @@ class App:
             )
         self.destinations[destination.name] = destination
 
-    def enqueue(self, conn: Any, destination: str, payload: Any, **options: Unpack[Options]) -> Receipt:
+    def enqueue(self, conn: Any, destination: str, payload: Any, **options: Unpack[EnqueueOptions]) -> Receipt:
         """`redrive.enqueue` to a destination of this app: a name that it does not have and a payload that does not fit
         its schema are refused before anything is written. The payload may be of the schema's type.
         """
         return produce.enqueue(conn, destination, self._written(destination, payload), **options)
 
-    async def aenqueue(self, conn: Any, destination: str, payload: Any, **options: Unpack[Options]) -> Receipt:
+    async def aenqueue(self, conn: Any, destination: str, payload: Any, **options: Unpack[EnqueueOptions]) -> Receipt:
         """`enqueue` for an asynchronous connection."""
         return await produce.aenqueue(conn, destination, self._written(destination, payload), **options)
 
@@ -447,7 +391,7 @@ class App:
             raise InvalidValue(f"The duty {declared.name!r} is the engine's own; choose another name.")
 
     def include(self, system: System) -> None:
-        """Plug in a system (seam S8): its destinations and duties become this app's."""
+        """Plug in a system: its destinations and duties become this app's."""
         if system.name in self.systems:
             raise InvalidValue(f"System {system.name!r} is included twice.")
         declared: list[Destination | Duty] = [*system.destinations, *system.duties]

@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, NewType, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, NewType, Protocol, TypedDict
 from uuid import UUID
 
 if TYPE_CHECKING:
@@ -116,17 +116,34 @@ class NewMessage:
 
     destination: str
     payload: Any
-    key: str | None = field(default=None, kw_only=True)
-    order_by: str | None = field(default=None, kw_only=True)
-    token_seed: str | None = field(default=None, kw_only=True)
-    tenant: str = field(default="default", kw_only=True)
-    kind: str = field(default="", kw_only=True)
-    due_at: datetime | None = field(default=None, kw_only=True)
-    expires_at: datetime | None = field(default=None, kw_only=True)
-    priority: Priority | str = field(default=Priority.NORMAL, kw_only=True)
-    headers: Mapping[str, str] | None = field(default=None, kw_only=True)
-    content_type: str | None = field(default=None, kw_only=True)
-    on_other_payload: OnOtherPayload = field(default="refuse", kw_only=True)
+    _: KW_ONLY
+    key: str | None = None
+    order_by: str | None = None
+    token_seed: str | None = None
+    tenant: str = "default"
+    kind: str = ""
+    due_at: datetime | None = None
+    expires_at: datetime | None = None
+    priority: Priority | str = Priority.NORMAL
+    headers: Mapping[str, str] | None = None
+    content_type: str | None = None
+    on_other_payload: OnOtherPayload = "refuse"
+
+
+class EnqueueOptions(TypedDict, total=False):
+    """The keywords of `enqueue`; `NewMessage` explains them."""
+
+    key: str | None
+    order_by: str | None
+    token_seed: str | None
+    tenant: str
+    kind: str
+    due_at: datetime | None
+    expires_at: datetime | None
+    priority: Priority | str
+    headers: Mapping[str, str] | None
+    content_type: str | None
+    on_other_payload: OnOtherPayload
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 A pydantic model, a dataclass, a TypedDict or any type that pydantic can judge. `write` turns a value into what is
 enqueued, `read` turns the bytes of a message into a value; both refuse with the field and the rule that it breaks,
-never with the value (G-15). pydantic is imported with the first schema: who has none does not carry it. Used by
+never with the value (G-15). pydantic is imported with the first schema. Used by
 `redrive.app`, and by the dispatcher through `Attempt.data`.
 """
 

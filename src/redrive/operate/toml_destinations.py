@@ -9,7 +9,6 @@ the child process for suspects finds it as `redrive.operate.toml_destinations:ap
 
 from __future__ import annotations
 
-import inspect
 import os
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,15 +19,15 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from redrive import settings_sources as sources
-from redrive.app import App
+from redrive.app import App, DestinationOptions
 from redrive.errors import InvalidValue, SettingsError
 from redrive.produce.bounds import shown
 from redrive.system import System, discover
 
 SPEC: Final = "redrive.operate.toml_destinations:app"
 TABLE: Final = "destinations"
-# Options of App.transport that are Python.
-_PYTHON_ONLY: Final = frozenset({"self", "name", "transport", "record", "schema", "return"})
+# Options that only Python can give.
+_PYTHON_ONLY: Final = frozenset({"record", "schema", "signer", "return"})
 _SECRET_HEADERS: Final = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key"})
 _NO: Final = object()
 Part = TypeVar("Part")
@@ -92,7 +91,7 @@ def __getattr__(name: str) -> Any:
 
 def known_keys() -> frozenset[str]:
     """Everything that a table of an HTTP destination may hold."""
-    return frozenset({"transport", *_OWN_KEYS, *_options(App.transport), *_options(_http_transport().__init__)})
+    return frozenset({"transport", *_OWN_KEYS, *_options(DestinationOptions), *_options(_http_transport().__init__)})
 
 
 def part(kind: type[Part], place: Place, table: Mapping[str, Any], **given: Any) -> Part:
@@ -114,7 +113,7 @@ def _declare(app: App, place: Place, table: Mapping[str, Any]) -> None:
             raise InvalidValue(f"transport of {place.name!r} is {table.get('transport')!r}; it must be one of http.")
         kind = _http_transport()
         _refuse_unknown(table, known_keys())
-        options, own = _options(App.transport), _options(kind.__init__)
+        options, own = _options(DestinationOptions), _options(kind.__init__)
         transport = kind(**{**_values(own, table), **_secrets(place, table)})
         app.transport(place.name, transport, **_values(options, table))
     except InvalidValue as error:
@@ -146,11 +145,9 @@ def _refuse_unknown(table: Mapping[str, Any], known: Collection[str]) -> None:
             raise _UnknownKey(key, known)
 
 
-def _options(function: Callable[..., Any]) -> dict[str, Any]:
-    """The parameters that a file can give, and their types."""
-    hints = get_type_hints(function)
-    names = set(inspect.signature(function).parameters) - _PYTHON_ONLY - {"signer"}
-    return {name: hints[name] for name in hints if name in names}
+def _options(declared: Any) -> dict[str, Any]:
+    """The options that a file can give, and their types. declared: a TypedDict, or a function."""
+    return {name: hint for name, hint in get_type_hints(declared).items() if name not in _PYTHON_ONLY}
 
 
 def _values(options: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""Producing: a message in the caller's own transaction, on the caller's own connection (seam S1); what became of it.
+"""For producers: enqueue in the caller's own transaction, on the caller's connection; status, wait and cancel.
 
-`call` has the functions that enqueue, `steps` what they do without I/O, `payload` and `bounds` what is accepted, `keys`
-the deterministic keys, `follow` the functions that ask, wait and cancel, `drivers` which connections are known. No
-driver is imported before a connection of it was handed in: a producer needs nothing but the standard library and the
-driver that it has already.
+`api` has the functions that enqueue, `protocol` what they do without I/O, `payload` and `bounds` what is accepted,
+`keys` the deterministic keys, `message_status` the functions that ask, wait and cancel, `drivers` which connections are
+known. A driver is imported only after one of its connections was handed in: a producer needs nothing else.
 """
 
 from redrive.produce.api import aenqueue, aenqueue_many, enqueue, enqueue_many

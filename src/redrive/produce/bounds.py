@@ -2,7 +2,7 @@
 
 Pure. Every refusal is an `InvalidValue`: a sentence with what was given, the bound, and what to do. The verbs check
 the same bounds for every other language (`verbs/check_message.sql`), except the past of `expires_at`, which only
-the database's clock can judge (ruling 6).
+the database's clock can judge.
 """
 
 from __future__ import annotations

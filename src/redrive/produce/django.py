@@ -10,15 +10,8 @@ from typing import Any, TypeVar
 from django.db import Error
 
 from redrive.errors import UnsupportedConnection
-from redrive.produce.driver import (
-    Within,
-    carry,
-    has_rows,
-    refuse_autocommit,
-    refuse_failed_transaction,
-    refuse_open_transaction,
-    reraise,
-)
+from redrive.produce import driver
+from redrive.produce.driver import Within
 from redrive.produce.protocol import Rows, Statement, Steps
 
 T = TypeVar("T")
@@ -30,15 +23,15 @@ def run(conn: Any, steps: Steps[T], within: Within) -> T:
 
         def execute(statement: Statement) -> Rows:
             cursor.execute(*statement)
-            rows: Rows = cursor.fetchall() if has_rows(statement[0]) else ()
+            rows: Rows = cursor.fetchall() if driver.has_rows(statement[0]) else ()
             return rows
 
         try:
-            return carry(steps, execute)
+            return driver.carry(steps, execute)
         except Error as error:
             below: Any = error.__cause__
             state = getattr(below, "sqlstate", None) or getattr(below, "pgcode", None)
-            reraise(error, sqlstate=state, text=below.diag.message_primary if below else None)
+            driver.reraise(error, sqlstate=state, text=below.diag.message_primary if below else None)
         finally:
             if within is Within.NONE and not conn.get_autocommit():
                 conn.rollback()
@@ -52,11 +45,11 @@ def _check_transaction(conn: Any, within: Within) -> None:
         )
     conn.ensure_connection()
     if conn.in_atomic_block and conn.needs_rollback:
-        refuse_failed_transaction()
+        driver.refuse_failed_transaction()
     if within is Within.NONE and (conn.in_atomic_block or _is_open(conn)):
-        refuse_open_transaction()
+        driver.refuse_open_transaction()
     if within is Within.OPEN and not conn.in_atomic_block and conn.get_autocommit():
-        refuse_autocommit("`with transaction.atomic():`")
+        driver.refuse_autocommit("`with transaction.atomic():`")
 
 
 def _is_open(conn: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What every driver does with steps: run a statement, hand its rows back, until they have come to an end."""
+"""What all driver modules share: running the statements of `Steps`, and refusing transactions that do not fit."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from redrive.errors import NoOpenTransaction, OpenTransaction, UsageError
 from redrive.produce.protocol import Rows, Statement, Steps, explained
 
 T = TypeVar("T")
+IDLE, IN_TRANSACTION, IN_ERROR = 0, 2, 3  # libpq's PGTransactionStatusType
 
 
 class Within(Enum):
@@ -54,6 +55,16 @@ def with_dollars(query: str) -> str:
     """`$1` for the first `%s`, and so on."""
     first, *others = query.split("%s")
     return first + "".join(f"${number}{other}" for number, other in zip(count(1), others, strict=False))
+
+
+def check_status(status: int, within: Within, *, autocommit: bool, write: str) -> None:
+    """Refuses a transaction that does not fit. status: libpq's number for it. write: as `refuse_autocommit`."""
+    if status == IN_ERROR:
+        refuse_failed_transaction()
+    if within is Within.NONE and status == IN_TRANSACTION:
+        refuse_open_transaction()
+    if within is Within.OPEN and status == IDLE and autocommit:
+        refuse_autocommit(write)
 
 
 def refuse_autocommit(write: str) -> NoReturn:

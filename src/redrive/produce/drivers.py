@@ -1,8 +1,7 @@
 """Which connections are known, and which module carries statements over them.
 
-Recognised by the names in the class's ancestry, so that no driver is imported here: whoever hands in a connection
-has imported its driver. A driver module has `run(conn, steps, within)`, or `arun` for asynchronous ones. Called by
-`redrive.produce.api` and `redrive.produce.message_status`.
+Recognised by the names in the class's ancestry, so that no driver is imported here: the caller who hands in a
+connection has imported its driver. A driver module has `run(conn, steps, within)`, or `arun` for asynchronous ones.
 """
 
 from __future__ import annotations
@@ -26,24 +25,19 @@ class Driver(NamedTuple):
     is_async: bool
 
 
-KNOWN: Final = {
-    "psycopg.Connection": Driver("redrive.produce.psycopg", is_async=False),
-    "psycopg.Cursor": Driver("redrive.produce.psycopg", is_async=False),
-    "psycopg.AsyncConnection": Driver("redrive.produce.psycopg", is_async=True),
-    "psycopg.AsyncCursor": Driver("redrive.produce.psycopg", is_async=True),
-    "psycopg2.extensions.connection": Driver("redrive.produce.psycopg2", is_async=False),
-    "psycopg2.extensions.cursor": Driver("redrive.produce.psycopg2", is_async=False),
-    "asyncpg.connection.Connection": Driver("redrive.produce.asyncpg", is_async=True),
-    "asyncpg.pool.PoolConnectionProxy": Driver("redrive.produce.asyncpg", is_async=True),
-    "sqlalchemy.engine.base.Connection": Driver("redrive.produce.sqlalchemy", is_async=False),
-    "sqlalchemy.orm.session.Session": Driver("redrive.produce.sqlalchemy", is_async=False),
-    "sqlalchemy.orm.scoping.scoped_session": Driver("redrive.produce.sqlalchemy", is_async=False),
-    "sqlalchemy.ext.asyncio.engine.AsyncConnection": Driver("redrive.produce.sqlalchemy", is_async=True),
-    "sqlalchemy.ext.asyncio.session.AsyncSession": Driver("redrive.produce.sqlalchemy", is_async=True),
-    "sqlalchemy.ext.asyncio.scoping.async_scoped_session": Driver("redrive.produce.sqlalchemy", is_async=True),
-    "django.db.backends.base.base.BaseDatabaseWrapper": Driver("redrive.produce.django", is_async=False),
-    "django.utils.connection.ConnectionProxy": Driver("redrive.produce.django", is_async=False),
+_CLASSES: Final = {
+    Driver("redrive.produce.psycopg", is_async=False): "psycopg.Connection psycopg.Cursor",
+    Driver("redrive.produce.psycopg", is_async=True): "psycopg.AsyncConnection psycopg.AsyncCursor",
+    Driver("redrive.produce.psycopg2", is_async=False): "psycopg2.extensions.connection psycopg2.extensions.cursor",
+    Driver("redrive.produce.asyncpg", is_async=True): "asyncpg.connection.Connection asyncpg.pool.PoolConnectionProxy",
+    Driver("redrive.produce.sqlalchemy", is_async=False): "sqlalchemy.engine.base.Connection"
+    " sqlalchemy.orm.session.Session sqlalchemy.orm.scoping.scoped_session",
+    Driver("redrive.produce.sqlalchemy", is_async=True): "sqlalchemy.ext.asyncio.engine.AsyncConnection"
+    " sqlalchemy.ext.asyncio.session.AsyncSession sqlalchemy.ext.asyncio.scoping.async_scoped_session",
+    Driver("redrive.produce.django", is_async=False): "django.db.backends.base.base.BaseDatabaseWrapper"
+    " django.utils.connection.ConnectionProxy",
 }
+KNOWN: Final = {name: driver for driver, names in _CLASSES.items() for name in names.split()}
 
 
 def run(conn: Any, steps: Steps[T], within: Within = Within.OPEN) -> T:

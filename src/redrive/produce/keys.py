@@ -1,4 +1,4 @@
-"""Deterministic idempotency keys: the same parts give the same UUID on every machine and version (G-04, ruling 8).
+"""Deterministic idempotency keys: the same parts give the same UUID on every machine and version (G-04).
 
 Parts are named, because only tenant, category and kind are case-folded (ASCII letters only): two entity ids that
 differ in case are two entities. What is hashed is unambiguous: each part as its length in UTF-8 bytes, a colon, the

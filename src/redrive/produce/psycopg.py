@@ -1,7 +1,7 @@
 """Statements over a psycopg 3 connection that belongs to the caller.
 
 The caller's row factory, cursor class and open cursors do not matter and are not touched. To enqueue, a transaction
-must be open, or be opened by the statement (ruling 18). Imported only after a psycopg connection was handed in.
+must be open, or be opened by the statement. Imported only after a psycopg connection was handed in.
 """
 
 from __future__ import annotations
@@ -14,16 +14,8 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
-from redrive.produce.driver import (
-    Within,
-    acarry,
-    carry,
-    has_rows,
-    refuse_autocommit,
-    refuse_failed_transaction,
-    refuse_open_transaction,
-    reraise,
-)
+from redrive.produce import driver
+from redrive.produce.driver import Within
 from redrive.produce.protocol import Rows, Statement, Steps
 
 T = TypeVar("T")
@@ -40,12 +32,12 @@ def run(conn: Connection[Any] | Cursor[Any], steps: Steps[T], within: Within) ->
     def execute(statement: Statement) -> Rows:
         query, values = statement
         cursor.execute(_in_binary(query), values, binary=True)
-        return cursor.fetchall() if has_rows(query) else ()
+        return cursor.fetchall() if driver.has_rows(query) else ()
 
     try:
-        return carry(steps, execute)
+        return driver.carry(steps, execute)
     except psycopg.Error as error:
-        reraise(error, sqlstate=error.sqlstate, text=error.diag.message_primary)
+        driver.reraise(error, sqlstate=error.sqlstate, text=error.diag.message_primary)
     finally:
         cursor.close()
         if within is Within.NONE and not connection.autocommit:
@@ -63,12 +55,12 @@ async def arun(conn: AsyncConnection[Any] | AsyncCursor[Any], steps: Steps[T], w
     async def execute(statement: Statement) -> Rows:
         query, values = statement
         await cursor.execute(_in_binary(query), values, binary=True)
-        return await cursor.fetchall() if has_rows(query) else ()
+        return await cursor.fetchall() if driver.has_rows(query) else ()
 
     try:
-        return await acarry(steps, execute)
+        return await driver.acarry(steps, execute)
     except psycopg.Error as error:
-        reraise(error, sqlstate=error.sqlstate, text=error.diag.message_primary)
+        driver.reraise(error, sqlstate=error.sqlstate, text=error.diag.message_primary)
     finally:
         await cursor.close()
         if within is Within.NONE and not connection.autocommit:
@@ -88,10 +80,5 @@ def _is_begin_queued(connection: Connection[Any] | AsyncConnection[Any]) -> bool
 
 
 def _check_transaction(connection: Connection[Any] | AsyncConnection[Any], within: Within) -> None:
-    status = connection.pgconn.transaction_status
-    if status == TransactionStatus.INERROR:
-        refuse_failed_transaction()
-    if within is Within.NONE and status == TransactionStatus.INTRANS:
-        refuse_open_transaction()
-    if within is Within.OPEN and status == TransactionStatus.IDLE and connection.autocommit:
-        refuse_autocommit("`with conn.transaction():` (`async with` for an AsyncConnection)")
+    write = "`with conn.transaction():` (`async with` for an AsyncConnection)"
+    driver.check_status(connection.pgconn.transaction_status, within, autocommit=connection.autocommit, write=write)

@@ -5,24 +5,11 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import psycopg2
-from psycopg2.extensions import (
-    TRANSACTION_STATUS_IDLE,
-    TRANSACTION_STATUS_INERROR,
-    TRANSACTION_STATUS_INTRANS,
-    connection,
-    cursor,
-)
+from psycopg2.extensions import connection, cursor
 
 from redrive.errors import UnsupportedConnection
-from redrive.produce.driver import (
-    Within,
-    carry,
-    has_rows,
-    refuse_autocommit,
-    refuse_failed_transaction,
-    refuse_open_transaction,
-    reraise,
-)
+from redrive.produce import driver
+from redrive.produce.driver import Within
 from redrive.produce.protocol import Rows, Statement, Steps
 
 T = TypeVar("T")
@@ -35,12 +22,12 @@ def run(conn: Any, steps: Steps[T], within: Within) -> T:
 
         def execute(statement: Statement) -> Rows:
             own.execute(*statement)
-            return own.fetchall() if has_rows(statement[0]) else ()
+            return own.fetchall() if driver.has_rows(statement[0]) else ()
 
         try:
-            return carry(steps, execute)
+            return driver.carry(steps, execute)
         except psycopg2.Error as error:
-            reraise(error, sqlstate=error.pgcode, text=error.diag.message_primary)
+            driver.reraise(error, sqlstate=error.pgcode, text=error.diag.message_primary)
         finally:
             if within is Within.NONE and not owner.autocommit:
                 owner.rollback()
@@ -51,10 +38,5 @@ def _check_transaction(owner: connection, within: Within) -> None:
         raise UnsupportedConnection(
             "This psycopg2 connection is asynchronous (async_=1): it has no transactions. Hand in a synchronous one."
         )
-    status = owner.get_transaction_status()
-    if status == TRANSACTION_STATUS_INERROR:
-        refuse_failed_transaction()
-    if within is Within.NONE and status == TRANSACTION_STATUS_INTRANS:
-        refuse_open_transaction()
-    if within is Within.OPEN and status == TRANSACTION_STATUS_IDLE and owner.autocommit:
-        refuse_autocommit("`with conn:` after `conn.autocommit = False`")
+    write = "`with conn:` after `conn.autocommit = False`"
+    driver.check_status(owner.get_transaction_status(), within, autocommit=owner.autocommit, write=write)

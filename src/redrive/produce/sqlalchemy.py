@@ -15,15 +15,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, scoped_session
 
 from redrive.errors import UnsupportedConnection
-from redrive.produce.driver import (
-    Within,
-    carry,
-    has_rows,
-    refuse_autocommit,
-    refuse_open_transaction,
-    reraise,
-    with_dollars,
-)
+from redrive.produce import driver
+from redrive.produce.driver import Within
 from redrive.produce.protocol import Rows, Statement, Steps
 
 if TYPE_CHECKING:
@@ -67,22 +60,22 @@ def _run_on_connection(connection: Connection, steps: Steps[T], within: Within) 
         )
     autocommit = bool(connection.connection.dbapi_connection.autocommit)  # type: ignore[union-attr]
     if within is Within.OPEN and autocommit:
-        refuse_autocommit("`with engine.begin() as conn:`, without isolation_level='AUTOCOMMIT'")
+        driver.refuse_autocommit("`with engine.begin() as conn:`, without isolation_level='AUTOCOMMIT'")
     was_begun = connection.in_transaction()
     if within is Within.NONE and was_begun and not autocommit:
-        refuse_open_transaction()
+        driver.refuse_open_transaction()
     is_numbered = connection.dialect.paramstyle == "numeric_dollar"
 
     def execute(statement: Statement) -> Rows:
         query, values = statement
-        text = with_dollars(query) if is_numbered else query
+        text = driver.with_dollars(query) if is_numbered else query
         result = connection.exec_driver_sql(text, tuple(values))
-        return result.fetchall() if has_rows(query) else ()
+        return result.fetchall() if driver.has_rows(query) else ()
 
     try:
-        return carry(steps, execute)
+        return driver.carry(steps, execute)
     except DBAPIError as error:
-        reraise(error, sqlstate=_sqlstate(error), text=_text(error))
+        driver.reraise(error, sqlstate=_sqlstate(error), text=_text(error))
     finally:
         if within is Within.NONE and not was_begun:
             connection.rollback()

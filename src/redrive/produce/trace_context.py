@@ -1,4 +1,4 @@
-"""The producer's trace, kept with the message: whoever delivers it hours later can say where it came from (G-20).
+"""The producer's trace, kept with the message, so that its delivery hours later can name it (G-20).
 
 Only where the program has OpenTelemetry loaded and a span is current; it is never imported from here. Stored as the
 W3C headers `traceparent` and `tracestate`, unless the producer gave a `traceparent` of his own.
