@@ -12,10 +12,10 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from redrive.operate.console.routes import ADDRESSES
+from redrive.operate.console.routes import ADDRESSES, Shared
 from redrive.operate.web.principal import Role
 from redrive.store.runtime.postgres import PostgresStore
-from tests.api.conftest import House, asking, bearer
+from tests.api.conftest import House, asking, bearer, routes
 from tests.console.hostile import PAYLOADS, World, faults_of, fill, parsed
 from tests.desk.failing import dead
 from tests.support import messages as m
@@ -207,6 +207,34 @@ async def test_a_form_that_is_sent_twice_acts_once(house: House, admin: Any, wor
     shown = (await admin.get(first.headers["location"])).text
     assert "1 message" in shown
     assert "discarded" in shown
+
+
+async def test_two_console_processes_make_a_form_once(house: House, admin: Any, world: World) -> None:
+    async with PostgresStore(house.dsn, connections=1) as store:
+        (id_,) = await dead(store, destination="twice")
+    form = {"reason": "INC-7", "form_token": "two-processes"}
+    await admin.post(f"/messages/{id_}/discard", data=form)
+    app: Any = routes().app
+    app.state.console = Shared()  # what another process has: nothing of what this one remembers
+    again = await admin.post(f"/messages/{id_}/discard", data=form)
+    assert "done for <strong>1 message</strong>" in (await admin.get(again.headers["location"])).text
+    app.state.console = Shared()
+    other = await admin.post(f"/messages/{id_}/discard", data={**form, "reason": "INC-8"})
+    assert "sent already with other values" in (await admin.get(other.headers["location"])).text
+    assert house.execute("SELECT count(*) FROM redrive.operator_action WHERE subject = %s", str(id_)) == [(1,)]
+
+
+async def test_a_copy_of_what_was_discarded_is_made_from_its_page(house: House, admin: Any, world: World) -> None:
+    async with PostgresStore(house.dsn, connections=1) as store:
+        (id_,) = await dead(store, destination="copied")
+        await store.discard(id_, actor="ada", reason="by mistake")
+    assert f"/messages/{id_}/copy" in (await admin.get(f"/messages/{id_}")).text
+    assert 'name="key"' in (await admin.get(f"/messages/{id_}/copy")).text
+    form = {"reason": "INC-7", "form_token": "a-copy", "key": "copied:again"}
+    made = await admin.post(f"/messages/{id_}/copy", data=form)
+    new = made.headers["location"].rsplit("/", 1)[1]
+    assert new != str(id_)
+    assert house.execute("SELECT destination FROM redrive.message WHERE id = %s", new) == [("copied",)]
 
 
 async def test_the_doctor_is_asked_on_request(admin: Any, world: World) -> None:

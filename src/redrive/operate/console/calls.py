@@ -18,8 +18,10 @@ from starlette.responses import RedirectResponse, Response
 from redrive.errors import InvalidValue, NotAllowed, NotFound
 from redrive.message import MessageId
 from redrive.operate.actions.model import Action
-from redrive.operate.console.jobs import TOKEN_MAX, Job, JobFunction, Jobs
-from redrive.operate.web import Permission, Principal
+from redrive.operate.console.jobs import JOB_SECONDS_MAX, TOKEN_MAX, Job, JobFunction, Jobs
+from redrive.operate.web import Permission, Principal, authenticator
+from redrive.operate.web.csrf import FIELD as CSRF_FIELD
+from redrive.operate.web.idempotency import RequestKey, digest
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.system import System
 from redrive.who import REASON_MAX, Who, one_line_text
@@ -120,8 +122,17 @@ class Call:
 
     async def carry_out(self, title: str, doing: JobFunction, *, back: str, total: int = 0) -> Response:
         """Do what the form asks for, once, and go to the page that shows what became of it."""
-        job = await self.jobs.begin(self._form_token(), self.principal.name, title, doing, total=total)
+        token = self._form_token()
+        desk = authenticator(self.request).console_store
+        key = RequestKey(desk, self.principal, token, self._fingerprint(), stale_seconds=JOB_SECONDS_MAX)
+        job = await self.jobs.begin(token, self.principal.name, title, doing, total=total, key=key)
         return redirect(job.goes_to if job.goes_to and not job.failed else _with_job(back, job))
+
+    def _fingerprint(self) -> bytes:
+        fields = [
+            f"{name}={value}" for name, value in self.form.multi_items() if name not in (CSRF_FIELD, "form_token")
+        ]
+        return digest(self.request.scope["path"], *fields)
 
     def _form_token(self) -> str:
         token = self.field("form_token", limit=TOKEN_MAX)

@@ -1,26 +1,32 @@
-"""Jobs that a form starts once, however often the form is sent and however long the job takes.
+"""The work that a form asks for, made once: however often the form is sent, to whichever console process.
 
-Every form carries a token of its page. The first request with a token begins the job; any other finds it. A request
-waits a moment, so that a short job has its result on the next page; a long one shows its progress. A bounded number of
-jobs is kept in this process only: their effects are in the database, and a repeated job goes on with what is left.
+Every form carries a token that was made with its page; `redrive.operate.web.idempotency` keeps it in the database, with
+what became of the work. A request waits a moment for the end, so that short work has its result on the next page; long
+work shows how far it is. Progress is known to the process that does the work, for a bounded number of jobs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 from redrive.errors import OperatorError, RedriveError
+from redrive.message import MessageId
 from redrive.operate.actions.results import ActResult, Outcome
+from redrive.operate.web.idempotency import RequestKey
+from redrive.store.runtime.access import Begun
 
 KEPT_MAX: Final = 1000
 WAIT_SECONDS: Final = 2.0
 TOKEN_MAX: Final = 100  # characters
+JOB_SECONDS_MAX: Final = 3600.0  # after that, a job without an end is taken for lost and may be made again
 
 
 @dataclass(eq=False)
@@ -61,17 +67,33 @@ class Job:
             counted[result.detail] = counted.get(result.detail, 0) + 1
         return sorted(counted.items(), key=lambda item: -item[1])
 
+    def as_json(self) -> bytes:
+        """What became of it, for another process."""
+        counted = Counter((result.outcome.value, result.detail) for result in self.results)
+        values = {name: getattr(self, name) for name in _KEPT}
+        return json.dumps({**values, "results": [[*what, number] for what, number in counted.items()]}).encode()
+
+    def restore(self, answer: bytes) -> None:
+        """From what another process has kept."""
+        kept = json.loads(answer)
+        for name in _KEPT:
+            setattr(self, name, kept[name])
+        for outcome, detail, number in kept["results"]:
+            self.results += [ActResult(id=_ANY_ID, outcome=Outcome(outcome), detail=detail)] * number
+
     def add(self, results: Sequence[ActResult]) -> None:
         """Some messages more are through."""
         self.results += results
         self.done += len(results)
 
 
+_KEPT: Final = ("title", "total", "done", "said", "advice", "failed", "goes_to")
+_ANY_ID: Final = MessageId(UUID(int=0))  # results of another process are counted, not named
 JobFunction = Callable[[Job], Awaitable[None]]
 
 
 class Jobs:
-    """The works of one process."""
+    """The jobs of one process."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Job] = OrderedDict()
@@ -82,37 +104,45 @@ class Jobs:
         return secrets.token_urlsafe(16)
 
     def find(self, token: str | None, owner: str) -> Job | None:
-        """A work of this person."""
+        """A job of this person."""
         job = self._kept.get(token or "")
         return job if job and job.owner == owner else None
 
     def changes(self, owner: str) -> int:
-        """A number that is another one when any of his works has gone on."""
+        """A number that changes when any of their jobs has gone on."""
         return sum(job.done + (not job.running) for job in self._kept.values() if job.owner == owner)
 
-    async def begin(self, token: str, owner: str, title: str, doing: JobFunction, *, total: int = 0) -> Job:
-        """The work of this token, begun now unless it was before; returns at its end, or after a moment."""
+    async def begin(
+        self,
+        token: str,
+        owner: str,
+        title: str,
+        doing: JobFunction,
+        *,
+        total: int = 0,
+        key: RequestKey | None = None,
+    ) -> Job:
+        """The job of this token, begun now unless it was before; returns at its end, or after a moment.
+
+        key: of the form, in the database; None = only this process makes it once.
+        """
         job = self.find(token, owner)
         if job is None:
             job = self._kept[token] = Job(token, owner, title, total)
             self._forget()
-            task = asyncio.create_task(self._carry_out(job, doing))
+            task = asyncio.create_task(self._carry_out(job, doing, key))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         with suppress(TimeoutError):
             await asyncio.wait_for(job.ended.wait(), WAIT_SECONDS)
         return job
 
-    async def _carry_out(self, job: Job, doing: JobFunction) -> None:
+    async def _carry_out(self, job: Job, doing: JobFunction, key: RequestKey | None) -> None:
         try:
-            await doing(job)
-        except OperatorError as error:
-            job.failed, job.said, job.advice = True, error.message, error.next
-        except RedriveError as error:
-            job.failed, job.said = True, str(error)
-        except Exception as error:  # its text may hold data; the type is enough for a person to look into the log
-            job.failed, job.said = True, f"It failed ({type(error).__name__}); see the log of the console."
-            raise
+            if key is None:
+                await _run(job, doing)
+            else:
+                await _run_once(job, doing, key)
         finally:
             job.ended.set()
 
@@ -124,3 +154,39 @@ class Jobs:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _run_once(job: Job, doing: JobFunction, key: RequestKey) -> None:
+    begun = await key.begin()
+    if begun.result != "new":
+        _found(job, begun)
+        return
+    answer = None
+    try:
+        await _run(job, doing)
+        answer = job.as_json()
+    finally:
+        await key.end(status=None if answer is None else 200, answer=answer)
+
+
+def _found(job: Job, begun: Begun) -> None:
+    """The form was sent before, to another process."""
+    if begun.result == "answered" and begun.answer is not None:
+        job.restore(begun.answer)
+    elif begun.result == "other":
+        job.failed, job.said = True, "This form was sent already with other values; load the page again."
+    else:
+        job.said = "Another console process does this already; load the page again to see the result."
+
+
+async def _run(job: Job, doing: JobFunction) -> None:
+    """The work; an expected refusal is what became of it."""
+    try:
+        await doing(job)
+    except OperatorError as error:
+        job.failed, job.said, job.advice = True, error.message, error.next
+    except RedriveError as error:
+        job.failed, job.said = True, str(error)
+    except Exception as error:  # its text may hold data; the type is enough to find it in the log
+        job.failed, job.said = True, f"It failed ({type(error).__name__}); see the log of the console."
+        raise

@@ -1,5 +1,6 @@
-"""`Idempotency-Key` on every unsafe request of the API: a repeated change is made once.
+"""A repeated change is made once: `Idempotency-Key` of the API, and the token of a console's form.
 
+Both are kept in one table of the database, so that several processes make a change once.
 The first answer is kept for a day and repeated word for word. The same key with another request is refused, and so is
 one whose first request is still running. A denied or failed request frees its key. SQL: verbs/access.sql.
 """
@@ -41,12 +42,36 @@ def key_of(request: Request) -> str:
 
 def key_hash(principal: Principal, key: str) -> bytes:
     """Keys of two tenants or two roles never collide."""
-    return _digest(principal.tenant, principal.role, key)
+    return digest(principal.tenant, principal.role, key)
 
 
 def keep_instead(request: Request, answer: bytes) -> None:
     """Keeps this for a repeated request, because the answer itself holds a secret."""
     request.scope[INSTEAD]["answer"] = answer
+
+
+class RequestKey:
+    """One key of one person, in the database: the request that it belongs to is answered once, by any process."""
+
+    def __init__(
+        self, store: PostgresStore, principal: Principal, key: str, fingerprint: bytes, *, stale_seconds: float
+    ) -> None:
+        self._store, self._actor, self._hash = store, principal.name, key_hash(principal, key)
+        self._fingerprint, self._stale_seconds = fingerprint, stale_seconds
+
+    async def begin(self) -> Begun:
+        return await access.begin_request(
+            self._store,
+            self._actor,
+            self._hash,
+            self._fingerprint,
+            stale_seconds=self._stale_seconds,
+            keep_seconds=KEPT_SECONDS,
+        )
+
+    async def end(self, *, status: int | None, answer: bytes | None) -> None:
+        """status None: nothing was done, and the key is free again."""
+        await access.end_request(self._store, self._actor, self._hash, status=status, answer=answer)
 
 
 class Once:
@@ -57,40 +82,29 @@ class Once:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
-        digest = key_hash(self._principal, key_of(request))
-        said = await access.begin_request(
-            self._store,
-            self._principal.name,
-            digest,
-            self._fingerprint(request),
-            stale_seconds=STALE_SECONDS,
-            keep_seconds=KEPT_SECONDS,
-        )
+        fingerprint = self._fingerprint(request)
+        key = RequestKey(self._store, self._principal, key_of(request), fingerprint, stale_seconds=STALE_SECONDS)
+        said = await key.begin()
         if said.result == "new":
-            await self._first(scope, receive, send, digest)
+            await self._first(scope, receive, send, key)
         else:
             scope["redrive.checked"].append("answered before")
             await _again(said, send)
 
-    async def _first(self, scope: Scope, receive: Receive, send: Send, digest: bytes) -> None:
+    async def _first(self, scope: Scope, receive: Receive, send: Send, key: RequestKey) -> None:
         heard = _Heard(send)
         instead = scope[INSTEAD] = {}
         try:
             await self._app(scope, receive, heard)
         finally:
             keep = heard.whole and heard.status in KEPT_STATUSES
-            await access.end_request(
-                self._store,
-                self._principal.name,
-                digest,
-                status=heard.status if keep else None,
-                answer=instead.get("answer", bytes(heard.body)) if keep else None,
-            )
+            answer = instead.get("answer", bytes(heard.body)) if keep else None
+            await key.end(status=heard.status if keep else None, answer=answer)
 
     def _fingerprint(self, request: Request) -> bytes:
         query = request.scope.get("query_string", b"").decode("latin-1")
         body = hashlib.sha256(self._body).hexdigest()
-        return _digest(request.method, request.scope["path"], query, body)
+        return digest(request.method, request.scope["path"], query, body)
 
 
 class _Heard:
@@ -128,5 +142,5 @@ async def _again(said: Begun, send: Send) -> None:
     await send({"type": "http.response.body", "body": answer})
 
 
-def _digest(*parts: str) -> bytes:
+def digest(*parts: str) -> bytes:
     return hashlib.sha256("".join(f"{len(part)}:{part}" for part in parts).encode()).digest()
