@@ -110,10 +110,11 @@ def _changed(id_: MessageId, now: int) -> Refusal:
 
 def _add(action: Action) -> None:
     """`POST /dead/<verb>`: the messages by ids or a filter, the reason, and the options of the verb."""
+    name = "edit_many" if action.name == "edit" else action.name  # `edit` is the route for one message
     if action.by_filter:
-        model = body_of(action.name.capitalize(), [action], base=SelectionWhy)
+        model = body_of(name.title().replace("_", ""), [action], base=SelectionWhy)
     else:
-        model = body_of(action.name.capitalize(), [action], ids=(schemas.Ids, ...))
+        model = body_of(name.title(), [action], ids=(schemas.Ids, ...))
 
     async def step(store: ScopedStore, principal: CurrentPrincipal, body: Any) -> Acted:
         wanted = body if action.by_filter else Selection(ids=body.ids)
@@ -125,7 +126,7 @@ def _add(action: Action) -> None:
         action.path,
         step,
         methods=["POST"],
-        name="edit_many" if action.name == "edit" else action.name,
+        name=name,
         description=action.summary,
         dependencies=changes(action.permission),
     )
