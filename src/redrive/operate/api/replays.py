@@ -29,7 +29,7 @@ router = APIRouter(tags=["replays"])
 
 ReplayBody: Any = body_of("ReplayBody", [REPLAY], base=Selection)
 NewReplayBody: Any = body_of("NewReplayBody", [REPLAY], base=SelectionWhy, name=(Word, ...))
-Act = StrEnum("Act", {one.name.upper(): one.name for one in STEERING if one.permission is Permission.ACT})  # type: ignore[misc]
+Steering = StrEnum("Steering", {one.name.upper(): one.name for one in STEERING if one.permission is Permission.ACT})  # type: ignore[misc]
 
 
 @router.get("/replays", dependencies=[require(Permission.READ)])
@@ -109,7 +109,9 @@ async def approve_replay(store: ScopedStore, principal: CurrentPrincipal, id: UU
 
 
 @router.post("/replays/{id}/{act}", dependencies=changes(Permission.ACT))
-async def steer_replay(store: ScopedStore, principal: CurrentPrincipal, id: UUID, act: Act, body: Why) -> ReplayView:
+async def steer_replay(
+    store: ScopedStore, principal: CurrentPrincipal, id: UUID, act: Steering, body: Why
+) -> ReplayView:
     """Pause, resume or cancel it."""
     return await _steered(store, principal, id, act, body)
 
