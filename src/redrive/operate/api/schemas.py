@@ -53,7 +53,7 @@ Ids = Annotated[list[UUID], Field(min_length=1, max_length=LIMIT_MAX, descriptio
 
 
 class Body(BaseModel):
-    """What nobody knows is refused."""
+    """Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -62,7 +62,7 @@ class Why(Body):
     reason: Reason
 
     def who(self, principal: Principal) -> Who:
-        """Who acts is who asks; no request can say otherwise."""
+        """The actor is the caller, whatever the request says."""
         return Who(actor=principal.name, reason=self.reason)
 
 
@@ -178,7 +178,7 @@ class Made(BaseModel):
 
 
 class MadeToken(Made):
-    """secret: shown now and never again; None to who asks again."""
+    """secret: shown now and never again; None in a repeated answer."""
 
     secret: str | None
 

@@ -25,7 +25,7 @@ GroupId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4,32}$")]
 
 
 class Filter(Body):
-    """At least one of them. group: the beginning of its id; all of it for who sees one tenant only."""
+    """At least one of them. group: the beginning of its id; all of it for a caller of one tenant."""
 
     group: GroupId | None = None
     destination: Word | None = None
@@ -59,7 +59,7 @@ class SelectionWhy(Selection, Why):
 
 @dataclass(frozen=True)
 class Selected:
-    """ids: what who asks may see. missing: what is unknown to them."""
+    """ids: those that the caller may see. missing: the others."""
 
     ids: Sequence[MessageId]
     missing: Sequence[ActResult]
@@ -81,7 +81,7 @@ async def selected(store: TenantStore, principal: Principal, wanted: Selection) 
 
 
 async def visible(store: TenantStore, ids: Sequence[UUID]) -> Selected:
-    """Those that are there for who asks; a verb acts by the id alone, so nothing else gets to one."""
+    """Those that the caller may see: a verb acts by the id alone, so others must not reach one."""
     wanted = [MessageId(one) for one in dict.fromkeys(ids)]
     found = await find_messages(store, wanted)
     missing = [
@@ -105,7 +105,7 @@ async def parked_filter(store: TenantStore, principal: Principal, given: Filter)
 
 
 async def group_of(store: TenantStore, principal: Principal, group: str) -> bytes:
-    """A group is nobody's: who sees one tenant is not told whether there is one, and names it in full."""
+    """A group has no tenant: a caller of one tenant names it in full and is not told whether it exists."""
     if principal.all_tenants:
         return (await find_group(store, group)).fingerprint
     if len(group) != GROUP_DIGITS:
@@ -114,5 +114,5 @@ async def group_of(store: TenantStore, principal: Principal, group: str) -> byte
 
 
 def tenant_of(principal: Principal, wanted: str | None) -> str | None:
-    """The tenant of a filter; who sees one has that one, whatever the request says."""
+    """The tenant of a filter: for a caller of one tenant always that one."""
     return wanted if principal.all_tenants else principal.tenant
