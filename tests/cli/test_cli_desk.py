@@ -19,8 +19,8 @@ from redrive.prove.desk import DeskReport
 from redrive.prove.isolation.case import Figure
 from redrive.prove.isolation.prove import Measured
 from redrive.prove.isolation.prove import Report as IsolationReport
+from redrive.relay.build import SystemClock
 from redrive.relay.dispatching.requests import Requests
-from redrive.relay.process import SystemClock
 from redrive.store.runtime.postgres import PostgresStore
 from tests.cli.conftest import NOBODY, SECRET, Redrive, Shop
 from tests.support import messages as m

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from redrive.errors import InvalidValue, NotFound
+from redrive.events import Events
 from redrive.message import ParkReason
 from redrive.operate.desk import groups
 from redrive.operate.desk.groups import Mark, Marking
-from redrive.recover.fold_failures import fold_failures
+from redrive.recover.engine_duties import fold_failures
 from redrive.store.reads.models import GroupFilter, GroupStatus, GroupView
 from redrive.store.runtime.postgres import PostgresStore
 from tests.desk.failing import ACT, dead, fail_again
@@ -65,14 +66,14 @@ async def test_numbers_and_case_do_not_make_another_group(
 async def test_the_count_is_the_same_before_and_after_the_fold(store: PostgresStore) -> None:
     await dead(store, count=3, now=m.at(1))
     before = await only(store)
-    assert await fold_failures(store) == "3 counted"
+    assert await fold_failures(store, events=Events()) == "3 counted"
     assert await only(store) == before
     await dead(store, count=2, now=m.at(9))
     both = await only(store)
     assert (both.seen, both.first_seen_at, both.last_seen_at) == (5, m.at(1), m.at(9))
-    assert await fold_failures(store) == "2 counted"
+    assert await fold_failures(store, events=Events()) == "2 counted"
     assert await only(store) == both
-    assert await fold_failures(store) == "0 counted"
+    assert await fold_failures(store, events=Events()) == "0 counted"
 
 
 async def test_a_fold_takes_no_more_than_its_batch(store: PostgresStore) -> None:

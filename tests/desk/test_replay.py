@@ -10,12 +10,13 @@ import pytest
 
 from redrive.answers import Terminal
 from redrive.errors import ActRefused, InvalidValue, NotFound
+from redrive.events import Events
 from redrive.message import MessageId, Priority
 from redrive.operate.desk import replays, workflow
 from redrive.operate.desk.replays import NewReplay
 from redrive.operate.findings import findings
 from redrive.ports import ClaimRequest
-from redrive.recover.replay import replay as replay_duty
+from redrive.recover.engine_duties import replay as replay_duty
 from redrive.store.reads.messages import show_parked
 from redrive.store.reads.models import ReplayItem, ReplayView
 from redrive.store.reads.status import Status
@@ -394,8 +395,8 @@ async def test_the_duty_does_a_step_of_every_replay(store: PostgresStore) -> Non
     for number in range(3):
         await dead(store, error_class=f"CODE_{number}")
         await create(store, filter={"error_class": f"CODE_{number}"}, now=await store.now())
-    assert await replay_duty(store) == "3 of 3 replays"
-    assert await replay_duty(store) == "0 of 0 replays"
+    assert await replay_duty(store, events=Events()) == "3 of 3 replays"
+    assert await replay_duty(store, events=Events()) == "0 of 0 replays"
 
 
 @pytest.mark.req("G-19")

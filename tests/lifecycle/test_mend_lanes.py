@@ -9,9 +9,10 @@ import psycopg
 import pytest
 
 from redrive.app import Duty
+from redrive.events import Events
 from redrive.message import Attempt, ParkReason
-from redrive.recover.duties import engine_duties, run_if_due
-from redrive.recover.mend_lanes import mend_lanes
+from redrive.recover.duties import run_if_due
+from redrive.recover.engine_duties import engine_duties, mend_lanes
 from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import Seen
 from tests.support import messages as m
@@ -139,7 +140,7 @@ async def test_a_call_looks_at_so_many_lanes_and_the_next_one_goes_on(store: Pos
 async def test_every_lane_is_looked_at_within_a_known_number_of_runs(store: PostgresStore) -> None:
     await keys(store, *(f"key-{n}" for n in range(10)))
     await lose_tokens(store)
-    results = [await mend_lanes(store, lanes=2, slices=2) for _ in range(3)]
+    results = [await mend_lanes(store, lanes=2, slices=2, events=Events()) for _ in range(3)]
     going_on = "4 mended; 4 lanes looked at, the next run goes on"
     assert results == [going_on, going_on, "2 mended"]
     assert len(await claimed(store, 1e9)) == 10

@@ -12,7 +12,7 @@ import pytest
 
 import redrive
 from redrive.events import Events
-from redrive.relay.crash.child_events import TOLD, hear, tell
+from redrive.relay.crash.child_events import TOLD, forward, tell
 from tests.observe.scrape import parsed
 from tests.observe.test_secrets import relay
 from tests.support import messages as m
@@ -26,7 +26,7 @@ async def test_facts_of_the_child_are_events_of_the_relay() -> None:
     told: list[tuple[str, object]] = []
     relay.subscribe(lambda name, values: told.append((name, dict(values))))
     heard, pipe = os.pipe()
-    hearing = asyncio.create_task(hear(heard, relay))
+    hearing = asyncio.create_task(forward(heard, relay))
     tell(child, pipe)
     child.emit("message.parked", id=m.SOME_ID, destination="erp", reason="dead", latency_ms=3)
     child.emit("relay.started", worker=m.WORKER, destinations=[])  # not of a message: the child's own affair

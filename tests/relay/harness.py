@@ -19,10 +19,11 @@ from redrive.app import App
 from redrive.events import Events
 from redrive.message import MessageId, WorkerId
 from redrive.ports import RelayInfo, Store
+from redrive.relay.build import SystemClock, declared
 from redrive.relay.clock_watch import ClockWatch
 from redrive.relay.context import new_worker
 from redrive.relay.loop import Relay
-from redrive.relay.process import RelayProcess, SystemClock, declared, run_relay
+from redrive.relay.process import RelayProcess, run_relay
 from redrive.settings import RelayLimits
 from redrive.store.runtime import listen_connection
 from redrive.store.runtime.postgres import PostgresStore

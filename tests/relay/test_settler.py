@@ -18,7 +18,8 @@ from redrive.ports import HandOver, Outcome, Record, RecordFailed, RecordWaits, 
 from redrive.relay.context import RelayContext
 from redrive.relay.settling import settle
 from redrive.relay.settling.blocked_outcomes import WAITERS_MAX, Needs
-from redrive.relay.settling.settle import RECORD_TRIES_MAX, REFUSED_IN_A_ROW, Settler
+from redrive.relay.settling.record import RECORD_TRIES_MAX
+from redrive.relay.settling.settle import REFUSED_IN_A_ROW, Settler
 from redrive.settings import RelayLimits
 from tests.model_store.model import ModelStore
 from tests.relay.harness import Seen
@@ -332,7 +333,7 @@ async def test_what_is_waited_for_in_vain_makes_room_for_the_next(monkeypatch: p
             return await super().settle(*arguments, **options)
 
     async with settling() as rig:
-        rig.settler._store = rig.store = Endless()
+        rig.settler._context.store = rig.store = Endless()
         rig.store.locked = {attempt(number).id for number in range(10)}
         for number in range(10):
             rig.settler.add(outcome(number), None)
@@ -438,7 +439,7 @@ async def test_a_database_that_is_away_does_not_count_against_the_record() -> No
             return await super().settle_one(*arguments, **options)
 
     async with settling() as rig:
-        rig.settler._store = Away()
+        rig.settler._context.store = Away()
         rig.settler.add(outcome(1), nothing)
         await rig.flushed()
         assert rig.seen.of("message.delivered")

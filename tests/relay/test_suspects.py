@@ -19,8 +19,9 @@ from redrive.message import Attempt, MessageId, NewMessage, WorkerId
 from redrive.ports import ClaimRequest, Reaped, TransientFailure
 from redrive.relay.claiming import claimer
 from redrive.relay.crash.child_events import STARTED, WAITING
-from redrive.relay.crash.suspects import CHILDREN_MAX, OVERDUE, START_SECONDS_MAX, RunAlone, Suspects
-from redrive.relay.process import CHILD_NOT_STARTED, RelayProcess, child
+from redrive.relay.crash.child_process import CHILD_NOT_STARTED, child
+from redrive.relay.crash.suspects import CHILDREN_MAX, OVERDUE, START_SECONDS_MAX, RunSuspects, Suspects
+from redrive.relay.process import RelayProcess
 from redrive.settings import RelayLimits
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.testing import ManualClock
@@ -163,7 +164,7 @@ async def test_a_turn_ends_although_suspects_are_left(
 class Bench:
     """Suspects over a model store, with children that do what the test says, each for at most a minute."""
 
-    def __init__(self, run_alone: RunAlone, *, destinations: Sequence[str] = ("shop",)) -> None:
+    def __init__(self, run_alone: RunSuspects, *, destinations: Sequence[str] = ("shop",)) -> None:
         self.store = ModelStore()
         self.clock = ManualClock()
         self.seen = Seen()

@@ -13,8 +13,8 @@ from redrive.answers import Absent, Delivered, Unknown
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy
+from redrive.relay.build import SystemClock
 from redrive.relay.dispatching import deadlines
-from redrive.relay.process import SystemClock
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.transports import functions
 from tests.relay.harness import SECONDS_MAX, enqueue, history, relaying, states

@@ -17,13 +17,15 @@ from typing import Any
 from redrive.app import Destination
 from redrive.message import WorkerId
 from redrive.ports import RelayInfo, Store
-from redrive.recover.duties import engine_duties, run_duties
+from redrive.recover.duties import run_duties
+from redrive.recover.engine_duties import engine_duties
+from redrive.relay.build import declared
 from redrive.relay.clock_watch import ClockWatch
 from redrive.relay.context import new_worker
 from redrive.relay.crash.child_events import STARTED, WAITING
+from redrive.relay.crash.child_process import child_seconds
 from redrive.relay.crash.suspects import Suspects
 from redrive.relay.loop import Relay
-from redrive.relay.process import child_seconds, declared
 from redrive.relay.tasks import end
 from tests.simulation.bell import Bell
 from tests.simulation.config import Config

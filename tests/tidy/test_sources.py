@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "redrive"
-EDGE = {"process.py", "suspect_child.py"}  # where the real clock and real randomness come in
+EDGE = {"process.py", "build.py", "suspect_child.py"}  # where the real clock and real randomness come in
 ENGINE = [
     path
     for part in ("relay", "recover", "store", "produce")

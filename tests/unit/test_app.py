@@ -16,7 +16,7 @@ from redrive.errors import InvalidValue, NotFound
 from redrive.message import Attempt
 from redrive.policy import Breaker, Rules, Settlement
 from redrive.ports import Store
-from redrive.recover.duties import engine_duties
+from redrive.recover.engine_duties import engine_duties
 from redrive.system import System
 
 pytestmark = pytest.mark.req("G-19")

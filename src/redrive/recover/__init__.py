@@ -1,1 +1,1 @@
-"""What heals and cleans up: periodic duties, each a function that runs once and says what it did."""
+"""Periodic duties that heal and clean up; one relay at a time runs each of them."""

@@ -1,1 +1,1 @@
-"""The relay: claim, dispatch, settle. `loop.py` is the table of contents; each other file decides one thing."""
+"""The relay: claim, dispatch, settle. `loop.py` builds a relay from its parts."""

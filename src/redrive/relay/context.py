@@ -38,6 +38,11 @@ class RelayContext:
         return self.info.worker
 
     @property
+    def actor(self) -> str:
+        """Under which name this relay pauses a destination."""
+        return f"relay {self.info.name}"
+
+    @property
     def suspects_only(self) -> bool:
         return self.info.suspects_only
 

@@ -7,6 +7,7 @@ and asks whether the database knows the money that was sent.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 from redrive.ports import TransientFailure
 from redrive.relay.backpressure.gate import DestinationGate
@@ -19,33 +20,24 @@ from redrive.relay.until_reachable import UNREACHABLE_SECONDS
 from redrive.relay.wakeup.doorbell import Doorbell
 
 
+@dataclass(eq=False)
 class Heartbeat:
-    def __init__(
-        self,
-        context: RelayContext,
-        queues: DestinationQueues,
-        *,
-        gate: DestinationGate,
-        money: MoneyCheck,
-        doorbell: Doorbell,
-        clock_watch: ClockWatch | None,
-    ) -> None:
-        self._context = context
-        self._queues = queues
-        self._gate = gate
-        self._money = money
-        self._doorbell = doorbell
-        self._clock_watch = clock_watch
+    context: RelayContext
+    queues: DestinationQueues
+    gate: DestinationGate
+    money: MoneyCheck
+    doorbell: Doorbell
+    clock_watch: ClockWatch | None
 
     async def start(self) -> bool:
         """Register, and know the clock, the limit keys and the money. False: stopped before the database was there."""
-        context = self._context
+        context = self.context
         while not context.stopping.is_set():
             try:
                 await self._register()
                 await self._watch_clock()
-                await self._gate.keys.refresh()
-                await self._money.ask()
+                await self.gate.keys.refresh()
+                await self.money.ask()
                 return True
             except TransientFailure:
                 context.events.emit("relay.unreachable", during="verb", tries=0)
@@ -56,35 +48,35 @@ class Heartbeat:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await until_set(self._context.beat_asked, self._context.limits.heartbeat_seconds)
-            self._context.beat_asked.clear()
+            await until_set(self.context.beat_asked, self.context.limits.heartbeat_seconds)
+            self.context.beat_asked.clear()
             with suppress(TransientFailure):
                 await self._beat()
 
     async def _beat(self) -> None:
-        context = self._context
+        context = self.context
         await self._watch_clock()
         with context.events.step("heartbeat", worker=context.worker):
-            states = await context.store.heartbeat(context.worker, listener=self._doorbell.state)
+            states = await context.store.heartbeat(context.worker, listener=self.doorbell.state)
         if not states and not context.stopping.is_set():  # else the row is gone because the relay deregistered
             await self._register()
-        await self._gate.apply(states)
-        await self._gate.keys.refresh()
-        await self._money.ask()
+        await self.gate.apply(states)
+        await self.gate.keys.refresh()
+        await self.money.ask()
 
     async def _register(self) -> None:
-        with self._context.events.step("register", worker=self._context.worker):
-            await self._context.store.register(self._context.info)
+        with self.context.events.step("register", worker=self.context.worker):
+            await self.context.store.register(self.context.info)
 
     async def deregister(self) -> None:
-        with self._context.events.step("deregister", worker=self._context.worker):
-            await self._context.store.deregister(self._context.worker)
+        with self.context.events.step("deregister", worker=self.context.worker):
+            await self.context.store.deregister(self.context.worker)
 
     async def _watch_clock(self) -> None:
         """Before anything follows from what the database's clock says (G-33)."""
-        if self._clock_watch is None:
+        if self.clock_watch is None:
             return
-        await self._clock_watch.look()
-        for queue in self._queues.values():
-            queue.dispatcher.clock_jumps = self._clock_watch.jumps
-        self._context.changed.set()
+        await self.clock_watch.look()
+        for queue in self.queues.values():
+            queue.dispatcher.clock_jumps = self.clock_watch.jumps
+        self.context.changed.set()

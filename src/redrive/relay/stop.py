@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from redrive.ports import TransientFailure
@@ -19,45 +20,35 @@ from redrive.relay.settling.settle import Settler
 STOP_SECONDS_MIN = 1.0  # even a stop that waits for nothing writes what it knows
 
 
+@dataclass(eq=False)
 class Stop:
-    def __init__(
-        self,
-        context: RelayContext,
-        queues: DestinationQueues,
-        leases: Leases,
-        *,
-        deadlines: Deadlines,
-        settler: Settler,
-        lost_replies: LostReplies,
-        heartbeat: Heartbeat,
-    ) -> None:
-        self._context = context
-        self._queues = queues
-        self._leases = leases
-        self._deadlines = deadlines
-        self._settler = settler
-        self._lost_replies = lost_replies
-        self._heartbeat = heartbeat
+    context: RelayContext
+    queues: DestinationQueues
+    leases: Leases
+    deadlines: Deadlines
+    settler: Settler
+    lost_replies: LostReplies
+    heartbeat: Heartbeat
 
     async def run(self, claiming: asyncio.Task[None]) -> None:
-        self._context.stopping.set()
-        stop_seconds = self._context.limits.stop_seconds
+        self.context.stopping.set()
+        stop_seconds = self.context.limits.stop_seconds
         await asyncio.wait([claiming], timeout=max(stop_seconds, STOP_SECONDS_MIN))
-        deadline = self._context.clock.monotonic() + stop_seconds
+        deadline = self.context.clock.monotonic() + stop_seconds
         await self._within(deadline, self._hand_back_waiting())
-        await self._deadlines.end_slots(deadline)
-        await self._within(deadline, self._settler.flushed())
-        await self._within(deadline, self._settler.leave())
+        await self.deadlines.end_slots(deadline)
+        await self._within(deadline, self.settler.flushed())
+        await self._within(deadline, self.settler.leave())
         await self._within(deadline, self._hand_back_waiting())  # what a settle that was under way has handed over
-        await self._within(deadline, self._lost_replies.hand_back(at_once=True))
-        await self._within(deadline, self._leases.all_back())
-        await self._within(deadline, self._heartbeat.deregister())
+        await self._within(deadline, self.lost_replies.hand_back(at_once=True))
+        await self._within(deadline, self.leases.all_back())
+        await self._within(deadline, self.heartbeat.deregister())
 
     async def _hand_back_waiting(self) -> None:
-        await self._leases.hand_back(self._queues.take_waiting())
+        await self.leases.hand_back(self.queues.take_waiting())
 
     async def _within(self, deadline: float, work: Awaitable[Any]) -> None:
         """A stop must end, even while the database is away; what is left is healed by the reaper."""
-        seconds = max(deadline - self._context.clock.monotonic(), STOP_SECONDS_MIN)
+        seconds = max(deadline - self.context.clock.monotonic(), STOP_SECONDS_MIN)
         with suppress(TimeoutError, TransientFailure):
             await asyncio.wait_for(work, seconds)

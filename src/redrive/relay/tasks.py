@@ -1,4 +1,4 @@
-"""Tasks whose failure is the relay's: a claim that nobody looks after must not be renewed for ever."""
+"""Tasks whose failure is the relay's: a claim without a task must not be renewed for ever."""
 
 from __future__ import annotations
 

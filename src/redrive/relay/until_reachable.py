@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from redrive.ports import TransientFailure
@@ -13,11 +13,19 @@ UNREACHABLE_SECONDS: Final = 0.5
 Result = TypeVar("Result")
 
 
-async def until_reachable(context: RelayContext, call: Callable[[], Awaitable[Result]]) -> Result:
-    """For verbs that must happen sooner or later, such as handing back a claim."""
+async def until_reachable(
+    context: RelayContext,
+    call: Callable[[], Awaitable[Result]],
+    *,
+    during: str = "verb",
+    pauses: Sequence[float] = (UNREACHABLE_SECONDS,),
+) -> Result:
+    """For what must happen sooner or later, such as handing back a claim. pauses: seconds, the last one for good."""
+    tries = 0
     while True:
         try:
             return await call()
         except TransientFailure:
-            context.events.emit("relay.unreachable", during="verb", tries=0)
-            await context.clock.sleep(UNREACHABLE_SECONDS)
+            context.events.emit("relay.unreachable", during=during, tries=tries)
+            await context.clock.sleep(pauses[min(tries, len(pauses) - 1)])
+            tries += 1

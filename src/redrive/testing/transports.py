@@ -36,8 +36,8 @@ from redrive.events import Events
 from redrive.message import Attempt
 from redrive.policy import Rules
 from redrive.ports import Transport
+from redrive.relay.build import SystemClock
 from redrive.relay.dispatching.dispatch import Dispatcher
-from redrive.relay.process import SystemClock
 from redrive.testing.attempts import make_attempt
 
 CHECK_SECONDS: Final = 10.0

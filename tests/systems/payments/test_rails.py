@@ -15,7 +15,7 @@ from redrive.errors import InvalidValue, SettingsError
 from redrive.message import MessageId, token
 from redrive.operate.toml_destinations import app_from_file
 from redrive.policy import Backoff, Policy
-from redrive.relay.process import declared
+from redrive.relay.build import declared
 from redrive.settings import Settings
 from redrive.systems.payments import Rail
 from redrive.systems.payments.names import key_of

@@ -31,7 +31,7 @@ def main() -> None:
         only=settings.get("only", ()),
         name=settings.get("name", "proof"),
         retention_days=settings.get("retention_days"),
-        alone_module="redrive.kit.proof.suspect_child",
+        suspect_module="redrive.kit.proof.suspect_child",
     )
     run_to_exit(run_relay(process, events=events))
 

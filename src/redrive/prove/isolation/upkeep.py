@@ -10,7 +10,7 @@ import psycopg
 from redrive.operate import doctor
 from redrive.prove.isolation.case import Case, Figure
 from redrive.prove.isolation.environment import CaseEnvironment, milliseconds
-from redrive.recover.mend_lanes import LANES_AT_ONCE
+from redrive.recover.engine_duties import LANES_AT_ONCE
 from redrive.store.reads.models import COUNTED_MAX, LIVE_SECONDS
 
 LANES: Final = 250_000  # more than COUNTED_MAX: from here on nothing grows, and a million would take a minute to make

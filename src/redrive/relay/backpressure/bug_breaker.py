@@ -47,7 +47,7 @@ class BugBreaker:
 class BugsOfKeys:
     """The bugs in a row of a destination with limit keys: one key's pause that key, those of many the destination.
 
-    A poisoned deploy fails for everybody; one tenant's messages, or one host's, are no sign of it. Where no message
+    A poisoned deploy fails for all; one tenant's messages, or one host's, are no sign of it. Where no message
     names a tenant, the keys alone tell.
     """
 

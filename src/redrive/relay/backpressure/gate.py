@@ -1,8 +1,8 @@
-"""Whatever holds a destination back in one relay: a person's pause, bugs, a Retry-After, its breaker (G-10, G-25).
+"""What stops a destination in one relay: a person's pause, bugs, a Retry-After, its breaker (G-10, G-25).
 
-This relay stops at once, tells the database, and with it everybody else; what others told is heard with the heartbeat.
-What waits in hand is handed back unspent. Claims are let out by the database alone: a relay that has not heard yet gets
-none. SQL: `destination.sql`, `breaker.sql`.
+This relay stops at once and writes it to the database; other relays read it with their heartbeat. What waits is handed
+back unspent. A relay that does not know yet gets no claims: the database gives none out. SQL: `destination.sql`,
+`breaker.sql`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Final
 
 from redrive.answers import Advance, Delivered
-from redrive.policy import Breaker
 from redrive.ports import DestinationState, Opened, Outcome
 from redrive.relay.backpressure import breaker, bug_breaker
 from redrive.relay.backpressure.limit_keys import LimitKeys
@@ -34,7 +33,6 @@ class DestinationGate:
         self._store = context.store
         self._clock = context.clock
         self._events = context.events
-        self._actor = f"relay {context.info.name}"
         self._queues = queues
         self._leases = leases
         self._slots = slots
@@ -67,7 +65,7 @@ class DestinationGate:
         name = queue.destination.name
         with self._events.step("pause", destination=name):
             await until_reachable(
-                self._context, lambda: self._store.pause(name, actor=self._actor, reason=bug_breaker.REASON)
+                self._context, lambda: self._store.pause(name, actor=self._context.actor, reason=bug_breaker.REASON)
             )
         self._events.emit("destination.paused", destination=name, reason=bug_breaker.REASON)
         queue.bugs.paused()
@@ -85,7 +83,7 @@ class DestinationGate:
         name = queue.destination.name
         with self._events.step("pause_until", destination=name):
             left = await until_reachable(
-                self._context, lambda: self._store.pause_until(name, actor=self._actor, seconds=seconds)
+                self._context, lambda: self._store.pause_until(name, actor=self._context.actor, seconds=seconds)
             )
         queue.paused_until = None if left is None else self._clock.monotonic() + left
         reason = None if left is None else RETRY_AFTER  # a person was quicker
@@ -118,7 +116,7 @@ class DestinationGate:
     # the breaker
 
     def _count(self, queue: DestinationQueue, count: breaker.Count, outcome: Outcome) -> None:
-        answered = breaker.answered(outcome.settlement.answer, _breaker_of(queue))
+        answered = breaker.answered(outcome.settlement.answer, queue.breaker_rules)
         if answered is not None and count.saw(answered=answered) and not queue.opening:
             queue.opening = True
             _ = self._context.tasks.start(self._open(queue, outcome))
@@ -129,14 +127,14 @@ class DestinationGate:
         if seconds > 0 and self._must_rest(queue, seconds):
             await self._rest(queue, seconds)  # it was answered: a ramp follows this too
             return
-        answered = breaker.answered(outcome.settlement.answer, _breaker_of(queue))
+        answered = breaker.answered(outcome.settlement.answer, queue.breaker_rules)
         if answered:
             await self._close(queue, outcome)
         elif answered is not None:
             await self._open(queue, outcome)
 
     async def _open(self, queue: DestinationQueue, outcome: Outcome) -> None:
-        name, limits, code = queue.destination.name, _breaker_of(queue), outcome.settlement.error_class or ""
+        name, limits, code = queue.destination.name, queue.breaker_rules, outcome.settlement.error_class or ""
         with self._events.step("open_breaker", destination=name):
             opened: Opened = await until_reachable(
                 self._context,
@@ -194,8 +192,3 @@ class DestinationGate:
         if is_news:
             self._events.emit("destination.paused", destination=state.name, reason=state.pause_reason, seconds=left)
             await self._leases.hand_back(queue.take_waiting())
-
-
-def _breaker_of(queue: DestinationQueue) -> Breaker:
-    """Also where it declares none: an operator may have let out a probe after a Retry-After."""
-    return queue.destination.breaker or Breaker()

@@ -1,8 +1,8 @@
-"""What waits in hand for a destination whose transport names limit keys (G-31). Pure but for the clock's time, given.
+"""What waits for a destination whose transport names limit keys (G-31). Pure: the time is an argument.
 
 Keys take turns, and none takes more slots than its share: a host that hangs costs its own slots. What waits for a key
 that has no slot left does not stand before the others. What cannot begin soon is put off (`late`, `blocked`), with a
-date at which it can, so that it neither fills the hand nor is claimed in a circle.
+date at which it can, so that it neither fills the queue nor is claimed in a circle.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PLAIN_MAX: Final = 10_000  # keys that are remembered although nothing is to be 
 RAMP_SECONDS: Final = 10.0
 FIRST_SLOTS: Final = 2  # of a key that has not answered yet; one more with each answer, half with each that is missing
 PAUSED_SECONDS: Final = 3600.0  # for how long at a time what waits for a paused key is put off; a resume ends it
-WAIT_SECONDS: Final = 2.0  # what waits in hand for a slot of its key for longer than this is put off
+WAIT_SECONDS: Final = 2.0  # what waits for a slot of its key for longer than this is put off
 LATE_SECONDS_MAX: Final = 60.0  # and for how long, at most: the key may have become quicker meanwhile
 TURN_SECONDS_MAX: Final = 3600.0
 UNNAMED: Final = "(destination)"  # of messages for which the transport names no key
@@ -291,7 +291,7 @@ class KeyedWaiting:
     def take_late(self, now: float, *, horizon_seconds: float, is_full: bool) -> list[tuple[Claim, PutOff]]:
         """What waits for a slot of its key and will not get one soon, each with the date at which it might.
 
-        is_full: the hand has no room for others; then all that does not begin within the horizon is late.
+        is_full: the queue has no room for others; then all that does not begin within the horizon is late.
         """
         put_off: list[tuple[Claim, PutOff]] = []
         for key in self._queue:

@@ -1,8 +1,8 @@
-"""What holds one limit key back in one relay, and nothing else of its destination (G-31): `gate.py` for a key.
+"""What stops one limit key in one relay, and nothing else of its destination (G-31): `gate.py` for a key.
 
-The relay that sees a reason stops that key at once, tells the database, and with it the other relays, which hear of it
-with their heartbeat. What waits in hand for the key is put off in one call: handed back unspent, with the date at which
-it may go. A key that was down gets one probe, for which the database is asked, and then a ramp. SQL: `limit_keys.sql`.
+The relay stops that key at once and writes it to the database; other relays read it with their heartbeat. What waits
+for the key is put off in one call: handed back unspent, with the date at which it may go. A key that was down gets one
+probe, for which the database is asked, and then a ramp. SQL: `limit_keys.sql`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Final
 
 from redrive.answers import RETURN_INVALID, Advance, Delivered
 from redrive.message import Attempt
-from redrive.policy import Breaker
 from redrive.ports import Booked, LimitKeyState, Opened, Outcome, PutOff
 from redrive.relay.backpressure import breaker, bug_breaker
 from redrive.relay.backpressure.limit_key_queue import TURN_SECONDS_MAX, LimitKey
@@ -23,8 +22,8 @@ from redrive.relay.dispatching.queues import DestinationQueues
 from redrive.relay.dispatching.slots import Slots
 from redrive.relay.until_reachable import until_reachable
 
-KEYS_MAX: Final = 10_000  # of so many that are not plain a relay hears
-BOOK_SECONDS: Final = 0.5  # turns of a rate that are waited for in hand
+KEYS_MAX: Final = 10_000  # of so many that are not plain a relay is told
+BOOK_SECONDS: Final = 0.5  # turns of a rate for which a claim is kept
 PROBE_SECONDS_MIN: Final = 1.0
 HEARD_SECONDS: Final = 0.25  # what is put off is judged by what the database said within this time
 
@@ -36,13 +35,12 @@ class LimitKeys:
         self._clock = context.clock
         self._events = context.events
         self._limits = context.limits
-        self._actor = f"relay {context.info.name}"
         self._queues = {name: queue for name, queue in queues.items() if queue.keyed is not None}
         self._leases = leases
         self._slots = slots
         self._heard_at = float("-inf")
 
-    # what is in hand
+    # what waits
 
     async def sift(self, queue: DestinationQueue) -> None:
         """Put off what must not be sent yet, and what would wait too long; book turns for what needs one."""
@@ -63,7 +61,7 @@ class LimitKeys:
         await self._leases.put_off(put_off)
 
     async def _book(self, queue: DestinationQueue) -> list[tuple[Claim, PutOff]]:
-        """The turns of what waits in hand of a destination with a rate; what gets none is put off."""
+        """The turns of what waits for a destination with a rate; what gets none is put off."""
         keyed, rate = queue.keyed, queue.destination.rate
         put_off: list[tuple[Claim, PutOff]] = []
         if keyed is None or rate is None:
@@ -149,9 +147,9 @@ class LimitKeys:
         is_stale = key.opened_at is not None and outcome.attempt.claimed_at <= key.opened_at
         claim = self._leases.claims.get(outcome.attempt.id)
         if key.count is not None and not is_stale and not (claim is not None and claim.probe):
-            answered = breaker.answered(answer, _breaker_of(queue))
+            answered = breaker.answered(answer, queue.breaker_rules)
             if answered is not None and key.count.saw(answered=answered) and key.breaker != "open":
-                key.breaker, key.breaker_until = "open", self._clock.monotonic() + _breaker_of(queue).cool_off_seconds
+                key.breaker, key.breaker_until = "open", self._clock.monotonic() + queue.breaker_rules.cool_off_seconds
                 key.writing += 1
                 _ = self._context.tasks.start(self._open(queue, key, outcome))
         return False
@@ -177,7 +175,7 @@ class LimitKeys:
         if seconds > 0 and self._must_rest(key, seconds):
             await self._rest(queue, key, seconds)  # it was answered: a ramp follows this too
             return
-        answered = breaker.answered(outcome.settlement.answer, _breaker_of(queue))
+        answered = breaker.answered(outcome.settlement.answer, queue.breaker_rules)
         if answered:
             await self._close(queue, key, outcome)
         elif answered is not None:
@@ -189,7 +187,7 @@ class LimitKeys:
         with self._events.step("pause", destination=name):
             await until_reachable(
                 self._context,
-                lambda: self._store.pause_key(name, key.name, actor=self._actor, reason=bug_breaker.REASON),
+                lambda: self._store.pause_key(name, key.name, actor=self._context.actor, reason=bug_breaker.REASON),
             )
         self._events.emit("limit_key.paused", destination=name, key=key.name, reason=bug_breaker.REASON)
         key.bugs.paused()
@@ -209,7 +207,7 @@ class LimitKeys:
         name = queue.destination.name
         with self._events.step("pause_until", destination=name):
             left = await until_reachable(
-                self._context, lambda: self._store.rest_key(name, key.name, actor=self._actor, seconds=seconds)
+                self._context, lambda: self._store.rest_key(name, key.name, actor=self._context.actor, seconds=seconds)
             )
         key.paused_until = None if left is None else self._clock.monotonic() + left
         key.ramp_from = key.paused_until
@@ -221,7 +219,7 @@ class LimitKeys:
         await self.sift(queue)
 
     async def _open(self, queue: DestinationQueue, key: LimitKey, outcome: Outcome) -> None:
-        name, limits, code = queue.destination.name, _breaker_of(queue), outcome.settlement.error_class or ""
+        name, limits, code = queue.destination.name, queue.breaker_rules, outcome.settlement.error_class or ""
         with self._events.step("open_breaker", destination=name):
             opened: Opened = await until_reachable(
                 self._context,
@@ -297,11 +295,6 @@ class LimitKeys:
         key.ramp_from = None if state.ramp_seconds is None else now - state.ramp_seconds
 
 
-def _breaker_of(queue: DestinationQueue) -> Breaker:
-    """Also where it declares none: an operator may have let out a probe after a Retry-After."""
-    return queue.destination.breaker or Breaker()
-
-
 def _probe_seconds(queue: DestinationQueue) -> float:
     """When to look again at what waits behind a probe."""
-    return max(_breaker_of(queue).cool_off_seconds, PROBE_SECONDS_MIN)
+    return max(queue.breaker_rules.cool_off_seconds, PROBE_SECONDS_MIN)

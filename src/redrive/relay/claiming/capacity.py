@@ -1,12 +1,11 @@
-"""How many messages of which destination and level to ask for (ruling 19). Pure.
+"""How many messages of which destination and level to ask for. Pure.
 
 A destination gets its free slots plus what it will work off within the horizon at the latency seen so far, so that
 nothing waits long in one process while another is idle. One with limits over all relays gets its free slots only: what
-waits in one hand would be missing in another, and would go out in a rush later. So does one that moves money and cannot
-be asked: whatever a relay has claimed when it dies is in doubt there, begun or not. The room is split 6:3:1 over the
-three priority levels, so that none starves; a level that had too little last time is asked for little, and what it
-leaves goes to the others. Room for fewer messages than there are levels goes round instead: the levels take turns, by
-the same weights.
+waits in one relay would be missing in another. So does one that moves money and has no lookup: all that a relay has
+claimed when it dies is in doubt there, begun or not. The room is split 6:3:1 over the three priority levels, so that
+none starves; a level that had too little last time is asked for little. Where there is room for fewer messages than
+levels, the levels take turns, by the same weights.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ QUIET_TURN: Final = 0.1  # the same where levels take turns: each turn is a look
 
 @dataclass
 class Capacity:
-    """One destination in one relay: what it can do, what it has in hand, what it has seen.
+    """One destination in one relay: what it can do, what it has claimed, what it has seen.
 
     latency_seconds: moving average of one dispatch; None before the first. quiet: levels that had too little last time.
     credit: how much of a turn each level has saved up. ahead: whether it claims more than it can begin at once.
     only_begun: it claims nothing that it cannot begin at once in this process: a crash would leave that in doubt.
-    put_aside: so many more are in hand and cannot begin soon, because their limit keys are full. skims: some of the
+    put_aside: so many more wait and cannot begin soon, because their limit keys are full. skims: some of the
     last claim were put off. In both cases as much as possible is asked for, until those behind them are reached.
     lacks_threads: what it claims now goes to a child process, a few at a time.
     """
@@ -49,7 +48,7 @@ class Capacity:
     lacks_threads: bool = False
 
     def target(self, *, claim_max: int, horizon_seconds: float) -> int:
-        """How many to have in hand: all slots busy, and enough behind them for the horizon."""
+        """How many to have claimed: all slots busy, and enough behind them for the horizon."""
         if (self.skims or self.put_aside) and not self.lacks_threads:
             return max(claim_max - self.put_aside, 0)
         if self.latency_seconds is None or not self.ahead or self.lacks_threads:

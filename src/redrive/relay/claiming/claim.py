@@ -1,4 +1,4 @@
-"""One claim in the hand of a relay."""
+"""One claim of a relay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """One attempt in hand. claimed_at, lease_until: our monotonic clock; the latter moves with every renewal.
+    """claimed_at, lease_until: our monotonic clock; the latter moves with every renewal.
 
     known_at: when the database was last asked about its message. outdated: it has said since that the message must not
     be sent as it was claimed. lost: it has said that the claim is not ours any more. streak: how many of its lane this

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from redrive.ports import Claimed, ClaimRequest, TransientFailure
 from redrive.relay.claiming.capacity import claim_requests, looked_everywhere
@@ -31,164 +32,152 @@ UNSETTLED_MAX = 4000
 TURN_SECONDS = 10.0  # for which one process runs suspects of a destination; then others have their turn
 
 
+@dataclass(eq=False)
 class Claimer:
-    def __init__(
-        self,
-        context: RelayContext,
-        queues: DestinationQueues,
-        leases: Leases,
-        *,
-        slots: Slots,
-        intake: Intake,
-        settler: Settler,
-        money: MoneyCheck,
-        lost_replies: LostReplies,
-        low_water: LowWater,
-        doorbell: Doorbell,
-        clock_watch: ClockWatch | None,
-    ) -> None:
-        self._context = context
-        self._clock = context.clock
-        self._events = context.events
-        self._queues = queues
-        self._leases = leases
-        self._slots = slots
-        self._intake = intake
-        self._settler = settler
-        self._money = money
-        self._lost_replies = lost_replies
-        self._low_water = low_water
-        self._doorbell = doorbell
-        self._clock_watch = clock_watch
+    context: RelayContext
+    queues: DestinationQueues
+    leases: Leases
+    slots: Slots
+    intake: Intake
+    settler: Settler
+    money: MoneyCheck
+    lost_replies: LostReplies
+    low_water: LowWater
+    doorbell: Doorbell
+    clock_watch: ClockWatch | None
+
+    def __post_init__(self) -> None:
+        self._clock = self.context.clock
+        self._events = self.context.events
         self._said_waiting = False
-        if clock_watch is not None:
-            clock_watch.on_jump = self._clock_jumped
+        if self.clock_watch is not None:
+            self.clock_watch.on_jump = self._clock_jumped
 
     async def run(self) -> None:
         """Until a stop; with suspects only, until none is left or the turn is over."""
         turn_ends = self._clock.monotonic() + TURN_SECONDS
-        while not self._context.stopping.is_set():
-            if self._context.suspects_only and self._has_had_its_turn(turn_ends):
+        while not self.context.stopping.is_set():
+            if self.context.suspects_only and self._has_had_its_turn(turn_ends):
                 return
-            await self._lost_replies.hand_back()
+            await self.lost_replies.hand_back()
             requests = self._requests()
-            self._events.emit("relay.looked", worker=self._context.worker)
+            self._events.emit("relay.looked", worker=self.context.worker)
             if not requests:
-                await until_set(self._context.changed, self._rest_seconds())
+                await until_set(self.context.changed, self._rest_seconds())
                 continue
             claimed = await self._claim(requests)
             await self._announce_idle()
             if claimed is None:
-                await until_set(self._context.changed, UNREACHABLE_SECONDS)
+                await until_set(self.context.changed, UNREACHABLE_SECONDS)
             elif claimed.found_something:
                 if len(claimed.attempts) < YIELD_EVERY:
                     await asyncio.sleep(0)  # a few begin before anything else is asked for
-            elif self._context.suspects_only:
+            elif self.context.suspects_only:
                 return
-            elif all(looked_everywhere(self._queues[request.destination].capacity) for request in requests):
-                self._events.emit("relay.idle", worker=self._context.worker)
+            elif all(looked_everywhere(self.queues[request.destination].capacity) for request in requests):
+                self._events.emit("relay.idle", worker=self.context.worker)
 
     def _has_had_its_turn(self, turn_ends: float) -> bool:
         """Whether to run no further suspect. What is claimed is settled first, however long that takes."""
-        if self._leases.claims:
-            if not self._said_waiting and (self._settler.busy or self._leases.handing_back):
+        if self.leases.claims:
+            if not self._said_waiting and (self.settler.busy or self.leases.handing_back):
                 self._said_waiting = True
-                self._events.emit("suspects.waiting", worker=self._context.worker)
+                self._events.emit("suspects.waiting", worker=self.context.worker)
             return False
-        few_threads = any(queue.dispatcher.has_few_threads() for queue in self._queues.values())  # they end with it
+        few_threads = any(queue.dispatcher.has_few_threads() for queue in self.queues.values())  # they end with it
         return self._said_waiting or few_threads or self._clock.monotonic() >= turn_ends
 
     def _requests(self) -> list[ClaimRequest]:
-        self._context.changed.clear()
-        self._money.distrust_new_connections()
-        unsettled = max(self._settler.behind, self._settler.busy)
-        if unsettled > UNSETTLED_MAX or (self._context.suspects_only and self._leases.claims):
+        self.context.changed.clear()
+        self.money.distrust_new_connections()
+        unsettled = max(self.settler.behind, self.settler.busy)
+        if unsettled > UNSETTLED_MAX or (self.context.suspects_only and self.leases.claims):
             return []
-        if self._clock_watch is not None and self._clock_watch.distrusted:
+        if self.clock_watch is not None and self.clock_watch.distrusted:
             return []  # until the next look at the clock
         now = self._clock.monotonic()
-        limits = self._context.limits
+        limits = self.context.limits
         capacities = [
             queue.measure(now, horizon_seconds=limits.horizon_seconds)
-            for queue in self._queues.values()
+            for queue in self.queues.values()
             if not queue.is_closed and queue.poll.is_due(now)
         ]
         for capacity in capacities:
             if capacity.only_begun:  # what is sent and not yet settled would be in doubt after a crash too
-                capacity.running = self._leases.count_of(capacity.destination) - capacity.waiting
+                capacity.running = self.leases.count_of(capacity.destination) - capacity.waiting
         return claim_requests(
             capacities,
             claim_max=limits.claim_max,
             horizon_seconds=limits.horizon_seconds,
-            free_slots=self._slots.free_count,
+            free_slots=self.slots.free_count,
         )
 
     def _rest_seconds(self) -> float:
         """Until the next poll of a destination that had nothing. Freed slots wake the loop themselves."""
         now = self._clock.monotonic()
-        polls = [queue.poll.look_at - now for queue in self._queues.values() if not queue.poll.is_due(now)]
-        return min([self._context.limits.poll_seconds, *polls])
+        polls = [queue.poll.look_at - now for queue in self.queues.values() if not queue.poll.is_due(now)]
+        return min([self.context.limits.poll_seconds, *polls])
 
     async def _claim(self, requests: Sequence[ClaimRequest]) -> Claimed | None:
         sent_at = self._clock.monotonic()
-        asked_at = 0.0 if self._clock_watch is None else self._clock_watch.elapsed()
+        asked_at = 0.0 if self.clock_watch is None else self.clock_watch.elapsed()
         try:
             claimed = await self._claim_from_store(requests)
         except TransientFailure:
             self._events.emit("relay.unreachable", during="claim", tries=0)
-            self._lost_replies.note()
+            self.lost_replies.note()
             return None
         if self._dated_by_a_jump(claimed, sent_at=asked_at):
-            self._context.beat_asked.set()
-            await self._leases.hand_back_unbegun([attempt.fence for attempt in claimed.attempts])
+            self.context.beat_asked.set()
+            await self.leases.hand_back_unbegun([attempt.fence for attempt in claimed.attempts])
             return None
-        self._money.distrust_new_connections()  # the claim itself may have made one: then nothing of it is sent
-        self._intake.take(claimed.attempts, asked_at=sent_at)
+        self.money.distrust_new_connections()  # the claim itself may have made one: then nothing of it is sent
+        self.intake.take(claimed.attempts, asked_at=sent_at)
         now = self._clock.monotonic()
-        note_findings(self._queues, claimed, requests, self._doorbell, asked_at=sent_at, now=now)
+        note_findings(self.queues, claimed, requests, self.doorbell, asked_at=sent_at, now=now)
         await self._begin({attempt.destination: None for attempt in claimed.attempts}, asked_at=sent_at)
         return claimed
 
     async def _begin(self, destinations: dict[str, None], *, asked_at: float) -> None:
         for name in destinations:
-            self._slots.fill(self._queues[name])
+            self.slots.fill(self.queues[name])
         for name in destinations:
-            await self._intake.sift(self._queues[name])
-        for queue in self._queues.values():
-            if queue.waiting and self._queues.lacks_threads(queue):
+            await self.intake.sift(self.queues[name])
+        for queue in self.queues.values():
+            if queue.waiting and self.queues.lacks_threads(queue):
                 queue.poll.held_back(self._clock.monotonic(), found=False, asked_at=asked_at)
-                await self._leases.hand_back(queue.take_waiting(), suspect=True)
+                await self.leases.hand_back(queue.take_waiting(), suspect=True)
             elif queue.waiting:  # paused, distrusted, or its breaker opened, while the claim was on its way
                 is_stopped = queue.paused or queue.unwitnessed
-                await self._leases.hand_back(queue.take_waiting() if is_stopped else queue.take_stale())
+                await self.leases.hand_back(queue.take_waiting() if is_stopped else queue.take_stale())
 
     async def _claim_from_store(self, requests: Sequence[ClaimRequest]) -> Claimed:
-        store, worker, lease_seconds = self._context.store, self._context.worker, self._context.limits.lease_seconds
-        if self._context.suspects_only:
+        store, worker, lease_seconds = self.context.store, self.context.worker, self.context.limits.lease_seconds
+        if self.context.suspects_only:
             with self._events.step("claim_suspect", worker=worker) as added:
-                names = [name for name, queue in self._queues.items() if not queue.unwitnessed]
+                names = [name for name, queue in self.queues.items() if not queue.unwitnessed]
                 claimed = await store.claim_suspect(worker, names, lease_seconds=lease_seconds)
                 added.update(count=len(claimed.attempts), gone=claimed.gone)
         else:
             with self._events.step("claim", worker=worker) as added:
-                claimed = await store.claim(worker, self._low_water.marked(requests), lease_seconds=lease_seconds)
+                claimed = await store.claim(worker, self.low_water.marked(requests), lease_seconds=lease_seconds)
                 added.update(count=len(claimed.attempts), expired=claimed.expired, gone=claimed.gone)
         return claimed
 
     def _dated_by_a_jump(self, claimed: Claimed, *, sent_at: float) -> bool:
         """Whether these claims are dated where the database's clock cannot be: nothing of them is begun."""
-        if self._clock_watch is None or not claimed.attempts:
+        if self.clock_watch is None or not claimed.attempts:
             return False
         at = claimed.attempts[0].claimed_at
-        return not self._clock_watch.trusts(at, sent=sent_at, received=self._clock_watch.elapsed())
+        return not self.clock_watch.trusts(at, sent=sent_at, received=self.clock_watch.elapsed())
 
     def _clock_jumped(self) -> None:
         """Marks are times of the clock as it was; and what waits may have become due."""
-        self._low_water.forget()
-        self._queues.poll_now()
+        self.low_water.forget()
+        self.queues.poll_now()
 
     async def _announce_idle(self) -> None:
         """Let producers ring for what has run dry, and look there once more: what came before did not ring."""
-        dry = [name for name, queue in self._queues.items() if queue.idleness.is_dry and not queue.is_closed]
-        for name in await self._doorbell.announce_idle(dry):
-            self._queues[name].poll.make_due(self._clock.monotonic())
+        dry = [name for name, queue in self.queues.items() if queue.idleness.is_dry and not queue.is_closed]
+        for name in await self.doorbell.announce_idle(dry):
+            self.queues[name].poll.make_due(self._clock.monotonic())

@@ -1,4 +1,4 @@
-"""Where claims begin to look, while dead rows lie before it (DESIGN §6, "long transactions elsewhere").
+"""Where claims begin to look, while dead rows lie before it.
 
 Beside a transaction that is open for long, the rows that were delivered meanwhile stay in the due index, and a look
 that begins at its start walks over all of them. So every second the relay takes one such walk for its claims, and

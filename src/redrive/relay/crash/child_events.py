@@ -1,7 +1,7 @@
-"""What a process for suspects says of its messages, through a pipe to the relay that started it.
+"""The events of a child process for suspects, sent through a pipe to the relay that started it.
 
-The relay tells it on as events of its own, so that log lines and metrics miss nothing of what was settled in the child,
-however that ends: a fact is in the pipe before the next message begins. Used by `run.child` and by `alone`.
+The relay emits them as its own, so that log lines and metrics miss nothing that was settled in the child, however that
+ends: an event is in the pipe before the next message begins.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Final
 
 from redrive.events import FACTS, Events
 
-STARTED: Final = "relay.started"  # for the parent alone: it is no relay of its own
+STARTED: Final = "relay.started"  # only for the parent
 WAITING: Final = "suspects.waiting"
 TOLD: Final = (*(name for name in FACTS if name.startswith("message.")), STARTED, WAITING)
-HEARD_SECONDS: Final = 1.0  # what a child said is in the pipe when it has ended; somebody else may hold the other end
+HEARD_SECONDS: Final = 1.0  # all events are in the pipe when the child has ended; another process may keep it open
 
 
 def tell(events: Events, pipe: int) -> Callable[[], None]:
-    """Write each fact about a message into the pipe, a line each; a pipe that is full or gone is nobody's trouble."""
+    """Write each event about a message into the pipe, a line each; one that is full or closed is ignored."""
     os.set_inheritable(pipe, False)
     os.set_blocking(pipe, False)
 
@@ -34,7 +34,7 @@ def tell(events: Events, pipe: int) -> Callable[[], None]:
     return events.subscribe(write, *TOLD)
 
 
-async def hear(pipe: int, events: Events, *, on_told: Callable[[str], None] = lambda _: None) -> None:
+async def forward(pipe: int, events: Events, *, on_told: Callable[[str], None] = lambda _: None) -> None:
     """Until the other end is closed. on_told: called with STARTED and WAITING when the child says so."""
     reader = asyncio.StreamReader()
     file = os.fdopen(pipe, "rb")
@@ -43,12 +43,12 @@ async def hear(pipe: int, events: Events, *, on_told: Callable[[str], None] = la
     )
     try:
         while line := await reader.readline():
-            _tell_on(line, events, on_told)
+            _forward(line, events, on_told)
     finally:
         transport.close()
 
 
-def _tell_on(line: bytes, events: Events, on_told: Callable[[str], None]) -> None:
+def _forward(line: bytes, events: Events, on_told: Callable[[str], None]) -> None:
     try:
         said = json.loads(line)
         name, values = said["name"], dict(said["values"])

@@ -1,9 +1,8 @@
 """The child process that runs suspects: `python -m redrive.relay.crash.suspect_child`, its settings as JSON on standard
 input.
 
-Whatever a suspect does to this process (exit, segmentation fault, out of memory) it does to nobody else: there is one
-lease at a time, and the parent sees how the process ended. One that has lived for too long ends itself, whatever holds
-on to it: its parent may be dead, and cannot end it. Started only by `redrive.relay.process.child`.
+A suspect that ends this process (exit, segmentation fault, out of memory) harms no other message: there is one lease at
+a time. A child that has lived for too long ends itself, because its parent may be dead. Started by `child_process.py`.
 """
 
 from __future__ import annotations
@@ -14,18 +13,20 @@ import os
 import sys
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from redrive.events import Events
+from redrive.message import WorkerId
 from redrive.relay.crash.child_events import WAITING, tell
 from redrive.relay.load_app import load_app
-from redrive.relay.process import RelayProcess, run_suspects, run_to_exit, worker_from
+from redrive.relay.process import RelayProcess, run_suspects, run_to_exit
 from redrive.settings import RelayLimits
 
 
 def main(events: Events | None = None) -> None:
     given = sys.stdin.buffer.read()
     if not given:
-        return  # whoever started us died before it could say what for
+        return  # the parent died before it could say what for
     settings: dict[str, Any] = json.loads(given)
     process = RelayProcess(
         app=load_app(settings["app"]),
@@ -40,7 +41,7 @@ def main(events: Events | None = None) -> None:
     faulthandler.dump_traceback_later(settings["seconds"], exit=True)  # in a thread that needs nothing of the others
     events.subscribe(lambda *_: faulthandler.cancel_dump_traceback_later(), WAITING)
     tell(events, settings["tell"])
-    run_to_exit(run_suspects(process, worker_from(settings["worker"]), events=events))
+    run_to_exit(run_suspects(process, WorkerId(UUID(settings["worker"])), events=events))
 
 
 if __name__ == "__main__":

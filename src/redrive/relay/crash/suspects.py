@@ -1,5 +1,6 @@
-"""Messages that came back from a crash are run apart (G-18): each the only lease of its worker id, one at a time per
-destination, in a child process, so that what brought the last process down brings down nothing else.
+"""Messages that came back from a crash run in a child process, one at a time per destination (G-18).
+
+Each is the only lease of its worker id, so that what brought the last process down brings down nothing else.
 
 The parent asks for which destinations a suspect is due and starts a child for each, a few at once, destinations by
 turns. A child serves one destination, for some seconds at most, and ends by itself. The parent ends one that does not:
@@ -37,7 +38,7 @@ OVERDUE: Final = -9  # the code of a child that was ended because it did not end
 # Run suspects of a destination under this worker id, and return how it ended: 0 is well, anything else a crash. Calls
 # the third argument with STARTED when it looks for the first one, and with WAITING when all that is left to do is to
 # write an outcome that another transaction keeps from being written.
-RunAlone = Callable[[WorkerId, str, Callable[[str], None]], Awaitable[int]]
+RunSuspects = Callable[[WorkerId, str, Callable[[str], None]], Awaitable[int]]
 
 
 class Suspects:
@@ -51,7 +52,7 @@ class Suspects:
         self,
         store: Store,
         destinations: Mapping[str, float],
-        run_alone: RunAlone,
+        run_suspects: RunSuspects,
         *,
         clock: Clock,
         random: Random,
@@ -59,7 +60,7 @@ class Suspects:
     ) -> None:
         self._store = store
         self._destinations = destinations
-        self._run_alone = run_alone
+        self._run_suspects = run_suspects
         self._clock = clock
         self._random = random
         self._events = events
@@ -115,12 +116,12 @@ class Suspects:
             await end([look, changed])
 
     async def _serve(self, destination: str) -> None:
-        """One child, from its start to its burial."""
+        """One child, from its start until its leases are reaped."""
         worker = new_worker(self._random)
         place = _Place(destination)
         self._events.emit("suspects.spawned", worker=worker, destination=destination)
         place.limit = asyncio.create_task(self._clock.sleep(START_SECONDS_MAX))
-        running = asyncio.ensure_future(self._run_alone(worker, destination, partial(self._hear, place)))
+        running = asyncio.ensure_future(self._run_suspects(worker, destination, partial(self._child_said, place)))
         try:
             await self._until_over(running, place)
             code = await self._code(running)
@@ -129,7 +130,7 @@ class Suspects:
         except asyncio.CancelledError:
             await end([running])
             with suppress(TransientFailure):
-                await self._bury(worker)  # stopped: normally it has left nothing behind
+                await self._reap(worker)  # stopped: normally it has left nothing behind
             raise
         finally:
             await end([place.limit])
@@ -162,12 +163,12 @@ class Suspects:
         if code == 0:
             return LOOK_EVERY_SECONDS
         try:
-            buried = await self._bury(worker)
+            reaped = await self._reap(worker)
         except TransientFailure:  # its lease runs out
             return LOOK_EVERY_SECONDS
-        return AFTER_CRASH_SECONDS if buried or code == OVERDUE else AFTER_FALSE_START_SECONDS
+        return AFTER_CRASH_SECONDS if reaped or code == OVERDUE else AFTER_FALSE_START_SECONDS
 
-    async def _bury(self, worker: WorkerId) -> int:
+    async def _reap(self, worker: WorkerId) -> int:
         """The child is dead, so its lease need not run out first. Returns how many it left."""
         with self._events.step("reap", worker=worker) as added:
             added["requeued"] = requeued = (await self._store.reap(limit=10, worker=worker)).requeued
@@ -175,7 +176,7 @@ class Suspects:
             await self._store.deregister(worker)
         return requeued
 
-    def _hear(self, place: _Place, told: str) -> None:
+    def _child_said(self, place: _Place, told: str) -> None:
         if told == WAITING:
             self._give_up(place)
         elif not place.given_up:  # a machine under load may need long to start it: its turn begins now

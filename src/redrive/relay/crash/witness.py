@@ -162,7 +162,7 @@ class Witness:
 
 
 class _File:
-    """One file of lines, ours alone for as long as it is open."""
+    """One file of lines, locked by this process while it is open."""
 
     def __init__(self, path: Path, lines: Sequence[str]) -> None:
         self.path = path

@@ -6,6 +6,7 @@ An abandoned attempt is settled as Unknown, and its slot goes to another message
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 from redrive.relay.backpressure.gate import DestinationGate
 from redrive.relay.context import RelayContext
@@ -18,31 +19,23 @@ TICK_SECONDS = 0.05
 ABANDON_SECONDS = 5.0  # a handler that ignores its cancellation for this long is left to itself
 
 
+@dataclass(eq=False)
 class Deadlines:
-    def __init__(
-        self,
-        context: RelayContext,
-        queues: DestinationQueues,
-        *,
-        slots: Slots,
-        gate: DestinationGate,
-        outcomes: Outcomes,
-    ) -> None:
-        self._clock = context.clock
-        self._queues = queues
-        self._slots = slots
-        self._gate = gate
-        self._outcomes = outcomes
+    context: RelayContext
+    queues: DestinationQueues
+    slots: Slots
+    gate: DestinationGate
+    outcomes: Outcomes
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self._clock.sleep(TICK_SECONDS)
-            now = self._clock.monotonic()
-            for queue in self._queues.values():
+            await self.context.clock.sleep(TICK_SECONDS)
+            now = self.context.clock.monotonic()
+            for queue in self.queues.values():
                 for slot in queue.overdue(now):
                     self._end_overdue(queue, slot, now)
-            self._gate.lift_rests()
+            self.gate.lift_rests()
 
     def _end_overdue(self, queue: DestinationQueue, slot: Slot, now: float) -> None:
         """Cancel once, then abandon."""
@@ -59,24 +52,24 @@ class Deadlines:
         slot.deadline = None
         if slot.claim is not None:
             outcome = cut_off(queue, slot, slot.claim)
-            self._outcomes.settle(queue, outcome, may_run_on=True)
-            queue.end(slot.claim, self._clock.monotonic(), outcome=outcome)
-        self._slots.free(queue, slot)
-        self._slots.fill(queue)  # what waited behind it
+            self.outcomes.settle(queue, outcome, may_run_on=True)
+            queue.end(slot.claim, self.context.clock.monotonic(), outcome=outcome)
+        self.slots.free(queue, slot)
+        self.slots.fill(queue)  # what waited behind it
 
     async def end_slots(self, deadline: float) -> None:
         """Wait for what runs until then; cut off the rest, and abandon what ignores that."""
-        tasks = [slot.task for queue in self._queues.values() for slot in queue.slots if slot.task is not None]
+        tasks = [slot.task for queue in self.queues.values() for slot in queue.slots if slot.task is not None]
         if not tasks:
             return
-        _, late = await asyncio.wait(tasks, timeout=max(deadline - self._clock.monotonic(), 0))
-        for queue in self._queues.values():
+        _, late = await asyncio.wait(tasks, timeout=max(deadline - self.context.clock.monotonic(), 0))
+        for queue in self.queues.values():
             for slot in list(queue.slots):
                 if slot.task is not None and slot.task in late:
                     slot.cut = "CUT_OFF"
                     slot.task.cancel()
         if late:
             _, deaf = await asyncio.wait(late, timeout=ABANDON_SECONDS)
-            for queue in self._queues.values():
+            for queue in self.queues.values():
                 for slot in [slot for slot in queue.slots if slot.task in deaf]:
                     self._abandon(queue, slot)

@@ -51,7 +51,7 @@ class Slot:
 class DestinationQueue:
     """One destination in one relay. settling: how many of its outcomes are written one by one just now.
 
-    paused: nothing is sent there, until paused_until (our monotonic clock) or until somebody resumes it.
+    paused: nothing is sent there, until paused_until (our monotonic clock) or until it is resumed.
     sifting: what waits is being looked through for what its limit keys hold back.
     pausing: by us, so often; opening: its breaker, by us: the database does not know yet.
     opened_at: when its breaker last opened, by the database's clock. count: None without a breaker.
@@ -95,6 +95,11 @@ class DestinationQueue:
         return self.paused or self.opening or self.unwitnessed
 
     @property
+    def breaker_rules(self) -> Breaker:
+        """Also where it declares none: an operator may have let out a probe after a Retry-After."""
+        return self.destination.breaker or Breaker()
+
+    @property
     def running(self) -> int:
         return sum(slot.claim is not None for slot in self.slots)
 
@@ -123,7 +128,7 @@ class DestinationQueue:
         """It is not under way any more: its limit key has a slot again."""
         if self.keyed is not None:
             answer = None if outcome is None else outcome.settlement.answer
-            answered = breaker.answered(answer, self.destination.breaker or Breaker())
+            answered = breaker.answered(answer, self.breaker_rules)
             self.keyed.end(claim, now, latency_seconds=None if began is None else now - began, answered=answered)
 
     def is_quick(self) -> bool:

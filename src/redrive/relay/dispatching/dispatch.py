@@ -1,18 +1,16 @@
 """One attempt, from its opening to its settlement, with no transaction open.
 
 Ask first when in doubt, validate, send, and turn whatever came of it into one of the five settlements. Decisions are
-`policy`'s; here is the order of the steps and what an exception in each of them means. Nothing escapes: any exception a
-handler can raise ends as an answer. Called by the loop's slots, and by the process that runs suspects.
+`policy`'s; here is the order of the steps and what an exception in each of them means. Any exception that a handler
+can raise ends as an answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final
@@ -37,22 +35,14 @@ from redrive.answers import (
 from redrive.app import Destination
 from redrive.errors import InvalidPayload
 from redrive.events import Events
-from redrive.message import Attempt, MessageId, ParkReason
+from redrive.message import Attempt, ParkReason
 from redrive.policy import Opening, Rules, Settlement, SettlementKind
 from redrive.ports import Clock, NotBegun, Outcome
 from redrive.produce import bounds
-
-STILL_SENDS_SECONDS: Final = 1.0  # between two looks at a send that was given up and still runs
-GIVEN_UP_MAX: Final = 10_000  # of so many is remembered when they ended
+from redrive.relay.dispatching.failure_text import Failure, context_of, text_of
+from redrive.relay.dispatching.given_up_sends import GivenUpSends
 
 MaySend = Callable[[], bool | Awaitable[bool]]  # to be awaited only where the database has to be asked
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The exception behind an answer, for the dead letter: its type and where it happened, nothing of its text."""
-
-    error: BaseException
 
 
 class Dispatcher:
@@ -71,15 +61,16 @@ class Dispatcher:
         self._lookup = getattr(destination.transport, "lookup", None)
         self._staged = destination.staged
         self._classify = getattr(destination.transport, "classify", lambda _: None)
-        self._quiet_seconds = getattr(destination.transport, "quiet_seconds", lambda _: None)
         # Of a transport that runs handlers in threads, which cannot be ended (`transports/functions.py`).
         self.has_threads: Callable[[], bool] = getattr(destination.transport, "has_threads", lambda: True)
         self.has_few_threads: Callable[[], bool] = getattr(destination.transport, "has_few_threads", lambda: False)
         self._needs_own_process = getattr(destination.transport, "needs_own_process", lambda _: False)
         self.clock_jumps: Sequence[policy.ClockJump] = ()  # of the database's clock, as its relay knows them
-        self._sending: Counter[MessageId] = Counter()
-        self._given_up: set[MessageId] = set()  # abandoned, and still running
-        self._given_up_ended: dict[MessageId, float] = {}
+        self._given_up_sends = GivenUpSends(
+            clock=clock,
+            lookup_after_seconds=destination.rules.lookup_after_seconds,
+            quiet_seconds=getattr(destination.transport, "quiet_seconds", lambda _: None),
+        )
 
     async def dispatch(self, attempt: Attempt, *, claimed_at: float, may_send: MaySend = lambda: True) -> Outcome:
         """The outcome of one attempt. `claimed_at`: when we got the claim, on our own monotonic clock.
@@ -120,7 +111,7 @@ class Dispatcher:
         refused = await self._refused(attempt) if self._validate is not None or self._schema is not None else None
         if refused is not None:
             answer, failure = refused
-            return {"valid": False, "code": getattr(answer, "code", UNCLASSIFIED), "text": _text(answer, failure)}
+            return {"valid": False, "code": getattr(answer, "code", UNCLASSIFIED), "text": text_of(answer, failure)}
         if self._lookup is None or not attempt.in_doubt:
             return {"valid": True}
         found = await self.look_up(attempt)
@@ -146,13 +137,12 @@ class Dispatcher:
             return self._outcome(attempt, settlement, began, Failure(error))
 
     def cut_off(self, attempt: Attempt, code: str, *, claimed_at: float, began: float) -> Outcome:
-        """An attempt that was ended from outside (timeout, stop): its effect is unknown.
+        """An attempt that was ended from outside (timeout, stop): its effect is not known.
 
         Where it was asked about first, it may have been sent again since: then the doubt is a new one, and "absent" is
         believed only so long after this moment.
         """
-        if self._sending[attempt.id]:
-            self._given_up.add(attempt.id)
+        self._given_up_sends.give_up(attempt.id)
         if self._rules.in_doubt == "lookup":
             attempt = replace(attempt, in_doubt_since=None)
         return self._decide(attempt, Unknown(code), None, began, claimed_at)
@@ -179,22 +169,11 @@ class Dispatcher:
             return attempt, Delivered(found.reference, found.result)
         if isinstance(found, CannotTell):
             return attempt, Unknown(found.code, found.text, from_lookup=True)
-        wait_seconds = self._send_runs_on_seconds(attempt.id) if self._rules.money else 0.0
+        wait_seconds = self._given_up_sends.wait_seconds(attempt.id) if self._rules.money else 0.0
         if wait_seconds:
             return attempt, Unknown("ABSENT_TOO_EARLY", from_lookup=True, wait_seconds=wait_seconds)
         instead = policy.after_absent(self._present(attempt, asked_at), self._rules, now=asked_at)
         return (attempt, instead) if instead is not None else (replace(attempt, in_doubt_since=None, lookups=0), None)
-
-    def _send_runs_on_seconds(self, id: MessageId) -> float:
-        """How long "absent" says nothing, because a send that was given up runs on in this process, or did until just
-        now: a handler that ignores its cancellation, or the thread of a `def`. Its effect may come later than the
-        doubt; lookup_after_seconds count from its end."""
-        ended, in_thread = self._given_up_ended.get(id), self._quiet_seconds(id)
-        quiet = [] if ended is None else [self._clock.monotonic() - ended]
-        quiet += [] if in_thread is None else [in_thread]
-        if self._sending[id] or 0.0 in quiet:
-            return max(self._rules.lookup_after_seconds, STILL_SENDS_SECONDS)
-        return max([0.0, *(self._rules.lookup_after_seconds - seconds for seconds in quiet)])
 
     async def look_up(self, attempt: Attempt) -> LookupAnswer | Delivered | Advance:
         """Whatever goes wrong with a lookup means that it could not tell.
@@ -262,27 +241,9 @@ class Dispatcher:
         if not (allowed if isinstance(allowed, bool) else await allowed):
             raise NotBegun
         if self._rules.money:
-            return await self._send_money(attempt)
+            with self._given_up_sends.sending(attempt.id):
+                return await self._send_plainly(attempt)
         return await self._send_plainly(attempt)
-
-    async def _send_money(self, attempt: Attempt) -> tuple[Answer, Failure | None]:
-        self._sending[attempt.id] += 1
-        try:
-            return await self._send_plainly(attempt)
-        finally:
-            self._sending[attempt.id] -= 1
-            if not self._sending[attempt.id]:
-                del self._sending[attempt.id]
-                self._note_given_up(attempt.id)
-
-    def _note_given_up(self, id: MessageId) -> None:
-        if id not in self._given_up:
-            return
-        self._given_up.discard(id)
-        self._given_up_ended.pop(id, None)
-        self._given_up_ended[id] = self._clock.monotonic()
-        if len(self._given_up_ended) > GIVEN_UP_MAX:
-            del self._given_up_ended[next(iter(self._given_up_ended))]
 
     async def _send_plainly(self, attempt: Attempt) -> tuple[Answer, Failure | None]:
         try:
@@ -312,7 +273,7 @@ class Dispatcher:
         return attempt.claimed_at + timedelta(seconds=self._clock.monotonic() - claimed_at)
 
     def _classified(self, error: BaseException) -> Answer:
-        """The user's own table may have a bug too: then it is unclassified."""
+        """The user's own table may have a bug too: then the error is unclassified."""
         try:
             answer = self._classify(error)
         except Exception:
@@ -334,9 +295,9 @@ class Dispatcher:
             attempt=attempt,
             settlement=settlement,
             latency_ms=latency_ms,
-            text=_text(settlement.answer, failure),
+            text=text_of(settlement.answer, failure),
             stack=redact.stack(failure.error) if failure else None,
-            context=_context(attempt, settlement, failure, self._rules_version),
+            context=context_of(attempt, settlement, failure, self._rules_version),
             policy_version=self._rules_version,
         )
 
@@ -414,35 +375,3 @@ def _unkeepable(answer: Answer | LookupAnswer) -> BaseException | None:
     except (TypeError, ValueError, RecursionError) as error:
         return error
     return None
-
-
-def _text(answer: Answer | None, failure: Failure | None) -> str | None:
-    given = getattr(answer, "text", "")
-    if given:
-        return redact.text(given)
-    return redact.error_type(failure.error) if failure else None
-
-
-def _context(attempt: Attempt, settlement: Settlement, failure: Failure | None, rules_version: str) -> dict[str, Any]:
-    if settlement.kind is not SettlementKind.PARK:
-        return {}
-    return redact.context(
-        {
-            "message_id": attempt.id,
-            "attempt": attempt.number,
-            "spent": settlement.spent,
-            "lookups": settlement.lookups,
-            "crashes": attempt.crashes,
-            "stage": attempt.stage,
-            "version": attempt.version,
-            "token": attempt.token,
-            "in_doubt": settlement.in_doubt,
-            "exhausted": settlement.exhausted,
-            "upstream_code": getattr(settlement.answer, "code", None),
-            "error_type": redact.error_type(failure.error) if failure else None,
-            "content_type": attempt.content_type,
-            "body_bytes": len(attempt.body),
-            "body_sha256": hashlib.sha256(attempt.body).hexdigest(),
-            "policy_version": rules_version,
-        }
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from redrive.answers import Delivered
 from redrive.policy import SettlementKind
@@ -13,56 +13,49 @@ from redrive.relay.claiming.leases import Leases
 from redrive.relay.context import RelayContext
 from redrive.relay.dispatching.destination_queue import DestinationQueue, Slot
 from redrive.relay.dispatching.queues import DestinationQueues
+from redrive.relay.settling.facts import tell
 from redrive.relay.settling.settle import Settler
 from redrive.relay.until_reachable import until_reachable
 
 
+@dataclass(eq=False)
 class Outcomes:
-    def __init__(
-        self,
-        context: RelayContext,
-        queues: DestinationQueues,
-        leases: Leases,
-        *,
-        gate: DestinationGate,
-        settler: Settler,
-    ) -> None:
-        self._context = context
-        self._queues = queues
-        self._leases = leases
-        self._gate = gate
-        self._settler = settler
+    context: RelayContext
+    queues: DestinationQueues
+    leases: Leases
+    gate: DestinationGate
+    settler: Settler
 
     def settle(self, queue: DestinationQueue, outcome: Outcome, *, may_run_on: bool = False) -> None:
         """may_run_on: the handler (a thread, say) does not know that it is over, and may still call `complete`."""
         completing = outcome.attempt.completion.attempted
-        if self._context.has_children and outcome.settlement.kind is SettlementKind.RETRY:
+        if self.context.has_children and outcome.settlement.kind is SettlementKind.RETRY:
             outcome = replace(outcome, suspect=queue.dispatcher.needs_own_process(outcome.attempt))
         record = None if completing else queue.destination.record
-        single = self._settler.add(outcome, record, singly=completing or may_run_on)
+        single = self.settler.add(outcome, record, singly=completing or may_run_on)
         if single is not None:
             queue.settling += 1
             single.add_done_callback(lambda _: self._settled_singly(queue))
-        self._gate.note_outcome(queue, outcome)
+        self.gate.note_outcome(queue, outcome)
 
     def _settled_singly(self, queue: DestinationQueue) -> None:
         queue.settling -= 1
-        self._context.changed.set()
+        self.context.changed.set()
 
     async def after_complete(self, queue: DestinationQueue, slot: Slot, claim: Claim, outcome: Outcome) -> None:
         """The handler settled in its own transaction: lease gone, done; lease still there, it was rolled back."""
-        with self._context.events.step("is_leased", id=claim.attempt.id):
-            leased = await until_reachable(self._context, lambda: self._context.store.is_leased(claim.fence))
+        with self.context.events.step("is_leased", id=claim.attempt.id):
+            leased = await until_reachable(self.context, lambda: self.context.store.is_leased(claim.fence))
         if leased:
             self.settle(queue, unknown(queue, slot, claim, "COMPLETE_ROLLED_BACK"))
             return
-        self._leases.let_go([claim.fence])
+        self.leases.let_go([claim.fence])
         if claim.attempt.completion.outcome is not None:
-            self._settler.tell(claim.attempt.completion.outcome)
+            tell(self.context.events, claim.attempt.completion.outcome)
         if claim.attempt.sequence is not None:
-            self._queues.poll_now()  # its lane goes on
+            self.queues.poll_now()  # its lane goes on
         if isinstance(outcome.settlement.answer, Delivered):
-            self._gate.note_outcome(queue, outcome)
+            self.gate.note_outcome(queue, outcome)
 
 
 def cut_off(queue: DestinationQueue, slot: Slot, claim: Claim) -> Outcome:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import dataclass
 
 from redrive.ports import NotBegun, Outcome
 from redrive.relay.backpressure.gate import DestinationGate
@@ -24,71 +25,62 @@ from redrive.relay.dispatching.slots import Slots
 YIELD_EVERY = 8  # messages that one slot runs before it lets others have the event loop
 
 
+@dataclass(eq=False)
 class ClaimRunner:
-    def __init__(
-        self,
-        context: RelayContext,
-        queues: DestinationQueues,
-        leases: Leases,
-        *,
-        slots: Slots,
-        gate: DestinationGate,
-        checks: ClaimChecks,
-        money: MoneyCheck,
-        outcomes: Outcomes,
-    ) -> None:
-        self._context = context
-        self._clock = context.clock
-        self._events = context.events
-        self._queues = queues
-        self._leases = leases
-        self._slots = slots
-        self._gate = gate
-        self._checks = checks
-        self._money = money
-        self._outcomes = outcomes
+    context: RelayContext
+    queues: DestinationQueues
+    leases: Leases
+    slots: Slots
+    gate: DestinationGate
+    checks: ClaimChecks
+    money: MoneyCheck
+    outcomes: Outcomes
+
+    def __post_init__(self) -> None:
+        self._clock = self.context.clock
+        self._events = self.context.events
 
     async def work(self, queue: DestinationQueue, slot: Slot) -> None:
         """Dispatch what waits, until nothing does, or another destination gets the slot."""
         done = 0
         checked = False  # a moment ago, however long it took: so one begins after each check
         try:
-            while not self._context.stopping.is_set() and not queue.is_closed and not slot.abandoned:
+            while not self.context.stopping.is_set() and not queue.is_closed and not slot.abandoned:
                 first = queue.peek(self._clock.monotonic())
                 if first is None:
                     break
-                if not checked and self._checks.is_due(first):
-                    checked = await self._checks.check_waiting()
+                if not checked and self.checks.is_due(first):
+                    checked = await self.checks.check_waiting()
                     continue
-                self._checks.begin_in_time(first)
+                self.checks.begin_in_time(first)
                 checked = False
                 claim = queue.take(first, self._clock.monotonic())
                 if not queue.waiting:
-                    self._context.changed.set()  # there is room again, though nothing has ended
+                    self.context.changed.set()  # there is room again, though nothing has ended
                 if not await self._begin(queue, slot, claim):
                     continue
                 done += 1
                 its_turn = done % YIELD_EVERY == 0 or not queue.is_quick()
-                if its_turn and self._slots.must_pass_on(queue):
+                if its_turn and self.slots.must_pass_on(queue):
                     return
                 if done % YIELD_EVERY == 0:
-                    if 2 * len(queue.waiting) <= self._context.limits.claim_max:
-                        self._context.changed.set()  # the next claim can be on its way while this one is worked off
+                    if 2 * len(queue.waiting) <= self.context.limits.claim_max:
+                        self.context.changed.set()  # the next claim can be on its way while this one is worked off
                     await asyncio.sleep(0)
         finally:
             if not slot.abandoned:
-                self._slots.free(queue, slot)
+                self.slots.free(queue, slot)
 
     async def _begin(self, queue: DestinationQueue, slot: Slot, claim: Claim) -> bool:
         """False where it went back instead: no thread, too short a lease, or its destination or limit key is down."""
         try:
-            if self._queues.lacks_threads(queue):
-                await self._leases.hand_back([claim], suspect=True)
+            if self.queues.lacks_threads(queue):
+                await self.leases.hand_back([claim], suspect=True)
                 return False
-            if self._leases.is_short(claim) or queue.is_stale(claim.attempt):
-                await self._leases.hand_back([claim])
+            if self.leases.is_short(claim) or queue.is_stale(claim.attempt):
+                await self.leases.hand_back([claim])
                 return False
-            if claim.limit_key is not None and not await self._gate.keys.may_go(queue, claim):
+            if claim.limit_key is not None and not await self.gate.keys.may_go(queue, claim):
                 return False
             await self._dispatch(queue, slot, claim)
             return True
@@ -122,15 +114,15 @@ class ClaimRunner:
         queue.capacity.note_latency(now - began)
         queue.end(claim, now, outcome=outcome, began=began)
         if outcome is not None and claim.attempt.probe:
-            await self._gate.report(queue, outcome)
+            await self.gate.report(queue, outcome)
         if outcome is not None and claim.probe:
-            await self._gate.keys.report(queue, claim, outcome)
+            await self.gate.keys.report(queue, claim, outcome)
         if outcome is None:
-            await self._leases.hand_back([claim])
+            await self.leases.hand_back([claim])
         elif claim.attempt.completion.attempted:
-            await self._outcomes.after_complete(queue, slot, claim, outcome)
+            await self.outcomes.after_complete(queue, slot, claim, outcome)
         else:
-            self._outcomes.settle(queue, outcome, may_run_on=was_cut)
+            self.outcomes.settle(queue, outcome, may_run_on=was_cut)
 
     async def _dispatch_with_event(self, queue: DestinationQueue, slot: Slot, claim: Claim) -> Outcome:
         attempt = claim.attempt
@@ -144,17 +136,17 @@ class ClaimRunner:
 
     def _may_send(self, queue: DestinationQueue, slot: Slot, claim: Claim) -> bool | Awaitable[bool]:
         """An abandoned lookup must not send afterwards."""
-        if slot.abandoned or claim.outdated or self._leases.is_short(claim):
+        if slot.abandoned or claim.outdated or self.leases.is_short(claim):
             return False
-        if self._checks.is_due(claim):
+        if self.checks.is_due(claim):
             return self._asked_and_may_send(queue, slot, claim)
         return self._noted(queue, slot, claim)
 
     async def _asked_and_may_send(self, queue: DestinationQueue, slot: Slot, claim: Claim) -> bool:
         slot.asking = True
-        allowed = await self._checks.may_still_be_sent(claim)
+        allowed = await self.checks.may_still_be_sent(claim)
         slot.asking = False
-        return allowed and not (slot.abandoned or self._leases.is_short(claim)) and self._noted(queue, slot, claim)
+        return allowed and not (slot.abandoned or self.leases.is_short(claim)) and self._noted(queue, slot, claim)
 
     def _noted(self, queue: DestinationQueue, slot: Slot, claim: Claim) -> bool:
         """Remembered outside the database before the first byte, if it moves money; always true.
@@ -163,7 +155,7 @@ class ClaimRunner:
         """
         if queue.steps_before(claim) and slot.deadline is not None and slot.cut is None:
             slot.deadline = min(slot.deadline, self._clock.monotonic() + queue.destination.timeout_seconds)
-        self._money.note(queue, claim)
+        self.money.note(queue, claim)
         return True
 
 

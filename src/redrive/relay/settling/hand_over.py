@@ -7,6 +7,8 @@ turn among the others. Called by the settler; SQL: `settle_delivered` in `settle
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Final
 
 from redrive.message import Attempt
@@ -20,21 +22,17 @@ from redrive.relay.dispatching.queues import DestinationQueues
 STREAK_MAX: Final = 20
 
 
+@dataclass(eq=False)
 class HandOvers:
-    def __init__(
-        self,
-        context: RelayContext,
-        queues: DestinationQueues,
-        leases: Leases,
-        *,
-        intake: Intake,
-        lost_replies: LostReplies,
-    ) -> None:
-        self._context = context
-        self._queues = queues
-        self._leases = leases
-        self._intake = intake
-        self.under_way = lost_replies.handing_over
+    context: RelayContext
+    queues: DestinationQueues
+    leases: Leases
+    intake: Intake
+    lost_replies: LostReplies
+
+    def under_way(self) -> AbstractContextManager[None]:
+        """Around a settle that may hand over."""
+        return self.lost_replies.handing_over()
 
     def hand_over(self, batch: Sequence[Outcome]) -> HandOver | None:
         """For which of these the relay takes the next message of the lane."""
@@ -43,24 +41,24 @@ class HandOvers:
             for outcome in batch
             if outcome.attempt.sequence is not None
             and self._streak(outcome.attempt) < STREAK_MAX
-            and self._intake.may_take(outcome.attempt.destination)
+            and self.intake.may_take(outcome.attempt.destination)
         }
-        return HandOver(ids, self._context.limits.lease_seconds) if ids else None
+        return HandOver(ids, self.context.limits.lease_seconds) if ids else None
 
     def take(self, batch: Sequence[Outcome], attempts: Sequence[Attempt], *, asked_at: float) -> None:
         """Take these; they follow messages of the batch."""
         streaks = {_lane(outcome.attempt): self._streak(outcome.attempt) for outcome in batch}
         for attempt in attempts:
-            self._intake.take_handed_over(attempt, asked_at=asked_at, streak=streaks[_lane(attempt)] + 1)
+            self.intake.take_handed_over(attempt, asked_at=asked_at, streak=streaks[_lane(attempt)] + 1)
 
     def over(self, batch: Sequence[Outcome], attempts: Sequence[Attempt]) -> None:
         """The batch is settled. A lane that was not handed over goes on: the relay looks for its next message."""
         released = {_lane(outcome.attempt) for outcome in batch if outcome.attempt.sequence is not None}
         if released - {_lane(attempt) for attempt in attempts}:
-            self._queues.poll_now()
+            self.queues.poll_now()
 
     def _streak(self, attempt: Attempt) -> int:
-        claim = self._leases.claims.get(attempt.id)
+        claim = self.leases.claims.get(attempt.id)
         return STREAK_MAX if claim is None or claim.lost else claim.streak
 
 

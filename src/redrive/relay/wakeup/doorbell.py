@@ -1,9 +1,9 @@
 """The doorbell as the loop sees it (G-08): asks to be rung for what has run dry, and wakes the loop when it rings.
 
-The order matters. A look found nothing; producers are asked to ring; *then* comes one more look, because whoever
-enqueued in between did not know. A producer that looked before and commits later still is found by the poll.
+The order matters. A look found nothing; producers are asked to ring; *then* comes one more look, because a
+producer that enqueued in between did not ring. The poll finds what commits later still.
 
-Debounced at the leading edge (ruling 9): a ring wakes at once. A look that a ring led to and that found nothing (some
+Debounced at the leading edge : a ring wakes at once. A look that a ring led to and that found nothing (some
 other relay was quicker, or the work is not for this one) opens a window of 25 ms, and the rings in it are one wake at
 its end. Where rings lead to work there is no window: one message every 10 ms must not wait for it.
 """

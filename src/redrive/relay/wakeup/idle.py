@@ -45,7 +45,7 @@ class Idleness:
             self.is_dry = False
 
     def held_back(self) -> None:
-        """There is work that may not go yet: nobody need ring for more of it."""
+        """There is work that may not go yet: no producer has to ring for more of it."""
         self._empty = 0
         self._forget()
         self._empty_at = None
@@ -83,7 +83,7 @@ class Asked:
         return dry != self._for or (bool(dry) and self._until - now < self._needed_seconds)
 
     def asked(self, dry: frozenset[str], now: float) -> frozenset[str]:
-        """It is written now; returns those that are new: nobody rang for what came before."""
+        """It is written now; returns those that are new: what came before did not ring."""
         news = dry if now >= self._until else dry - self._for
         self._for, self._until = dry, now + self.seconds
         return news

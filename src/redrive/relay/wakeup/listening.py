@@ -1,9 +1,8 @@
-"""Hearing the doorbell (G-08): a connection of its own, tried again when it is lost, and never just believed.
+"""Listens for the doorbell (G-08) on a connection of its own, which is opened again when it is lost.
 
-A line that is connected may still be deaf: a pooler that shares connections between transactions takes LISTEN and
-gives what is said to somebody else. So the relay speaks to itself, over another connection, when the line is new and
-now and then afterwards; a line on which it does not hear that is given up. Whether it hears or not, the relay polls:
-deaf, it is only slower.
+A connection may be open and still receive nothing: a pooler that shares connections between transactions takes LISTEN
+and gives the notifications to another client. So the relay notifies itself, over another connection, when this one is
+new and every 30 seconds; a connection on which that does not arrive is closed. The relay polls in any case.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from redrive.ports import Clock, ListenConnection, Store, TransientFailure
 PROBE_EVERY_SECONDS: Final = 30.0
 PROBE_ANSWER_SECONDS: Final = 2.0
 RECONNECT_SECONDS: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
-DEAF_SECONDS: Final = 60.0  # before another try: a pooler does not change its mind, and every LISTEN stays behind in it
+DEAF_SECONDS: Final = 60.0  # before another try: every LISTEN stays behind in a pooler
 
 
 OpenListenConnection = Callable[[], AbstractAsyncContextManager[ListenConnection]]
@@ -64,12 +63,12 @@ class Listening:
 
     async def _listen(self, line: ListenConnection) -> None:
         """Returns when the line turns out to be deaf."""
-        while await self._hears_itself(line):
+        while await self._receives_own_notification(line):
             self._lost = 0
             self._is_listening()
             await self._hear(line, PROBE_EVERY_SECONDS, until_probed=False)
 
-    async def _hears_itself(self, line: ListenConnection) -> bool:
+    async def _receives_own_notification(self, line: ListenConnection) -> bool:
         with self._events.step("probe", worker=self._worker):
             await self._store.probe(self._worker)
         return await self._hear(line, PROBE_ANSWER_SECONDS, until_probed=True)

@@ -1,0 +1,51 @@
+"""What an attempt leaves for people to read: text, stack and context of its outcome, redacted."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from redrive import redact
+from redrive.answers import Answer
+from redrive.message import Attempt
+from redrive.policy import Settlement, SettlementKind
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The exception behind an answer, for the dead letter: its type and where it happened, nothing of its text."""
+
+    error: BaseException
+
+
+def text_of(answer: Answer | None, failure: Failure | None) -> str | None:
+    given = getattr(answer, "text", "")
+    if given:
+        return redact.text(given)
+    return redact.error_type(failure.error) if failure else None
+
+
+def context_of(attempt: Attempt, settlement: Settlement, failure: Failure | None, rules_version: str) -> dict[str, Any]:
+    if settlement.kind is not SettlementKind.PARK:
+        return {}
+    return redact.context(
+        {
+            "message_id": attempt.id,
+            "attempt": attempt.number,
+            "spent": settlement.spent,
+            "lookups": settlement.lookups,
+            "crashes": attempt.crashes,
+            "stage": attempt.stage,
+            "version": attempt.version,
+            "token": attempt.token,
+            "in_doubt": settlement.in_doubt,
+            "exhausted": settlement.exhausted,
+            "upstream_code": getattr(settlement.answer, "code", None),
+            "error_type": redact.error_type(failure.error) if failure else None,
+            "content_type": attempt.content_type,
+            "body_bytes": len(attempt.body),
+            "body_sha256": hashlib.sha256(attempt.body).hexdigest(),
+            "policy_version": rules_version,
+        }
+    )
