@@ -32,7 +32,7 @@ HELP_COLUMNS: Final = 110
 
 CALLER: Final = "The caller must act: the call is wrong, nothing was changed"
 OPERATOR: Final = "The operator must act: the message names what helps"
-NOBODY: Final = "Nobody must act"
+NOBODY: Final = "No one must act"
 
 
 def pages() -> dict[str, str]:

@@ -17,8 +17,8 @@ def http_page() -> Iterator[str]:
     yield "# API"
     yield from paragraph(
         f"""Below `{API_PREFIX}`, served by `redrive console` ([how to](../how-to/run-the-console.md)); `GET
-        {API_PREFIX}/openapi.json` is its OpenAPI description, with every field. Who asks shows a token (`Authorization:
-        Bearer …`). Who acts is who asks, and the tenant is that of the token: neither can be named in a request.
+        {API_PREFIX}/openapi.json` is its OpenAPI description, with every field. A client sends a token (`Authorization:
+        Bearer …`). The actor and the tenant are those of the token: neither can be named in a request.
         Another tenant's id answers as one that never was. Every POST needs an `Idempotency-Key`, new for each change;
         asked again with the same one within a day, the answer is the same. Lists are pages: `next` of one is `after` of
         the next. What is refused is a problem (RFC 9457) with a stable `code`."""

@@ -183,7 +183,7 @@ def tables_page() -> Iterator[str]:
     yield "# Tables"
     yield from paragraph(
         """Schema `redrive`. Programs call [functions](sql.md) and people read the views `messages`, `history` and
-        `conservation`; nobody but the owner writes to a table. The words are in the [glossary](../glossary.md)."""
+        `conservation`; only the owner writes to a table. The words are in the [glossary](../glossary.md)."""
     )
     for text in (*_migrations(), _migrators_own()):
         for comment, unlogged, sort, name, body in _TABLE.findall(text):

@@ -129,7 +129,7 @@ class OneGroup(BaseModel):
 
 
 class Life(BaseModel):
-    """One message with its whole life; its payload is a page of its own. acts: None where who asks may not see them."""
+    """One message with its whole life, without its payload. acts: None where the caller may not see them."""
 
     view: MessageView
     order_by: str | None
