@@ -20,7 +20,9 @@ PLACES: Final = (
     "relay/dispatching/deadlines.py",
     "relay/dispatching/outcomes.py",
     "relay/dispatching/runner.py",
+    "relay/settling/record.py",
     "relay/settling/settle.py",
+    "relay/settling/unrecorded.py",
 )
 _CODE: Final = re.compile(r"[A-Z]+(?:_[A-Z]+)*\Z")
 _SQL_CODE: Final = re.compile(r"'([A-Z]{4,}(?:_[A-Z]+)*)'")
