@@ -88,7 +88,8 @@ def page() -> Iterator[str]:
     yield "# JSON documents"
     yield from paragraph(
         """With `--json` a command prints one document on stdout. Its `schema` says what to expect: a name and a
-        version. A field may be added to a version; none is taken away, and none gets another meaning. An error is one
+        version. A field may be added to a version; none is taken away, and none gets another meaning. The
+        [REST API](http.md) shows the same document for the same noun, without `schema`. An error is one
         object on stderr instead, a problem as RFC 9457 has it: `type`, `title`, `detail`, `code` and `next`, the
         command that helps. The schemas are [JSON Schema](https://json-schema.org), and every document that a test sees
         is compared with its own."""

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,8 +18,10 @@ from click.testing import CliRunner, Result
 
 from redrive.answers import Retryable, Terminal, Unknown
 from redrive.message import MessageId, ParkReason
+from redrive.operate import cursors
 from redrive.operate.cli import output
 from redrive.operate.cli.main import cli
+from redrive.operate.documents import titled
 from redrive.ports import RelayInfo
 from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
@@ -54,10 +56,8 @@ def _documents_fit_their_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a test makes a command print with `--json` is compared with the schema that it names."""
     printed = output.document
 
-    def document(name: str, values: Mapping[str, Any], **options: Any) -> None:
-        documents.seen(
-            name, {"schema": f"redrive.{name}/v1", **{key: output.plain(one) for key, one in values.items()}}
-        )
+    def document(name: str, values: Any, **options: Any) -> None:
+        documents.seen(name, titled(name, values))
         printed(name, values, **options)
 
     monkeypatch.setattr(output, "document", document)
@@ -178,3 +178,10 @@ def _relay(name: str) -> RelayInfo:
 
 def _body(state: str) -> bytes:
     return json.dumps({"card": SECRET, "state": state}).encode()
+
+
+def cursor(*parts: object) -> str:
+    """A cursor of these parts, also such as no page ends with."""
+    made = cursors.encode(parts)
+    assert made is not None
+    return made

@@ -227,7 +227,7 @@ def test_what_comes_from_a_message_cannot_drive_the_terminal(redrive: Redrive, s
         assert not set(shown) & set("\x1b\x9b\r\u202e"), arguments
         assert "a\N{REPLACEMENT CHARACTER}[31m" in shown
     assert "[bold]x[/bold]" in redrive("messages", "list").stdout
-    assert redrive.json("messages", "show", message)["message"]["view"]["key"] == evil
+    assert redrive.json("messages", "show", message)["view"]["key"] == evil
 
 
 @pytest.mark.req("G-21")

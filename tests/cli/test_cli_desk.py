@@ -71,7 +71,7 @@ def test_the_whole_way_of_a_dead_letter(shop: Shop, redrive: Redrive) -> None:
         assert redrive("dead", "validate", id_, *WHY).exit_code == 0
     page = redrive("dead", "show", id_).stdout
     assert all(words in page for words in ("workflow", "validated", "INC-7", "version 2"))
-    replay = redrive.json("dead", "replay", id_, *WHY)["replay"]
+    replay = redrive.json("dead", "replay", id_, *WHY)
     assert (replay["status"], replay["messages"]) == ("running", 1)
     shop.call(lambda store: store.run_replay(every_seconds=0.9, limit=10))
     assert shop.state("dead") == "pending"
@@ -81,7 +81,9 @@ def test_the_whole_way_of_a_dead_letter(shop: Shop, redrive: Redrive) -> None:
     shop.call(lambda store: store.rows("UPDATE redrive.replay SET stepped_at = NULL RETURNING 1", []))
     shop.call(lambda store: store.run_replay(every_seconds=0.9, limit=10))
     assert redrive("dead", "verify", id_, *WHY).exit_code == 0
-    after = redrive.json("replay", "status", replay["id"], "--items")
+    after = redrive.json("replay", "status", replay["id"], "--items", "--limit", "1")
+    assert redrive.json("replay", "status", replay["id"], "--items", "--after", after["next"])["items"] == []
+    assert redrive.json("replay", "status", replay["id"], "--items", "--after", "1")["items"] == []
     assert [(item["outcome"], item["verified_by"]) for item in after["items"]] == [("delivered", "ada")]
     acts = redrive.json("audit", "list", "--subject", id_)["items"]
     assert [act["act"] for act in acts] == ["verify", "validate", "remediate", "edit", "triage"]
@@ -104,7 +106,10 @@ def test_a_replay_by_filter_is_looked_at_first_and_asked_for_with_yes(shop: Shop
     made = redrive("replay", "create", "erp", *chosen, "--override", "--yes", "--token", "t-1", "--rate", "2")
     assert (made.exit_code, "2 per second" in made.stdout) == (0, True)
     assert redrive("replay", "create", "erp", *chosen, "--override", "--yes", "--token", "t-1").exit_code == 0
-    assert len(redrive.json("replay", "list")["items"]) == 1
+    page = redrive.json("replay", "list", "--limit", "1")
+    assert len(page["items"]) == 1
+    assert redrive.json("replay", "list", "--before", page["next"])["items"] == []
+    assert "No further replay." in redrive("replay", "list", "--before", page["items"][0]["id"]).stderr
     assert redrive("replay", "pause", "erp", *WHY, "--dry-run").exit_code == 0
     assert redrive("replay", "resume", "erp", *WHY, "--dry-run").exit_code == 5, "it was not paused"
     assert redrive("replay", "pause", "erp", *WHY).exit_code == 0
@@ -162,7 +167,7 @@ def test_the_document_of_a_proof_keeps_its_keys() -> None:
 
 def test_the_list_of_a_group_has_its_messages_only(look: Redrive, stock: Shop) -> None:
     groups = look.json("groups", "list")["items"]
-    group = next(one["fingerprint"] for one in groups if one["error_class"] == "HTTP_409")
+    group = next(one["id"] for one in groups if one["error_class"] == "HTTP_409")
     assert [one["id"] for one in look.json("dead", "list", "--group", group[:12])["items"]] == [str(stock["dead"])]
     assert look.json("held", "list", "--group", group)["items"] == []
 

@@ -16,7 +16,7 @@ def test_the_list_shows_what_needs_somebody_and_what_is_said_of_it(shop: Shop, r
     assert sorted((group["error_class"], group["seen"], group["waiting"]) for group in shown) == [
         ("HTTP_409", 1, 1), ("RECORD_FAILED", 1, 1), ("TIMEOUT", 1, 1),
     ]  # fmt: skip
-    group = next(one["fingerprint"] for one in shown if one["error_class"] == "HTTP_409")
+    group = next(one["id"] for one in shown if one["error_class"] == "HTTP_409")
     assert redrive("groups", "assign", group[:12], "ada", "--reason", "mine").exit_code == 0
     assert redrive("groups", "note", group[:12], "waits for INC-7", "--reason", "so that all know").exit_code == 0
     page = redrive("groups", "show", group[:12])

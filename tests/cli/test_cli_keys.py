@@ -14,10 +14,11 @@ import pytest
 from redrive.answers import Terminal
 from redrive.errors import ActRefused
 from redrive.message import MessageId, ParkReason
-from redrive.operate import operations
+from redrive.operate import cursors, operations
 from redrive.store.reads import models
+from redrive.store.reads.models import KeyGroup, KeyPosition
 from redrive.store.runtime.postgres import PostgresStore
-from tests.cli.conftest import NOBODY, Redrive, Shop
+from tests.cli.conftest import NOBODY, Redrive, Shop, cursor
 from tests.cli.test_cli_basics import process
 from tests.support import messages as m
 from tests.support.databases import fresh_database
@@ -155,7 +156,11 @@ def test_the_list_for_people_has_a_line_for_each_key_and_says_how_to_go_on(look:
     assert lines[1].split()[:5] == ["default", "dead", "1", "dead", "shop"]
     assert lines[1].split()[-2:] == ["2", str(shown["dead"])]
     assert "not due" in lines[5]
-    assert "More: the same with --after waiting/" in result.stderr
+    following = look.json("keys", "list", "--limit", "5")["next"]
+    position = cursors.decode(KeyPosition, following)
+    assert position is not None
+    assert position.group is KeyGroup.WAITING
+    assert f"More: the same with --after {following}" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -191,7 +196,7 @@ def test_skip_closes_the_head_whatever_blocks_it_and_the_key_goes_on(lanes: Shop
     assert (document["schema"], document["skipped"]) == ("redrive.key_skip/v1", True)
     assert document["key"]["head"] == str(lanes[state])
     assert lanes.state(state) == "skipped"
-    (act,) = redrive.json("messages", "show", lanes[state])["message"]["acts"]
+    (act,) = redrive.json("messages", "show", lanes[state])["acts"]
     assert (act["act"], act["reason"]) == ("skip", "cancelled by phone")
 
 
@@ -282,9 +287,10 @@ USAGE = {
     "sequence 0": ["keys", "skip", "default", "dead", "--sequence", "0", *WHY],
     "limit 1001": ["keys", "list", "--limit", "1001"],
     "no position": ["keys", "list", "--after", "7"],
-    "unknown group": ["keys", "list", "--after", "lost/7"],
-    "no lane": ["keys", "list", "--after", "halted/x"],
-    "lane too large": ["keys", "list", "--after", f"halted/{2**63}"],
+    "unknown group": ["keys", "list", "--after", cursor("lost", 7)],
+    "no lane": ["keys", "list", "--after", cursor("halted", "x")],
+    "lane too large": ["keys", "list", "--after", cursor("halted", 2**63)],
+    "half a position": ["keys", "list", "--after", cursor("halted")],
 }
 
 
@@ -354,7 +360,7 @@ def test_status_says_when_it_did_not_count_all_rows(look: Redrive, monkeypatch: 
     monkeypatch.setattr(models, "COUNTED_MAX", 3)
     document = look.json("status")
     assert document["counted_max"] == 3
-    assert sum(one["pending"] for one in document["destinations"]) == 3
+    assert sum(one["pending"] for one in document["backlog"]) == 3
     assert "More than 3 rows: the counts above are lower bounds." in look("status").stdout
 
 
@@ -370,7 +376,7 @@ def test_status_says_how_many_lanes_had_to_be_mended(lanes: Shop) -> None:
 
 
 def test_a_message_that_waits_behind_its_head_says_behind_which(look: Redrive, shown: Shop) -> None:
-    message = look.json("messages", "show", shown["dead+2"])["message"]
+    message = look.json("messages", "show", shown["dead+2"])
     assert (message["order_by"], message["sequence"]) == ("dead", 3)
     assert (message["behind"]["head"], message["behind"]["state"]) == (str(shown["dead"]), "dead")
     text = look("messages", "show", shown["not_due+1"]).stdout
@@ -380,7 +386,7 @@ def test_a_message_that_waits_behind_its_head_says_behind_which(look: Redrive, s
 
 @pytest.mark.parametrize("name", ["ready", "dead", "in_flight", "suspect"])
 def test_a_head_waits_behind_nothing(look: Redrive, shown: Shop, name: str) -> None:
-    assert look.json("messages", "show", shown[name])["message"]["behind"] is None
+    assert look.json("messages", "show", shown[name])["behind"] is None
     assert "waits behind" not in look("messages", "show", shown[name]).stdout
 
 

@@ -11,7 +11,7 @@ from redrive.message import ParkReason
 from redrive.operate.cli.main import cli
 from redrive.ports import ClaimRequest
 from redrive.store.runtime.postgres import PostgresStore
-from tests.cli.conftest import NOBODY, Redrive, Shop
+from tests.cli.conftest import NOBODY, Redrive, Shop, cursor
 from tests.support import messages as m
 
 REASONS = [reason.value for reason in ParkReason]
@@ -35,8 +35,8 @@ def test_each_reason_has_its_own_worklist(look: Redrive, stock: Shop, reason: st
 @pytest.mark.req("G-15")
 def test_the_document_of_a_worklist_keeps_its_keys(look: Redrive, stock: Shop) -> None:
     document = look.json("dead", "list")
-    assert list(document) == ["schema", "reason", "items", "next"]
-    assert (document["schema"], document["reason"]) == ("redrive.parked/v1", "dead")
+    assert list(document) == ["schema", "items", "at", "next", "looked_at"]
+    assert (document["schema"], document["items"][0]["reason"]) == ("redrive.parked/v1", "dead")
     assert list(document["items"][0]) == [
         "id", "reason", "tenant", "destination", "kind", "key", "error_class", "stage", "attempt", "spent", "crashes",
         "exhausted", "in_doubt_since", "first_failed_at", "last_failed_at", "parked_at", "text", "stack", "context",
@@ -96,7 +96,7 @@ def test_an_empty_worklist_says_so_beside_the_data(redrive: Redrive) -> None:
 @pytest.mark.parametrize("reason", REASONS)
 def test_show_says_why_it_is_here(look: Redrive, stock: Shop, reason: str) -> None:
     shown = look(reason, "show", stock[reason]).stdout
-    record = look.json(reason, "show", stock[reason])["message"]["parked"]
+    record = look.json(reason, "show", stock[reason])["parked"]
     assert record["reason"] == reason
     assert record["error_class"] in shown
     assert f"{reason} happened" in shown
@@ -122,7 +122,7 @@ def test_an_act_leads_where_it_should_and_is_kept_with_who_and_why(
     document = redrive.json(reason, act, shop[reason], "--reason", "looked it up", "--actor", "anna", *yes)
     assert document["done"] == 1
     assert shop.state(reason) == then
-    acts = redrive.json("messages", "show", shop[reason])["message"]["acts"]
+    acts = redrive.json("messages", "show", shop[reason])["acts"]
     assert [(one["act"], one["actor"], one["reason"]) for one in acts] == [(act, "anna", "looked it up")]
 
 
@@ -135,7 +135,7 @@ def test_the_document_of_an_act_keeps_its_keys(redrive: Redrive, shop: Shop) -> 
     assert list(document["items"][0]) == [
         "id", "outcome", "detail", "next", "destination", "kind", "needs_approver",
     ]  # fmt: skip
-    timeline = redrive.json("messages", "show", shop["held"])["message"]["timeline"]
+    timeline = redrive.json("messages", "show", shop["held"])["timeline"]
     assert timeline[-1]["reference"] == "TX-1"
 
 
@@ -186,7 +186,16 @@ def test_a_reference_belongs_to_one_message(redrive: Redrive, shop: Shop) -> Non
     assert shop.state("held") == "parked·held"
 
 
-@pytest.mark.parametrize("position", ["x", "2026-01-01T00:00:00Z/x", f"2026-01-01T00:00:00/{NOBODY}", f"x/{NOBODY}"])
+POSITIONS = [
+    "x",
+    cursor("2026-01-01T00:00:00Z", "x"),
+    cursor("2026-01-01T00:00:00", NOBODY),
+    cursor("x", NOBODY),
+    cursor("2026-01-01T00:00:00Z"),
+]
+
+
+@pytest.mark.parametrize("position", POSITIONS)
 def test_a_position_that_no_page_printed_is_wrong_usage(nowhere: Redrive, position: str) -> None:
     assert nowhere("dead", "list", "--before", position).exit_code == 2
 

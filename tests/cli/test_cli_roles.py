@@ -42,7 +42,7 @@ def test_a_reader_sees_every_list_and_every_message(as_role: As, shop: Shop, rol
     reader = as_role(role)
     for arguments in READS.values():
         assert reader(*arguments).exit_code == 0, (arguments, reader(*arguments).stderr)
-    message = reader.json("messages", "show", shop["dead"])["message"]
+    message = reader.json("messages", "show", shop["dead"])
     assert (message["view"]["body_bytes"], message["payload"]) == (None, None)
     assert (message["acts"] is None) == (role == "redrive_viewer")
 

@@ -15,7 +15,7 @@ from tests.support.messages import WORKER
 
 @pytest.mark.req("G-29")
 def test_status_counts_every_place_where_a_message_can_be(redrive: Redrive, shop: Shop) -> None:
-    rows = {row["destination"]: row for row in redrive.json("status")["destinations"]}
+    rows = {row["destination"]: row for row in redrive.json("status")["backlog"]}
     assert rows["shop"] | {"oldest_due_seconds": None} == {
         "destination": "shop",
         "pending": 2,
@@ -93,8 +93,8 @@ def test_the_status_document_keeps_its_keys(redrive: Redrive, shop: Shop) -> Non
     document = redrive.json("status")
     assert document["schema"] == "redrive.status/v1"
     assert list(document) == [
-        "schema", "at", "destinations", "relays", "duties", "late_answers", "blocked_keys", "keys_looked_at",
-        "counted_max", "lanes_mended", "oldest_holder", "clock_jumps", "findings",
+        "schema", "at", "backlog", "relays", "duties", "late_answers", "blocked_keys", "keys_looked_at", "counted_max",
+        "lanes_mended", "oldest_holder", "waiting_replays", "clock_jumps", "sees_nothing", "findings",
     ]  # fmt: skip
     assert list(document["relays"][0]) == [
         "worker", "name", "host", "pid", "version", "destinations", "started_at", "seen_seconds_ago", "leases", "live",

@@ -31,7 +31,7 @@ def said(*words: str) -> str:
 def test_status_is_that_of_djangos_database(project: Any) -> None:
     with transaction.atomic():
         redrive.enqueue(project, "nobody", 1)
-    pending = {one["destination"]: one["pending"] for one in json.loads(said("status", "--json"))["destinations"]}
+    pending = {one["destination"]: one["pending"] for one in json.loads(said("status", "--json"))["backlog"]}
     assert pending["nobody"] == 1
 
 

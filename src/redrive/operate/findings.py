@@ -5,8 +5,8 @@ The most urgent first: work that no relay does, work that was stopped, work that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
 from shlex import quote
 from typing import Final
@@ -30,6 +30,18 @@ class Finding:
     subject: str
     detail: str
     next: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusReport(Status):
+    """A status with its findings: what `redrive status --json` and `GET /status` show."""
+
+    findings: Sequence[Finding]
+
+
+def report(status: Status) -> StatusReport:
+    own = {field.name: getattr(status, field.name) for field in fields(status)}
+    return StatusReport(**own, findings=findings(status))
 
 
 def findings(status: Status) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,7 @@ from redrive.answers import Delivered, Retryable, Terminal
 from redrive.message import Attempt, ParkReason, WorkerId
 from redrive.operate.cli import output
 from redrive.operate.cli.main import cli
+from redrive.operate.documents import titled
 from redrive.policy import Settlement
 from redrive.ports import ClaimRequest
 from redrive.store.runtime.postgres import PostgresStore
@@ -53,10 +54,8 @@ def run(paying: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterato
     monkeypatch.chdir(tmp_path)
     printed = output.document
 
-    def document(name: str, values: Mapping[str, Any], **options: Any) -> None:
-        documents.seen(
-            name, {"schema": f"redrive.{name}/v1", **{key: output.plain(one) for key, one in values.items()}}
-        )
+    def document(name: str, values: Any, **options: Any) -> None:
+        documents.seen(name, titled(name, values))
         printed(name, values, **options)
 
     monkeypatch.setattr(output, "document", document)

@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from redrive.operate.cli import output
 from redrive.operate.cli.main import cli
+from redrive.operate.documents import plain
 from redrive.systems import payments
 from tests.systems.payments.conftest import instruction
 from tests.systems.payments.rails import order, post, running
@@ -38,7 +39,7 @@ def place(paying: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Itera
     printed = output.document
 
     def document(name: str, values: Mapping[str, Any], **options: Any) -> None:
-        shown = {key: output.plain(one) for key, one in values.items()}
+        shown = plain(values)
         documents.seen(name, {"schema": f"redrive.{name}/v1", **shown})
         printed(name, values, **options)
 
@@ -84,7 +85,7 @@ def test_rails_without_a_statement_leave_nothing_to_compare(place: Path) -> None
 def test_the_document_of_the_proof_keeps_its_keys() -> None:
     for report in (REPORT, replace(REPORT, commit=None, violations=["1 were never paid: pay-1."])):
         document = {"schema": "redrive.prove_system/v1", "system": "payments", **report.document()}
-        documents.seen("prove_system", document)
+        documents.seen("prove_system", plain(document))
 
 
 def test_faults_that_are_none_are_refused_before_a_rail_starts(tmp_path: Path) -> None:

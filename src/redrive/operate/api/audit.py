@@ -8,11 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from redrive.operate.api import cursors, schemas
+from redrive.operate import cursors, documents
 from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Key, Limit, Listed
+from redrive.operate.api.schemas import Key, Limit
 from redrive.operate.desk import audit
 from redrive.operate.desk.audit import Head
+from redrive.operate.documents import Listed
 from redrive.operate.web import Permission, ScopedStore, require
 from redrive.store.reads.models import AuditEntry
 
@@ -41,8 +42,8 @@ async def list_audit(
     store: ScopedStore, subject: Key | None = None, after: After = None, limit: Limit = 50
 ) -> Listed[AuditEntry]:
     """What people did and were refused, latest first."""
-    page = await audit.list_audit(store, subject=subject, before=cursors.to_number(after), limit=limit)
-    return schemas.listed(page, cursors.of_number)
+    page = await audit.list_audit(store, subject=subject, before=cursors.decode(int, after), limit=limit)
+    return documents.listed(page)
 
 
 @router.get("/audit/verify", dependencies=[_AUDITS])

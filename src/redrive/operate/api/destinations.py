@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -17,32 +15,13 @@ from redrive.operate.actions.table import DESTINATION_ACTIONS
 from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
 from redrive.operate.api.schemas import Word
+from redrive.operate.destinations import DestinationDetails, Destinations, destinations
 from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
-from redrive.ports import LimitKeyState
 from redrive.store.reads.models import DestinationView
-from redrive.store.reads.status import Backlog
 
 router = APIRouter(tags=["destinations"])
 _SEES_ALL = require(Permission.READ, all_tenants=True)
 _CHANGES = changes(Permission.ACT, all_tenants=True)
-KEYS_MAX = 100
-
-
-class Destination(BaseModel):
-    """open: what waits there now. known: pause, breaker and limits; None where it was never registered.
-
-    limit_keys: those of its limit keys that rest, are paused, or whose breaker is not closed; 100 of all at most.
-    """
-
-    name: str
-    open: Backlog | None
-    known: DestinationView | None
-    limit_keys: Sequence[LimitKeyState] = ()
-
-
-class Destinations(BaseModel):
-    at: datetime
-    items: Sequence[Destination]
 
 
 class Changed(BaseModel):
@@ -62,25 +41,13 @@ Test: Any = body_of("Test", [TEST])
 @router.get("/destinations", dependencies=[_SEES_ALL])
 async def list_destinations(store: ScopedStore) -> Destinations:
     """Every destination that was registered, was paused, or has open messages."""
-    seen = await operations.status(store)
-    known = {one.name: one for one in await operations.list_destinations(store)}
-    keys = await store.limit_keys([one.destination for one in seen.backlog], limit=KEYS_MAX)
-    items = [
-        Destination(
-            name=one.destination,
-            open=one,
-            known=known.get(one.destination),
-            limit_keys=[key for key in keys if key.destination == one.destination],
-        )
-        for one in seen.backlog
-    ]
-    return Destinations(at=seen.at, items=items)
+    return await destinations(store)
 
 
 @router.get("/destinations/{name}", dependencies=[_SEES_ALL])
-async def show_destination(store: ScopedStore, name: Word) -> Destination:
+async def show_destination(store: ScopedStore, name: Word) -> DestinationDetails:
     """One of them."""
-    found = [one for one in (await list_destinations(store)).items if one.name == name]
+    found = [one for one in (await destinations(store)).items if one.name == name]
     if not found:
         raise NotFound(f"There is no destination {name!r}.", next="redrive destinations list")
     return found[0]

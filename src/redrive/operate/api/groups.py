@@ -8,21 +8,20 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query
 
 from redrive.errors import InvalidValue
-from redrive.message import ParkReason
-from redrive.operate import operations
+from redrive.operate import cursors, documents
 from redrive.operate.actions.table import MARKS, by_name
-from redrive.operate.api import cursors, schemas
 from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
 from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Group, Limit, Listed, OneGroup, Word
+from redrive.operate.api.schemas import Limit, Word
 from redrive.operate.api.selecting import GroupId
 from redrive.operate.desk import groups
+from redrive.operate.desk.groups import GroupDetails
+from redrive.operate.documents import Listed
 from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
-from redrive.store.reads.models import GroupFilter, GroupStatus, Page, ParkedFilter
+from redrive.store.reads.models import GroupFilter, GroupPosition, GroupStatus, GroupView
 
 router = APIRouter(tags=["groups"])
-SAMPLES = 5
 
 
 ACTIONS: Final = by_name(MARKS)
@@ -39,37 +38,29 @@ async def list_groups(
     destination: Word | None = None,
     after: After = None,
     limit: Limit = 50,
-) -> Listed[Group]:
+) -> Listed[GroupView]:
     """Failure groups that need a repair, or with `all` every one, latest failure first."""
     statuses = tuple(status) or (None if all else groups.NEEDS_SOMEBODY)
-    wanted = GroupFilter(statuses=statuses, destination=destination, before=cursors.to_group(after), limit=limit)
-    page = await groups.list_groups(store, wanted)
-    rows = [schemas.group(one) for one in page.rows]
-    return schemas.listed(Page(rows, page.at, page.next), cursors.of_group)
+    wanted = GroupFilter(
+        statuses=statuses, destination=destination, before=cursors.decode(GroupPosition, after), limit=limit
+    )
+    return documents.listed(await groups.list_groups(store, wanted))
 
 
 @router.get("/groups/{id}", dependencies=[_GROUPS_READ])
-async def show_group(store: ScopedStore, id: GroupId) -> OneGroup:
+async def show_group(store: ScopedStore, id: GroupId) -> GroupDetails:
     """One group: its likely cause, what to do first, and its latest messages."""
-    found, advice = await groups.show_group(store, id)
-    wanted = ParkedFilter(reason=ParkReason.DEAD, failure_group=found.fingerprint, limit=SAMPLES)
-    page = await operations.list_parked(store, wanted)
-    return OneGroup(
-        group=schemas.group(found),
-        likely_cause=advice.cause,
-        first=advice.first,
-        runbook=advice.runbook,
-        messages=page.rows,
-    )
+    return await groups.group_details(store, id)
 
 
 @router.post("/groups/{id}/{mark}", dependencies=changes(Permission.ACT, all_tenants=True))
 async def mark_group(
     store: ScopedStore, principal: CurrentPrincipal, id: GroupId, mark: Mark, body: GroupMark
-) -> Group:
+) -> GroupView:
     """Resolve, reopen, snooze, ignore, assign or note."""
     action = ACTIONS[mark]
     for option in action.options:
         if option.required and getattr(body, option.name) is None:
             raise InvalidValue(f"{mark} needs a {option.name}.")
-    return schemas.group(await action.call(store, id, body.who(principal), **given(action, body)))
+    marked: GroupView = await action.call(store, id, body.who(principal), **given(action, body))
+    return marked

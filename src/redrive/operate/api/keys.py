@@ -7,14 +7,14 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from redrive.operate import operations
+from redrive.operate import cursors, documents, operations
 from redrive.operate.actions.table import SKIP
-from redrive.operate.api import cursors, schemas
 from redrive.operate.api.mutation import changes
 from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Key, Limit, Listed, Why, Word
+from redrive.operate.api.schemas import Key, Limit, Why, Word
+from redrive.operate.documents import Listed
 from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
-from redrive.store.reads.models import KeyFilter, KeyView
+from redrive.store.reads.models import KeyFilter, KeyPosition, KeyView
 
 router = APIRouter(tags=["keys"])
 
@@ -44,9 +44,9 @@ async def list_keys(
 ) -> Listed[KeyView]:
     """Ordering keys with anything open; those first that wait for a person."""
     wanted = KeyFilter(
-        tenant=tenant, destination=destination, blocked=blocked, after=cursors.to_key(after), limit=limit
+        tenant=tenant, destination=destination, blocked=blocked, after=cursors.decode(KeyPosition, after), limit=limit
     )
-    return schemas.listed(await operations.list_keys(store, wanted), cursors.of_key)
+    return documents.listed(await operations.list_keys(store, wanted))
 
 
 @router.post(SKIP.path, description=SKIP.summary, dependencies=changes(SKIP.permission))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from enum import StrEnum
 from typing import Annotated, Any, Final
 from uuid import UUID
@@ -12,17 +11,18 @@ from starlette.requests import Request
 
 from redrive.errors import NotFound
 from redrive.message import MessageId, ParkReason
-from redrive.operate import operations
+from redrive.operate import cursors, documents, operations
 from redrive.operate.actions import messages as acts
 from redrive.operate.actions.model import Action, Noun
 from redrive.operate.actions.results import ActResult, Outcome, raise_refused
 from redrive.operate.actions.table import MESSAGE_ACTIONS, find
-from redrive.operate.api import cursors, schemas
+from redrive.operate.api import schemas
 from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
 from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Acted, Key, Life, Limit, Listed, Made, PayloadShown, Word
+from redrive.operate.api.schemas import Acted, Key, Limit, Made, Word
 from redrive.operate.api.selecting import tenant_of, visible
+from redrive.operate.documents import Listed
 from redrive.operate.web import (
     CurrentPrincipal,
     Permission,
@@ -32,7 +32,7 @@ from redrive.operate.web import (
     require,
 )
 from redrive.store.reads.messages import STATES
-from redrive.store.reads.models import MessageFilter, MessageView
+from redrive.store.reads.models import MessageDetails, MessageFilter, MessageView, Payload
 
 router = APIRouter(tags=["messages"])
 
@@ -65,33 +65,25 @@ async def list_messages(
         tenant=tenant_of(principal, tenant),
         kind=kind,
         key=key,
-        before=cursors.to_id(after),
+        before=cursors.decode(MessageId, after),
         limit=limit,
     )
-    return schemas.listed(await operations.list_messages(store, wanted), cursors.of_id)
+    return documents.listed(await operations.list_messages(store, wanted))
 
 
 @router.get("/messages/{id}", dependencies=[require(Permission.READ)])
-async def show_message(store: ScopedStore, id: UUID) -> Life:
+async def show_message(store: ScopedStore, id: UUID) -> MessageDetails:
     """One message with its attempts, acts, and what it waits for; not what it carries."""
-    details = await operations.show_message(store, MessageId(id))
-    return Life(**{name: getattr(details, name) for name in Life.model_fields})
+    return await operations.show_message(store, MessageId(id))
 
 
 @router.get("/messages/{id}/payload", dependencies=[require(Permission.PAYLOAD)])
-async def show_payload(request: Request, store: ScopedStore, id: UUID) -> PayloadShown:
+async def show_payload(request: Request, store: ScopedStore, id: UUID) -> Payload:
     """What it carries, as it was last edited. The audit keeps each reading."""
     details = await operations.show_message(store, MessageId(id), payload=True)
     assert details.payload is not None
     await note_payload_read(request, MessageId(id), "read over the API")
-    body = details.payload.body
-    try:
-        text, encoded = body.decode(), None
-    except UnicodeDecodeError:
-        text, encoded = None, base64.b64encode(body).decode()
-    return PayloadShown(
-        content_type=details.payload.content_type, headers=details.payload.headers, text=text, base64=encoded
-    )
+    return details.payload
 
 
 @router.post("/messages/{id}/copy", status_code=201, description=COPY.summary, dependencies=changes(COPY.permission))

@@ -6,6 +6,6 @@ from typing import Annotated
 
 from fastapi import Query
 
-from redrive.operate.api import cursors
+from redrive.operate import cursors
 
 After = Annotated[str | None, Query(max_length=cursors.LENGTH_MAX, description="The `next` of the page before.")]

@@ -9,13 +9,13 @@ from fastapi import APIRouter, Query
 
 from redrive.errors import NotFound
 from redrive.message import MessageId, ParkReason
-from redrive.operate import operations
-from redrive.operate.api import cursors, schemas
+from redrive.operate import cursors, documents, operations
 from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Limit, Listed, Word
+from redrive.operate.api.schemas import Limit, Word
 from redrive.operate.api.selecting import tenant_of
+from redrive.operate.documents import Listed
 from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
-from redrive.store.reads.models import ParkedFilter, ParkedRecord
+from redrive.store.reads.models import ParkedFilter, ParkedPosition, ParkedRecord
 
 router = APIRouter(tags=["messages"])
 
@@ -43,10 +43,10 @@ async def list_parked(
         kind=kind,
         error_class=error_class,
         failure_group=bytes.fromhex(group) if group else None,
-        before=cursors.to_parked(after),
+        before=cursors.decode(ParkedPosition, after),
         limit=limit,
     )
-    return schemas.listed(await operations.list_parked(store, wanted), cursors.of_parked)
+    return documents.listed(await operations.list_parked(store, wanted))
 
 
 @router.get("/parked/{id}", dependencies=[require(Permission.READ)])

@@ -10,16 +10,17 @@ from uuid import UUID
 from fastapi import APIRouter
 from starlette.requests import Request
 
+from redrive.operate import cursors, documents
 from redrive.operate.actions.model import Noun
 from redrive.operate.actions.table import REPLAY, STEERING, find
-from redrive.operate.api import cursors, schemas
 from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
 from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Limit, Listed, PlanShown, Why, Word
+from redrive.operate.api.schemas import Limit, PlanShown, Why, Word
 from redrive.operate.api.selecting import Filter, Selection, SelectionWhy, group_of, tenant_of
 from redrive.operate.desk import replays
 from redrive.operate.desk.replays import NewReplay
+from redrive.operate.documents import Listed
 from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
 from redrive.operate.web.idempotency import key_hash, key_of
 from redrive.store.reads.models import ReplayItem, ReplayView
@@ -37,8 +38,8 @@ async def list_replays(
     store: ScopedStore, unfinished: bool = False, after: After = None, limit: Limit = 20
 ) -> Listed[ReplayView]:
     """Replays, latest first; a principal of one tenant sees those that were made for that tenant."""
-    page = await replays.list_replays(store, finished=not unfinished, before=cursors.to_id(after), limit=limit)
-    return schemas.listed(page, cursors.of_id)
+    page = await replays.list_replays(store, finished=not unfinished, before=cursors.decode(UUID, after), limit=limit)
+    return documents.listed(page)
 
 
 @router.post("/replays/plan", dependencies=changes(Permission.ACT))
@@ -98,8 +99,10 @@ async def list_items(
 ) -> Listed[ReplayItem]:
     """Its messages, in the order in which they go, and what became of each."""
     replay = await replays.find(store, str(id))
-    page = await replays.list_items(store, replay.id, outcome=outcome, after=cursors.to_number(after) or 0, limit=limit)
-    return schemas.listed(page, cursors.of_number)
+    page = await replays.list_items(
+        store, replay.id, outcome=outcome, after=cursors.decode(int, after) or 0, limit=limit
+    )
+    return documents.listed(page)
 
 
 @router.post("/replays/{id}/approve", dependencies=changes(Permission.APPROVE))

@@ -11,10 +11,11 @@ from starlette.requests import Request
 from redrive.operate import doctor, operations
 from redrive.operate.api.schemas import Me
 from redrive.operate.doctor import Point
+from redrive.operate.findings import StatusReport
 from redrive.operate.installed import installed_sets
 from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, authenticator, require
-from redrive.operate.web.tenants import status_for
-from redrive.store.reads.status import RelayState, Status
+from redrive.operate.web.tenants import report_for
+from redrive.store.reads.status import RelayState
 
 router = APIRouter(tags=["status"])
 _SEES_ALL = require(Permission.READ, all_tenants=True)
@@ -28,9 +29,9 @@ async def me(principal: CurrentPrincipal) -> Me:
 
 
 @router.get("/status", dependencies=[require(Permission.READ)])
-async def status(store: ScopedStore, principal: CurrentPrincipal) -> Status:
-    """Backlog, relays and duties; for a caller of one tenant only that tenant's backlog."""
-    return status_for(principal, await operations.status(store))
+async def status(store: ScopedStore, principal: CurrentPrincipal) -> StatusReport:
+    """Backlog, relays, duties and findings; for a caller of one tenant only its backlog and findings."""
+    return report_for(principal, await operations.status(store))
 
 
 @router.get("/relays", dependencies=[_SEES_ALL])

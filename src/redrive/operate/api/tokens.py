@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 
-from redrive.operate.api import cursors
+from redrive.operate import cursors
 from redrive.operate.api.mutation import changes
 from redrive.operate.api.paging import After
 from redrive.operate.api.schemas import Limit, MadeToken, Why, Word
@@ -48,8 +48,8 @@ _ADMINISTERS = require(Permission.ADMIN, all_tenants=True)
 @router.get("/tokens", dependencies=[_ADMINISTERS])
 async def list_tokens(request: Request, after: After = None, limit: Limit = 50) -> Tokens:
     """All of them, latest first, without their secrets."""
-    found = await tokens.listed(authenticator(request).store, before=cursors.to_id(after), limit=limit)
-    return Tokens(items=found, next=cursors.of_id(found[-1].id) if len(found) == limit else None)
+    found = await tokens.listed(authenticator(request).store, before=cursors.decode(UUID, after), limit=limit)
+    return Tokens(items=found, next=cursors.encode(found[-1].id) if len(found) == limit else None)
 
 
 @router.post("/tokens", status_code=201, dependencies=changes(Permission.ADMIN, all_tenants=True))

@@ -12,8 +12,10 @@ from redrive.operate.cli import output
 from redrive.operate.cli.context import Call, example, store_command
 from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
+from redrive.operate.cli.paging import going_on
 from redrive.operate.desk import audit
 from redrive.operate.desk.audit import Head, Verified
+from redrive.operate.documents import listed
 from redrive.store.reads.models import LIMIT_MAX, AuditEntry
 from redrive.store.runtime.postgres import PostgresStore
 
@@ -35,14 +37,14 @@ def command() -> None:
 
 @command.command("list", epilog=example("redrive audit list", "redrive audit list --subject erp --json"))
 @click.option("--subject", help="Only of this message, destination, `group ID` or `replay ID`.")
-@click.option("--before", type=click.IntRange(1), help="Go on behind this number; each page says with which.")
+@going_on("--before", int)
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
 @store_command
 async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
     """What was done, latest first."""
     page = await audit.list_audit(store, **wanted)
     if call.json:
-        output.document("audit", {"items": page.rows, "next": page.next})
+        output.document("audit", listed(page))
         return
     if page.rows:
         output.show(output.table(_COLUMNS, [_row(entry) for entry in page.rows]))

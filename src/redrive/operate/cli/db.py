@@ -11,6 +11,7 @@ from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import Call, example, plain_command, store_command
 from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
+from redrive.operate.documents import plain
 from redrive.operate.installed import installed_sets
 from redrive.operate.operations import explained
 from redrive.store.migrations import migrate
@@ -67,7 +68,7 @@ def check(call: Call) -> None:
     with explained(call.dsn):
         checked = migrate.check(call.dsn, sets=installed_sets())
     if call.json:
-        output.document("db.check", {"usable": checked.state in migrate.USABLE, **output.plain(checked)})
+        output.document("db.check", {"usable": checked.state in migrate.USABLE, **plain(checked)})
     else:
         output.show(Text(f"{checked.state}: {checked.detail}"))
         output.show(*(Text(f"pending {label}") for label in checked.pending))

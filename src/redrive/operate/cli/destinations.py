@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import click
 from rich.text import Text
 
-from redrive.errors import NotAllowed
 from redrive.operate import operations
 from redrive.operate.actions.model import Action, Noun
 from redrive.operate.actions.table import DESTINATION_ACTIONS, find
@@ -18,6 +16,7 @@ from redrive.operate.cli.context import Call, example, store_command
 from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.destination_test import Probed
+from redrive.operate.destinations import destinations
 from redrive.operate.sanitize import one_line
 from redrive.ports import LimitKeyState
 from redrive.store.reads.models import DestinationView
@@ -39,7 +38,6 @@ _COLUMNS: Final = (
     Column("reason", grow=True),
 )
 
-KEYS_MAX: Final = 100
 _KEY_COLUMNS: Final = (
     Column("destination"),
     Column("limit key", grow=True),
@@ -63,57 +61,16 @@ async def list_(call: Call, store: PostgresStore) -> None:
     Limits are over all relays. Reason: why it is paused, or the answer that opened its breaker. Where a transport names
     limit keys (a host, a tenant), those that rest, are paused, or are down are listed below.
     """
-    status = await operations.status(store)
-    if status.sees_nothing:
-        raise NotAllowed("This login may not see any message, so none can be counted.", next="redrive status")
-    known = {one.name: one for one in await operations.list_destinations(store)}
-    keys = await store.limit_keys([backlog.destination for backlog in status.backlog], limit=KEYS_MAX)
+    found = await destinations(store)
     if call.json:
-        items = [_item(backlog, known.get(backlog.destination), keys) for backlog in status.backlog]
-        output.document("destinations", {"at": status.at, "items": items})
+        output.document("destinations", found)
         return
-    if status.backlog:
-        rows = [_row(backlog, known.get(backlog.destination)) for backlog in status.backlog]
-        output.show(output.table(_COLUMNS, rows))
-        if keys:
+    if found.items:
+        output.show(output.table(_COLUMNS, [_row(one.open, one.known) for one in found.items]))
+        if keys := [key for one in found.items for key in one.limit_keys]:
             output.show(output.table(_KEY_COLUMNS, [_key_row(key) for key in keys]))
     else:
         output.note("No destination yet: one appears when a relay registers it or a message names it.")
-
-
-def _item(backlog: Backlog, known: DestinationView | None, keys: Sequence[LimitKeyState]) -> dict[str, object]:
-    return {
-        "name": backlog.destination,
-        "paused": backlog.paused,
-        "pause_reason": backlog.pause_reason,
-        "paused_by": known and known.paused_by,
-        "paused_at": known and known.paused_at,
-        "paused_until": backlog.paused_until,
-        "breaker": backlog.breaker,
-        "breaker_until": known and _breaker_until(known),
-        "breaker_code": known and known.breaker_code,
-        "rate_per_second": known and known.rate_per_second,
-        "concurrency_limit": known and known.concurrency_limit,
-        "handled": backlog.handled,
-        "pending": backlog.pending,
-        "leased": backlog.leased,
-        "parked": backlog.parked,
-        "limit_keys": [_key_item(key) for key in keys if key.destination == backlog.destination],
-    }
-
-
-def _key_item(key: LimitKeyState) -> dict[str, object]:
-    return {
-        "key": key.key,
-        "paused": key.paused,
-        "pause_reason": key.pause_reason,
-        "paused_by": key.paused_by,
-        "paused_at": key.paused_at,
-        "pause_seconds": key.pause_seconds,
-        "breaker": key.breaker,
-        "breaker_seconds": key.breaker_seconds,
-        "breaker_code": key.breaker_code,
-    }
 
 
 def _key_row(key: LimitKeyState) -> tuple[object, ...]:

@@ -13,8 +13,10 @@ from redrive.operate.actions.table import SKIP
 from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import Call, example, narrowed, store_command
 from redrive.operate.cli.output import Column
+from redrive.operate.cli.paging import going_on
+from redrive.operate.documents import listed
 from redrive.operate.sanitize import one_line
-from redrive.store.reads.models import LIMIT_MAX, WAITING_MAX, KeyFilter, KeyGroup, KeyPosition, KeyView
+from redrive.store.reads.models import LIMIT_MAX, WAITING_MAX, KeyFilter, KeyPosition, KeyView
 from redrive.store.runtime.postgres import PostgresStore
 
 _COLUMNS: Final = (
@@ -39,29 +41,11 @@ def command() -> None:
     """
 
 
-class PositionType(click.ParamType[KeyPosition]):
-    """A position between two pages, as the page before printed it."""
-
-    name = "position"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> KeyPosition:
-        """Group and number of the lane, joined by a slash."""
-        group, _, lane = str(value).partition("/")
-        if group not in set(KeyGroup) or not (lane.isascii() and lane.isdigit() and int(lane) < 2**63):
-            self.fail(f"{value!r} is no position; use the one that a page ends with.", param, ctx)
-        return KeyPosition(KeyGroup(group), int(lane))
-
-
-def position(value: KeyPosition | None) -> str | None:
-    """A position as it is printed, and given back by `--after`."""
-    return value and f"{value.group}/{value.lane}"
-
-
 @command.command("list", epilog=example("redrive keys list --blocked", "redrive keys list --tenant acme --json"))
 @click.option("--tenant", help="Only of this tenant.")
 @click.option("--destination", help="Only keys whose head goes to this destination.")
 @click.option("--blocked", is_flag=True, help="Only keys that do not go on by themselves at once.")
-@click.option("--after", type=PositionType(), help="Go on behind this position; each page says with which.")
+@going_on("--after", KeyPosition)
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
 @store_command
 async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
@@ -73,10 +57,9 @@ async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
     to go on.
     """
     page = await operations.list_keys(store, KeyFilter(**wanted))
-    following = position(page.next)
+    shown = listed(page)
     if call.json:
-        items = [_item(key) for key in page.rows]
-        output.document("keys", {"items": items, "next": following, "looked_at": page.looked_at})
+        output.document("keys", shown)
         return
     if page.rows:
         output.show(output.table(_COLUMNS, [_row(key, page.at) for key in page.rows]))
@@ -84,29 +67,14 @@ async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
         output.note(_nothing(wanted))
     if page.looked_at:
         output.note(f"Looked at {page.looked_at:,} keys only.")
-    if following:
-        output.note(f"More: the same with --after {following}")
+    if shown.next:
+        output.note(f"More: the same with --after {shown.next}")
 
 
 def _nothing(wanted: dict[str, Any]) -> str:
     if narrowed({**wanted, "blocked": None}):
         return "No ordering key matches."
     return "No ordering key is blocked." if wanted["blocked"] else "No ordering key has anything open."
-
-
-def _item(key: KeyView) -> dict[str, object]:
-    return {
-        "tenant": key.tenant,
-        "order_by": key.order_by,
-        "sequence": key.sequence,
-        "state": key.state,
-        "blocked": key.blocked,
-        "destination": key.destination,
-        "since": key.since,
-        "due_at": key.due_at,
-        "waiting": key.waiting,
-        "head": key.head,
-    }
 
 
 def _row(key: KeyView, now: datetime) -> tuple[object, ...]:
@@ -151,7 +119,7 @@ async def skip(
         await SKIP.call(store, head, actor=actor, reason=reason)
     if call.json:
         said = {"act": "skip", "dry_run": dry_run, "actor": actor, "reason": reason, "skipped": not dry_run}
-        output.document("key_skip", {**said, "key": _item(head)})
+        output.document("key_skip", {**said, "key": head})
         return
     output.show(Text(f"{'Would close' if dry_run else 'Closed'} {_described(head)}"))
     if dry_run:

@@ -15,6 +15,8 @@ from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import MESSAGE_ID, Call, example, narrowed, store_command
 from redrive.operate.cli.message_page import message_page
 from redrive.operate.cli.output import Column
+from redrive.operate.cli.paging import going_on
+from redrive.operate.documents import listed
 from redrive.store.reads.messages import STATES
 from redrive.store.reads.models import LIMIT_MAX, MessageFilter, MessageView
 from redrive.store.runtime.postgres import PostgresStore
@@ -48,7 +50,7 @@ def command() -> None:
 @click.option("--tenant", help="Only messages of this tenant.")
 @click.option("--kind", help="Only messages of this kind.")
 @click.option("--key", help="The one message with this idempotency key (of --tenant, or of `default`).")
-@click.option("--before", type=MESSAGE_ID, help="Go on behind this message; each page says with which.")
+@going_on("--before", MessageId)
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
 @store_command
 async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
@@ -58,7 +60,7 @@ async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
     """
     page = await operations.list_messages(store, MessageFilter(**wanted))
     if call.json:
-        output.document("messages", {"items": page.rows, "next": page.next, "looked_at": page.looked_at})
+        output.document("messages", listed(page))
         return
     if page.rows:
         output.show(output.table(_COLUMNS, [_row(view, page.at) for view in page.rows]))
@@ -91,7 +93,7 @@ async def show(call: Call, store: PostgresStore, message_id: MessageId, payload:
     """One message: its envelope, where it is, and every attempt so far."""
     details = await operations.show_message(store, message_id, payload=payload)
     if call.json:
-        output.document("message", {"message": details})
+        output.document("message", details)
     else:
         output.show(*message_page(details))
 

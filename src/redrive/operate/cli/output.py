@@ -6,17 +6,12 @@ a line, and nothing is cut. A document carries its schema's name. Whatever comes
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from datetime import UTC, datetime
-from enum import Enum
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn
-from uuid import UUID
 
 from rich import box
 from rich.cells import cell_len
@@ -25,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redrive.operate import time_format
+from redrive.operate.documents import titled
 from redrive.operate.sanitize import one_line
 
 # Moments and durations in words.
@@ -120,10 +116,9 @@ def prose(text: str, *, style: str = "") -> None:
     stderr().print(Text(text, style=style))
 
 
-def document(name: str, values: Mapping[str, Any], *, one_per_line: bool = False) -> None:
-    """One JSON document on stdout; `schema` tells a program what to expect."""
-    full = {"schema": f"redrive.{name}/v1", **{key: plain(value) for key, value in values.items()}}
-    raw(json.dumps(full, ensure_ascii=False, indent=None if one_per_line else 2))
+def document(name: str, value: Any, *, one_per_line: bool = False) -> None:
+    """Prints a read model or a mapping as one JSON document; `schema` tells a program what to expect."""
+    raw(json.dumps(titled(name, value), ensure_ascii=False, indent=None if one_per_line else 2))
 
 
 def raw(text: str) -> None:
@@ -132,38 +127,6 @@ def raw(text: str) -> None:
         print(text, flush=True)
     except BrokenPipeError:
         reader_left()
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it."""
-    match value:
-        case None | bool() | int() | float():
-            return value
-        case Enum():
-            return value.value
-        case str():
-            return value
-        case datetime():
-            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-        case UUID() | Path():
-            return str(value)
-        case bytes():
-            return _body(value)
-        case Mapping():
-            return {str(key): plain(item) for key, item in value.items()}
-        case _ if is_dataclass(value):
-            return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-        case Iterable():
-            return [plain(item) for item in value]
-    raise TypeError(f"{type(value).__name__} has no place in a document")
-
-
-def _body(value: bytes) -> dict[str, str]:
-    """Text as it is (numbers are not reread, so none loses digits); anything else in base64."""
-    try:
-        return {"text": value.decode()}
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> Table:

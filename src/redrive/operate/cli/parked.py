@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
-from uuid import UUID
 
 import click
 from rich.console import RenderableType
@@ -18,7 +17,9 @@ from redrive.operate.cli import output
 from redrive.operate.cli.context import MESSAGE_ID, Call, example, narrowed, store_command
 from redrive.operate.cli.message_page import message_page
 from redrive.operate.cli.output import Column
+from redrive.operate.cli.paging import going_on
 from redrive.operate.desk.groups import find_group
+from redrive.operate.documents import listed
 from redrive.store.reads.models import LIMIT_MAX, ParkedFilter, ParkedPosition, ParkedRecord
 from redrive.store.runtime.postgres import PostgresStore
 
@@ -33,28 +34,6 @@ _COLUMNS: Final = (
 )
 
 
-class PositionType(click.ParamType[ParkedPosition]):
-    """A position between two pages, as the page before printed it."""
-
-    name = "position"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> ParkedPosition:
-        """Moment and id, joined by a slash."""
-        moment, _, id_ = str(value).partition("/")
-        try:
-            position = ParkedPosition(datetime.fromisoformat(moment), MessageId(UUID(id_)))
-        except ValueError:
-            position = None
-        if position is None or position.parked_at.tzinfo is None:
-            self.fail(f"{value!r} is no position; use the one that a page ends with.", param, ctx)
-        return position
-
-
-def position(value: ParkedPosition | None) -> str | None:
-    """A position as it is printed, and given back by `--before`."""
-    return value and f"{output.plain(value.parked_at)}/{value.id}"
-
-
 def add_list(group: click.Group, reason: ParkReason, words: str) -> None:
     """`list`: the worklist, latest parked first."""
 
@@ -64,16 +43,16 @@ def add_list(group: click.Group, reason: ParkReason, words: str) -> None:
     @click.option("--kind", help="Only of this kind.")
     @click.option("--tenant", help="Only of this tenant.")
     @click.option("--group", help="Only of this failure group (the beginning of its id).")
-    @click.option("--before", type=PositionType(), help="Go on behind this position; each page says with which.")
+    @going_on("--before", ParkedPosition)
     @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
     @store_command
     async def list_(call: Call, store: PostgresStore, group: str | None, **wanted: Any) -> None:
         found = await find_group(store, group) if group else None
         chosen = ParkedFilter(reason=reason, failure_group=found.fingerprint if found else None, **wanted)
         page = await operations.list_parked(store, chosen)
-        following = position(page.next)
+        shown = listed(page)
         if call.json:
-            output.document("parked", {"reason": reason, "items": page.rows, "next": following})
+            output.document("parked", shown)
             return
         if page.rows:
             output.show(worklist(page.rows, page.at))
@@ -81,8 +60,8 @@ def add_list(group: click.Group, reason: ParkReason, words: str) -> None:
             output.note(
                 f"No {reason} message" + (" matches." if group or narrowed(wanted) else ": nothing waits for you here.")
             )
-        if following:
-            output.note(f"More: the same with --before {following}")
+        if shown.next:
+            output.note(f"More: the same with --before {shown.next}")
 
 
 def worklist(records: Sequence[ParkedRecord], now: datetime) -> RenderableType:
@@ -120,6 +99,6 @@ def add_show(group: click.Group, reason: ParkReason) -> None:
                 f"Message {message_id} is {place}, not {reason}.", next=f"redrive messages show {message_id}"
             )
         if call.json:
-            output.document("message", {"message": details})
+            output.document("message", details)
         else:
             output.show(*message_page(details))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Final
+from uuid import UUID
 
 import click
 
@@ -12,9 +13,11 @@ from redrive.operate.cli import acts, output, selecting
 from redrive.operate.cli.context import Call, example, store_command
 from redrive.operate.cli.message_page import heading
 from redrive.operate.cli.output import Column
+from redrive.operate.cli.paging import going_on
 from redrive.operate.cli.selecting import selection
 from redrive.operate.desk import replays
 from redrive.operate.desk.replays import NewReplay, Plan
+from redrive.operate.documents import listed, plain
 from redrive.store.reads.models import LIMIT_MAX, ReplayItem, ReplayView
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.who import Who
@@ -117,17 +120,27 @@ command.add_command(create_command("replay"))
 
 @command.command("list", epilog=example("redrive replay list", "redrive replay list --open"))
 @click.option("--open", "only_open", is_flag=True, help="Only those with something left to do.")
-@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=20, show_default=True, help="Rows.")
+@going_on("--before", UUID)
+@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=20, show_default=True, help="Rows of a page.")
 @store_command
-async def list_(call: Call, store: PostgresStore, only_open: bool, limit: int) -> None:
+async def list_(call: Call, store: PostgresStore, only_open: bool, **page_of: Any) -> None:
     """Replays, latest first."""
-    page = await replays.list_replays(store, finished=not only_open, limit=limit)
+    page = await replays.list_replays(store, finished=not only_open, **page_of)
     if call.json:
-        output.document("replays", {"items": page.rows})
-    elif page.rows:
+        output.document("replays", listed(page))
+        return
+    if page.rows:
         output.show(output.table(_LIST, [_row(replay, page.at) for replay in page.rows]))
     else:
-        output.note("No replay is under way." if only_open else "There was no replay yet.")
+        output.note(_no_replay(only_open, page_of["before"]))
+    if page.next:
+        output.note(f"More: the same with --before {page.next}")
+
+
+def _no_replay(only_open: bool, before: UUID | None) -> str:
+    if before:
+        return "No further replay."
+    return "No replay is under way." if only_open else "There was no replay yet."
 
 
 def _row(replay: ReplayView, now: Any) -> tuple[object, ...]:
@@ -155,18 +168,18 @@ def _row(replay: ReplayView, now: Any) -> tuple[object, ...]:
 @click.option(
     "--outcome", help="With --items: only of this outcome, such as waiting, requeued, delivered, dead, skipped."
 )
-@click.option("--after", type=click.IntRange(0), default=0, help="With --items: go on behind this number.")
+@going_on("--after", int, of="--items")
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
 @store_command
 async def status(
-    call: Call, store: PostgresStore, name: str, items: bool, outcome: str | None, after: int, limit: int
+    call: Call, store: PostgresStore, name: str, items: bool, outcome: str | None, after: int | None, limit: int
 ) -> None:
     """How far a replay is: its id, or the latest of that name."""
     replay = await replays.find(store, name)
-    page = await replays.list_items(store, replay.id, outcome=outcome, after=after, limit=limit) if items else None
+    page = await replays.list_items(store, replay.id, outcome=outcome, after=after or 0, limit=limit) if items else None
     if call.json:
-        more = {} if page is None else {"items": page.rows, "next": page.next}
-        output.document("replay", {"replay": replay, **more})
+        more = {} if page is None else plain(listed(page))
+        output.document("replay", {**plain(replay), **more})
         return
     _show_replay(call, replay)
     if page is not None:
@@ -184,7 +197,7 @@ def _item(item: ReplayItem) -> tuple[object, ...]:
 
 def _show_replay(call: Call, replay: ReplayView) -> None:
     if call.json:
-        output.document("replay", {"replay": replay})
+        output.document("replay", replay)
         return
     why = f" ({replay.stop_reason})" if replay.stop_reason else ""
     counts = ("waiting", "under_way", "delivered", "failed", "same_class", "skipped", "verified")

@@ -17,7 +17,7 @@ from redrive.operate.cli.context import Call, example, store_command
 from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.message_page import heading
 from redrive.operate.cli.output import Column
-from redrive.operate.findings import Finding, described, findings, is_young
+from redrive.operate.findings import Finding, described, findings, is_young, report
 from redrive.operate.sanitize import one_line
 from redrive.ports import TransientFailure
 from redrive.store.reads.status import Backlog, DutyState, RelayState, Status
@@ -118,26 +118,9 @@ class _Printed:
 
 def _print(call: Call, status: Status, *, one_per_line: bool = False) -> None:
     if call.json:
-        output.document("status", _values(status), one_per_line=one_per_line)
+        output.document("status", report(status), one_per_line=one_per_line)
     else:
         output.show(*page(status))
-
-
-def _values(status: Status) -> dict[str, object]:
-    return {
-        "at": status.at,
-        "destinations": status.backlog,
-        "relays": status.relays,
-        "duties": status.duties,
-        "late_answers": status.late_answers,
-        "blocked_keys": status.blocked_keys,
-        "keys_looked_at": status.keys_looked_at,
-        "counted_max": status.counted_max,
-        "lanes_mended": status.lanes_mended,
-        "oldest_holder": status.oldest_holder,
-        "clock_jumps": status.clock_jumps,
-        "findings": findings(status),
-    }
 
 
 def page(status: Status, *, findings_first: bool = False) -> Iterator[RenderableType]:

@@ -7,10 +7,12 @@ from uuid import UUID
 
 import click
 
+from redrive.operate import cursors
 from redrive.operate.cli import output
 from redrive.operate.cli.acts import why
 from redrive.operate.cli.context import Call, example, store_command
 from redrive.operate.cli.output import Column
+from redrive.operate.cli.paging import going_on
 from redrive.operate.web import tokens
 from redrive.operate.web.principal import Role
 from redrive.operate.web.tokens import DAYS_DEFAULT, DAYS_MAX, NewToken
@@ -71,14 +73,15 @@ async def create(
 
 
 @command.command("list", epilog=example("redrive tokens list", "redrive tokens list --json"))
-@click.option("--before", type=click.UUID, help="Go on behind this token.")
+@going_on("--before", UUID)
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
 @store_command
 async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
     """All of them, latest first, without their secrets."""
     found = await tokens.listed(store, **wanted)
     if call.json:
-        output.document("tokens", {"items": found, "next": found[-1].id if len(found) == wanted["limit"] else None})
+        following = cursors.encode(found[-1].id) if len(found) == wanted["limit"] else None
+        output.document("tokens", {"items": found, "next": following})
     elif found:
         output.show(output.table(_COLUMNS, [_row(one) for one in found]))
     else:

@@ -6,22 +6,36 @@ message. SQL: verbs/groups.sql, reads/groups.sql.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal, get_args
 
 from redrive.errors import InvalidValue, NotFound
+from redrive.message import ParkReason
 from redrive.operate.desk.causes import Advice, likely_cause
 from redrive.store.reads.desk import list_groups
-from redrive.store.reads.models import GroupFilter, GroupStatus, GroupView
+from redrive.store.reads.messages import list_parked
+from redrive.store.reads.models import GroupFilter, GroupStatus, GroupView, ParkedFilter, ParkedRecord
 from redrive.store.runtime.desk import mark_group
 from redrive.store.runtime.postgres import PostgresStore
 
-__all__ = ["NEEDS_SOMEBODY", "Mark", "Marking", "find_group", "list_groups", "mark", "show_group"]
+__all__ = [
+    "NEEDS_SOMEBODY",
+    "GroupDetails",
+    "Mark",
+    "Marking",
+    "find_group",
+    "group_details",
+    "list_groups",
+    "mark",
+    "show_group",
+]
 
 Mark = Literal["resolve", "reopen", "snooze", "ignore", "assign", "note"]
 
 NEEDS_SOMEBODY: Final = (GroupStatus.OPEN, GroupStatus.REGRESSED)
+SAMPLES: Final = 5  # messages that are shown of a group
 PREFIX_MIN: Final = 4  # characters
 SNOOZE_MAX: Final = timedelta(days=90)
 VALUE_MAX: Final = 500  # characters of an owner or a note
@@ -44,6 +58,26 @@ class Marking:
             raise InvalidValue(f"A snooze lasts {self.snooze}; it must be above 0 and at most {SNOOZE_MAX.days} days.")
         if self.value is not None and not 0 < len(self.value) <= VALUE_MAX:
             raise InvalidValue(f"It has {len(self.value)} characters; it must have 1 to {VALUE_MAX}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDetails:
+    """One group with its likely cause, what to do first, and its latest dead letters."""
+
+    group: GroupView
+    likely_cause: str
+    first: str
+    runbook: str
+    messages: Sequence[ParkedRecord]
+
+
+async def group_details(store: PostgresStore, prefix: str) -> GroupDetails:
+    group, advice = await show_group(store, prefix)
+    wanted = ParkedFilter(reason=ParkReason.DEAD, failure_group=group.fingerprint, limit=SAMPLES)
+    page = await list_parked(store, wanted)
+    return GroupDetails(
+        group=group, likely_cause=advice.cause.value, first=advice.first, runbook=advice.runbook, messages=page.rows
+    )
 
 
 async def find_group(store: PostgresStore, prefix: str, *, now: datetime | None = None) -> GroupView:

@@ -26,7 +26,7 @@ from redrive.store.reads.models import (
     ReplayView,
     RequestView,
 )
-from redrive.store.reads.transaction import check_limit, message_snapshot, moment_of, snapshot
+from redrive.store.reads.transaction import Row, check_limit, message_snapshot, moment_of, snapshot
 from redrive.store.runtime.postgres import PostgresStore
 
 CHAIN_WINDOW: Final = 5000  # links that are read at once
@@ -52,9 +52,14 @@ async def list_groups(
             most=models.GROUP_WAITING_MAX,
             now=at,
         )
-    groups = [GroupView(**{**row, "status": GroupStatus(row["status"])}) for row in rows]
+    groups = [_group(row) for row in rows]
     full = len(groups) == wanted.limit
     return Page(groups, at, next=GroupPosition(groups[-1].last_seen_at, groups[-1].fingerprint) if full else None)
+
+
+def _group(row: Row) -> GroupView:
+    fingerprint: bytes = row.pop("fingerprint")
+    return GroupView(**{**row, "status": GroupStatus(row["status"])}, id=fingerprint.hex())
 
 
 async def audit_chain(store: PostgresStore) -> AsyncGenerator[ChainLink, None]:

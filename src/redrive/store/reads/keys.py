@@ -15,7 +15,7 @@ from redrive.errors import NotFound
 from redrive.message import MessageId, State
 from redrive.store.reads import models
 from redrive.store.reads.models import KEY_STATES, KeyFilter, KeyGroup, KeyPosition, KeyView, MessageView, Page
-from redrive.store.reads.transaction import ReadTransaction, check_limit, message_snapshot, moment_of
+from redrive.store.reads.transaction import ReadTransaction, Row, check_limit, message_snapshot, moment_of
 from redrive.store.runtime.postgres import PostgresStore
 
 _ALL: Final = 2**31 - 1
@@ -100,7 +100,7 @@ async def _group(
         most=models.WAITING_MAX,
         now=now,
     )
-    return [KeyView(**row) for row in rows]
+    return [_view(row) for row in rows]
 
 
 def _walk(start: KeyPosition) -> dict[str, object]:
@@ -109,4 +109,8 @@ def _walk(start: KeyPosition) -> dict[str, object]:
 
 async def _one(ask: ReadTransaction, tenant: str, order_by: str, *, now: datetime, most: int) -> KeyView | None:
     rows = await ask("key_one", tenant=tenant, order_by=order_by, now=now, most=most)
-    return KeyView(**rows[0]) if rows else None
+    return _view(rows[0]) if rows else None
+
+
+def _view(row: Row) -> KeyView:
+    return KeyView(**row, blocked=row["state"] in models.BLOCKED)

@@ -247,4 +247,4 @@ def _parked(row: Row) -> ParkedRecord:
 
 
 def _payload(row: Row) -> models.Payload:
-    return models.Payload(content_type=row["content_type"], headers=row["headers"] or {}, body=row["body"])
+    return models.Payload.of(**row)

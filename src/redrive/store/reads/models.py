@@ -5,12 +5,13 @@ A list is a `Page`: its rows, and the position where the next page begins.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 from uuid import UUID
 
 from redrive.message import HistoryEntry, MessageId, ParkReason
@@ -193,7 +194,7 @@ class KeyView:
     """An ordering key that has something open, and its head: the message that has to go first.
 
     state: of the head, one of `KEY_STATES`. since: from when on. due_at: when it goes, where it waits for a time.
-    waiting: how many are behind it; in lists counted up to `WAITING_MAX`.
+    waiting: how many are behind it; in lists counted up to `WAITING_MAX`. blocked: it does not go on by itself at once.
     """
 
     lane: int
@@ -206,19 +207,29 @@ class KeyView:
     due_at: datetime | None
     head: MessageId
     waiting: int
-
-    @property
-    def blocked(self) -> bool:
-        return self.state in BLOCKED
+    blocked: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """What was asked to be sent, of the present version."""
+    """What is sent, in the present version. text: the body where it is UTF-8, byte for byte; else base64 has it."""
 
     content_type: str
     headers: Mapping[str, str]
-    body: bytes
+    text: str | None
+    base64: str | None
+
+    @classmethod
+    def of(cls, *, content_type: str, headers: Mapping[str, str] | None, body: bytes) -> Self:
+        try:
+            text, encoded = body.decode(), None
+        except UnicodeDecodeError:
+            text, encoded = None, base64.b64encode(body).decode()
+        return cls(content_type=content_type, headers=headers or {}, text=text, base64=encoded)
+
+    @property
+    def body(self) -> bytes:
+        return self.text.encode() if self.text is not None else base64.b64decode(self.base64 or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,9 +343,12 @@ class GroupFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """Failures of one cause. seen: how many there were, ever. waiting: how many are parked now, up to a limit."""
+    """Failures of one cause. seen: how many there were, ever. waiting: how many are parked now, up to a limit.
 
-    fingerprint: bytes
+    id: the fingerprint in hexadecimal; any unique beginning of it names the group.
+    """
+
+    id: str
     destination: str
     kind: str
     error_class: str
@@ -350,9 +364,8 @@ class GroupView:
     waiting: int
 
     @property
-    def id(self) -> str:
-        """The fingerprint in hexadecimal; any unique prefix of it will do."""
-        return self.fingerprint.hex()
+    def fingerprint(self) -> bytes:
+        return bytes.fromhex(self.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from redrive.errors import InvalidValue, NotAllowed
 from redrive.message import MessageId, ParkReason
-from redrive.operate import operations
+from redrive.operate import cursors, operations
 from redrive.operate.actions.model import Action, Noun
 from redrive.operate.actions.table import MARKS, REPLAY, find
 from redrive.operate.console.calls import Call, Page
@@ -89,19 +89,14 @@ async def list_(call: Call) -> Response:
     if view not in VIEWS:
         raise InvalidValue(f"view is {view!r}; it must be one of {', '.join(VIEWS)}.")
     wanted = GroupFilter(
-        statuses=VIEWS[view], destination=call.given("destination"), before=_position(call.given("before")), limit=PAGE
+        statuses=VIEWS[view],
+        destination=call.given("destination"),
+        before=cursors.decode(GroupPosition, call.given("before")),
+        limit=PAGE,
     )
     found = await groups.list_groups(call.store, wanted)
-    following = found.next and f"{found.next.last_seen_at.isoformat()}/{found.next.fingerprint.hex()}"
+    following = cursors.encode(found.next)
     return page(call, "groups.html", title="Failure groups", found=found, view=view, views=VIEWS, following=following)
-
-
-def _position(text: str | None) -> GroupPosition | None:
-    moment, _, fingerprint = (text or "").partition("/")
-    try:
-        return GroupPosition(datetime.fromisoformat(moment), bytes.fromhex(fingerprint)) if text else None
-    except ValueError:
-        raise InvalidValue(f"{text!r} is no position; use the link that a page ends with.") from None
 
 
 async def show(call: Call) -> Response:

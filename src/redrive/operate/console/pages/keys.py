@@ -7,12 +7,12 @@ from typing import Final
 from starlette.responses import Response
 
 from redrive.errors import InvalidValue
-from redrive.operate import operations
+from redrive.operate import cursors, operations
 from redrive.operate.actions.table import SKIP
 from redrive.operate.console.calls import Call
 from redrive.operate.console.jobs import Job
 from redrive.operate.console.rendering import page
-from redrive.store.reads.models import WAITING_MAX, KeyFilter, KeyGroup, KeyPosition
+from redrive.store.reads.models import WAITING_MAX, KeyFilter, KeyPosition
 
 PAGE: Final = 50
 
@@ -23,11 +23,11 @@ async def list_(call: Call) -> Response:
         tenant=call.given("tenant"),
         destination=call.given("destination"),
         blocked=call.given("view") != "all",
-        after=_position(call.given("after")),
+        after=cursors.decode(KeyPosition, call.given("after")),
         limit=PAGE,
     )
     found = await operations.list_keys(call.store, wanted)
-    following = found.next and f"{found.next.group}/{found.next.lane}"
+    following = cursors.encode(found.next)
     return page(
         call, "keys.html", title="Blocked keys", found=found, following=following, wanted=wanted, most=WAITING_MAX
     )
@@ -54,12 +54,3 @@ async def skip(call: Call) -> Response:
         job.said = f"Number {head.sequence} is skipped; {head.waiting:,} behind it go on."
 
     return await call.carry_out("Skip", doing, back=call.url("/keys"))
-
-
-def _position(text: str | None) -> KeyPosition | None:
-    group, _, lane = (text or "").partition("/")
-    if not text:
-        return None
-    if group not in set(KeyGroup) or not (lane.isascii() and lane.isdigit() and len(lane) < 19):
-        raise InvalidValue(f"{text!r} is no position; use the link that a page ends with.")
-    return KeyPosition(KeyGroup(group), int(lane))

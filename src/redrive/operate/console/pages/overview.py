@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from starlette.responses import Response
@@ -13,6 +13,7 @@ from redrive.operate.console.charts import traffic_chart
 from redrive.operate.console.rendering import page
 from redrive.operate.desk import groups
 from redrive.operate.findings import Finding, findings
+from redrive.operate.web.tenants import status_for
 from redrive.store.reads.dashboard import traffic
 from redrive.store.reads.models import GroupFilter
 from redrive.store.reads.status import Backlog, Status
@@ -32,9 +33,7 @@ class Health:
 
 async def show(call: Call) -> Response:
     """Overview."""
-    status = await operations.status(call.store)
-    if not call.principal.all_tenants:
-        status = of_one_tenant(status)
+    status = status_for(call.principal, await operations.status(call.store))
     found = findings(status)
     wanted = GroupFilter(statuses=groups.NEEDS_SOMEBODY, limit=GROUPS_SHOWN)
     failing = (await groups.list_groups(call.store, wanted)).rows if call.principal.all_tenants else ()
@@ -51,12 +50,6 @@ async def show(call: Call) -> Response:
         sums=sums(status),
         flow=flow,
     )
-
-
-def of_one_tenant(status: Status) -> Status:
-    """For a caller of one tenant: without relays, duties and what else has no tenant."""
-    own = [one for one in status.backlog if one.pending or one.leased or any(one.parked.values())]
-    return replace(status, backlog=own, relays=(), duties=(), waiting_replays=(), oldest_holder=None, clock_jumps=())
 
 
 def health(status: Status, found: list[Finding], *, causes: int, alone: bool = False) -> Health:

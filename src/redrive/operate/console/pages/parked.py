@@ -6,13 +6,12 @@ import csv
 import io
 from datetime import datetime
 from typing import Final
-from uuid import UUID
 
 from starlette.responses import Response
 
 from redrive.errors import InvalidValue, NotFound
-from redrive.message import MessageId, ParkReason
-from redrive.operate import operations
+from redrive.message import ParkReason
+from redrive.operate import cursors, operations
 from redrive.operate.console import display
 from redrive.operate.console.calls import Call
 from redrive.operate.console.pages.messages import REASONS
@@ -32,7 +31,7 @@ async def list_(call: Call) -> Response:
     """One reason's worklist, latest parked first."""
     wanted = _wanted(call, limit=PAGE)
     found = await operations.list_parked(call.store, wanted)
-    following = found.next and f"{found.next.parked_at.isoformat()}/{found.next.id}"
+    following = cursors.encode(found.next)
     return page(
         call,
         "parked.html",
@@ -66,7 +65,11 @@ def _wanted(call: Call, *, limit: int) -> ParkedFilter:
         raise NotFound(f"Nothing is parked for {call.path('reason')[:50]!r}.") from None
     given = {name: call.given(name) for name in FILTERS}
     return ParkedFilter(
-        reason=reason, **given, failure_group=_group(call), before=_position(call.given("before")), limit=limit
+        reason=reason,
+        **given,
+        failure_group=_group(call),
+        before=cursors.decode(ParkedPosition, call.given("before")),
+        limit=limit,
     )
 
 
@@ -76,11 +79,3 @@ def _group(call: Call) -> bytes | None:
         return bytes.fromhex(text) if text else None
     except ValueError:
         raise InvalidValue(f"{text!r} is no group.") from None
-
-
-def _position(text: str | None) -> ParkedPosition | None:
-    at, _, id_ = (text or "").partition("/")
-    try:
-        return ParkedPosition(datetime.fromisoformat(at), MessageId(UUID(id_))) if text else None
-    except ValueError:
-        raise InvalidValue(f"{text!r} is no position; use the link that a page ends with.") from None

@@ -1,0 +1,55 @@
+"""Destinations as operators see them: backlog, pause, breaker, limits, and the limit keys that need attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from redrive.errors import NotAllowed
+from redrive.ports import LimitKeyState
+from redrive.store.reads.messages import list_destinations
+from redrive.store.reads.models import DestinationView
+from redrive.store.reads.status import Backlog, status
+from redrive.store.runtime.postgres import PostgresStore
+
+KEYS_MAX: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationDetails:
+    """open: what waits there now. known: pause, breaker and limits; None where it was never registered.
+
+    limit_keys: those of its limit keys that rest, are paused, or whose breaker is not closed; 100 of all at most.
+    """
+
+    name: str
+    open: Backlog
+    known: DestinationView | None
+    limit_keys: Sequence[LimitKeyState] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destinations:
+    at: datetime
+    items: Sequence[DestinationDetails]
+
+
+async def destinations(store: PostgresStore) -> Destinations:
+    """Every destination that was registered, was paused, or has open messages."""
+    seen = await status(store)
+    if seen.sees_nothing:
+        raise NotAllowed("This login may not see any message, so none can be counted.", next="redrive status")
+    known = {one.name: one for one in await list_destinations(store)}
+    keys = await store.limit_keys([one.destination for one in seen.backlog], limit=KEYS_MAX)
+    items = [
+        DestinationDetails(
+            name=one.destination,
+            open=one,
+            known=known.get(one.destination),
+            limit_keys=[key for key in keys if key.destination == one.destination],
+        )
+        for one in seen.backlog
+    ]
+    return Destinations(at=seen.at, items=items)
