@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import sys
 import urllib.request
 from collections.abc import AsyncIterator
@@ -188,6 +189,8 @@ async def test_a_relay_in_a_program_serves_metrics_and_logs_advice(
             given["address"] = address
             yield address
 
+    caplog.set_level(logging.WARNING, logger="redrive")  # whatever a test before it has set
+    monkeypatch.setattr(logging.getLogger("redrive"), "disabled", False)
     app.destination("shop")(nothing)
     served = SimpleNamespace(observing=noting)
     monkeypatch.setitem(sys.modules, "redrive.operate.observe.observing", served)
@@ -195,8 +198,8 @@ async def test_a_relay_in_a_program_serves_metrics_and_logs_advice(
         metrics_listen=0, metrics_every_seconds=2, stalled_seconds=33, lease_seconds=4, heartbeat_seconds=1
     )
     async with app.running(database, settings=settings):
-        answer = await asyncio.to_thread(urllib.request.urlopen, f"http://{given['address']}/livez")
-        assert answer.status == 200
+        with await asyncio.to_thread(urllib.request.urlopen, f"http://{given['address']}/livez") as answer:
+            assert answer.status == 200
     assert (given["every_seconds"], given["stalled_seconds"]) == (2, 33)
     assert "lease_seconds is 4" in caplog.text
 
