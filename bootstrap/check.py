@@ -45,6 +45,7 @@ NO_TESTS = 5  # pytest's exit code when nothing was collected
 TESTS_FAILED = 1  # and when all ran and some failed
 CRASHED = "crashed while running"  # xdist's words of a worker
 LAST_FAILED = ROOT / ".pytest_cache/v/cache/lastfailed"
+SLOWEST = 50  # tests that `--slowest` lists
 SECOND_LOOKS_MAX = 2
 SECOND_LOOK_RUNS = 3
 # What a seed or an order of steps decides fails again, so it has failed.
@@ -77,6 +78,7 @@ class Report:
     failed: int = 0
     skipped: int = 0
     unstable: list[str] = field(default_factory=list)
+    durations: list[tuple[float, str]] = field(default_factory=list)  # seconds of each test, over all servers
 
     @property
     def ok(self) -> bool:
@@ -96,6 +98,8 @@ def main(arguments: list[str]) -> int:
         run_tests(report, options, pytest_arguments)
     except KeyboardInterrupt:
         report.steps.append(Step("interrupted", ok=False, note="by the keyboard"))
+    if options.slowest or options.full:
+        print_slowest(report.durations)
     print_summary(report)
     return 0 if report.ok else 1
 
@@ -111,6 +115,11 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
     )
     parser.add_argument("--soak", action="store_true", help="also the tests that run for minutes")
     parser.add_argument("--quick", action="store_true", help="the tests only, without lint, types and contracts")
+    parser.add_argument(
+        "--slowest",
+        action="store_true",
+        help=f"list the {SLOWEST} slowest tests and the time by directory, as --full does",
+    )
     return parser.parse_known_args(arguments)
 
 
@@ -204,6 +213,7 @@ def pytest_on(report: Report, binaries: Path | None, arguments: list[str], *, al
         command = [sys.executable, "-m", "pytest", "-rs", "-n", WORKERS, f"--junitxml={results}", *arguments]
         code = subprocess.run(command, env=environment, check=False).returncode
         counts = count(results)
+        report.durations += durations(results)
         whole = code == TESTS_FAILED and not has_crashed(results)
         unstable = second_look(environment, arguments) if whole else []
     if unstable and len(unstable) == counts["failed"]:
@@ -282,6 +292,29 @@ def count(results: Path) -> dict[str, int]:
         "failed": failed,
         "skipped": total["skipped"],
     }
+
+
+def durations(results: Path) -> list[tuple[float, str]]:
+    """Seconds of each test with its fixtures, and its name."""
+    if not results.exists():
+        return []
+    cases = ET.parse(results).getroot().iter("testcase")  # noqa: S314 - written by the pytest that we ran
+    return [(float(case.get("time", 0)), f"{case.get('classname')}::{case.get('name')}") for case in cases]
+
+
+def print_slowest(durations: list[tuple[float, str]]) -> None:
+    """Where the time of the tests goes: by directory, then the slowest tests. Workers run side by side."""
+    directories: dict[str, tuple[float, int]] = {}
+    for seconds, name in durations:
+        directory = "/".join(name.split("::")[0].split(".")[:2])
+        total, tests = directories.get(directory, (0.0, 0))
+        directories[directory] = (total + seconds, tests + 1)
+    print("\nSeconds by directory, of all workers:")
+    for directory, (total, tests) in sorted(directories.items(), key=lambda entry: -entry[1][0]):
+        print(f"{total:9.1f} s  {tests:5} tests  {directory}")
+    print(f"\nThe {SLOWEST} slowest tests:")
+    for seconds, name in sorted(durations, reverse=True)[:SLOWEST]:
+        print(f"{seconds:9.1f} s  {name}")
 
 
 def print_summary(report: Report) -> None:
