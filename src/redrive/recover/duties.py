@@ -1,7 +1,7 @@
-"""The loop that all duties share (G-17).
+"""The loop of all duties (G-17).
 
-Every relay runs it; the database lets one of them begin a duty at a time. A duty that raises is noted and tried again
-when it is next due; it never ends the relay. The engine's own duties are in `engine_duties.py`.
+Every relay runs it; the database lets one relay at a time begin a duty. A duty that raises is tried again when it is
+next due; it never ends the relay. The engine's own duties are in `engine_duties.py`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ UNREACHABLE_SECONDS_MAX = 5.0  # a database that was away is asked again soon, h
 
 
 async def run_duties(store: Store, duties: Iterable[Duty], *, worker: WorkerId, clock: Clock, events: Events) -> None:
-    """Until cancelled. A duty that runs then is ended first, so that another relay may begin it at once; one that does
-    not end within `STOP_SECONDS` can begin again when its relay is taken for dead."""
+    """Until cancelled. A running duty is ended first, so that another relay may begin it at once; one that does not end
+    within `STOP_SECONDS` can begin again when its relay is taken for dead."""
     running = [
         asyncio.create_task(_run_duty(store, duty, worker=worker, clock=clock, events=events)) for duty in duties
     ]
@@ -50,7 +50,7 @@ async def _run_duty(store: Store, duty: Duty, *, worker: WorkerId, clock: Clock,
 
 
 async def run_if_due(store: Store, duty: Duty, *, worker: WorkerId, events: Events) -> bool:
-    """Run the duty once if it is due and no other relay runs it. True when it ran."""
+    """True when it ran: it was due and no other relay ran it."""
     with events.step("begin_duty", duty=duty.name) as added:
         added["begun"] = begun = await store.begin_duty(duty.name, worker, every_seconds=duty.every_seconds)
     if not begun:
@@ -71,7 +71,6 @@ async def run_if_due(store: Store, duty: Duty, *, worker: WorkerId, events: Even
 
 
 async def _result(store: Store, duty: Duty, *, events: Events) -> str:
-    """What the duty returned, or how it failed."""
     try:
         with events.step("duty", duty=duty.name) as added:
             added["result"] = result = redact.storable(await duty.run_once(store), limit=RESULT_MAX)

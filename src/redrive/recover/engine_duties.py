@@ -1,7 +1,7 @@
 """The engine's own duties: each runs once, in short transactions, and says what it did.
 
-SQL: the file in `store/sql/verbs/` that has the name of the duty (`groups.sql`, `lanes.sql` and `partitions.sql` for
-fold_failures, mend_lanes, and partitions and retire).
+SQL: `store/sql/verbs/<duty>.sql` (`groups.sql`, `lanes.sql`, `partitions.sql` for fold_failures, mend_lanes, and
+partitions and retire).
 """
 
 from __future__ import annotations
@@ -36,10 +36,8 @@ def engine_duties(
     expected_time: Callable[[], Awaitable[datetime]] | None = None,
     events: Events | None = None,
 ) -> list[Duty]:
-    """retention_days: None = nothing is ever retired.
-
-    expected_time: the database's time by the relay's own reckoning; nothing is reaped while its clock says otherwise.
-    """
+    """retention_days: None = nothing is retired. expected_time: the database's time by the relay's reckoning; nothing
+    is reaped while its clock says otherwise."""
     events = events or Events()
     duties: dict[str, tuple[float, Callable[..., Awaitable[object]]]] = {
         "reap": (reap_every_seconds, partial(_reap, expected=expected_time)),
@@ -74,7 +72,7 @@ async def _reap(store: Store, *, expected: Callable[[], Awaitable[datetime]] | N
 
 
 async def _expire(store: Store, *, events: Events) -> int:
-    """Pending messages whose time has passed are closed, also where nothing claims them."""
+    """Closes pending messages whose time has passed, also where nothing claims them."""
 
     async def once() -> int:
         with events.step("expire") as added:
@@ -85,7 +83,7 @@ async def _expire(store: Store, *, events: Events) -> int:
 
 
 async def fold_failures(store: Store, *, batch: int = FOLD_BATCH, events: Events) -> str:
-    """What was parked since the last run is counted into its failure groups."""
+    """Counts what was parked since the last run into its failure groups."""
 
     async def once() -> int:
         with events.step("fold_failures") as added:
@@ -105,10 +103,10 @@ async def _until_fewer_than(batch: int, once: Callable[[], Awaitable[int]]) -> i
 
 
 async def mend_lanes(store: Store, *, lanes: int = LANES_AT_ONCE, slices: int = SLICES_MAX, events: Events) -> str:
-    """Ordering keys that no claim would look at again are looked at. The next run goes on where this one ends.
+    """Looks at ordering keys that no claim would look at again; the next run goes on where this one ends.
 
-    There are none (`store/sql/LANES.md` says why). One that is found all the same is a bug of the engine: it is healed,
-    counted for good, and reported.
+    There are none (`store/sql/LANES.md` says why). One that is found is a bug of the engine: healed, counted and
+    reported.
     """
     mended = looked_at = 0
     is_over = False
@@ -138,7 +136,7 @@ async def replay(store: Store, *, events: Events) -> str:
 
 
 async def _vacuum(store: Store, *, events: Events) -> str:
-    """The tables that turn over are vacuumed where autovacuum looks too seldom: `store/runtime/vacuum.py`."""
+    """Vacuums the busy tables where autovacuum looks too seldom: `store/runtime/vacuum.py`."""
     with events.step("vacuum") as added:
         added["result"] = result = await store.vacuum()
     return result

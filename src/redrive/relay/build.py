@@ -1,4 +1,4 @@
-"""Builds a relay from the settings of its process. The real clock comes in here; all below takes it as an argument."""
+"""Builds a relay from the settings of its process, with the real clock."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ CONFIRM_SHARE = 0.9  # of a heartbeat: the second look at the clock comes one he
 
 
 class SystemClock:
-    """The real clock."""
-
     monotonic = staticmethod(time.monotonic)
 
     @staticmethod
@@ -97,7 +95,7 @@ def _witness(
     *,
     events: Events,
 ) -> Witness | None:
-    """For what moves money; nothing else is remembered."""
+    """None where nothing moves money."""
     if not any(destination.rules.money for destination in destinations.values()):
         return None
     if process.state_directory is None:

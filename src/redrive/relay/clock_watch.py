@@ -1,13 +1,10 @@
 """Watches the database's clock for jumps (G-33).
 
-The database dates everything, and a clock can be set. Between two looks of a relay the database's clock moves as far as
-the relay's own monotonic clock, give or take the round trips. Where it does not, it was set: the relay records the jump
-(one of several that see it; verbs/clock.sql) and has what waits re-dated. Slow corrections, as NTP makes them, stay far
-below the tolerance and are followed from look to look.
-
-Until a jump is recorded nothing follows from what the clock says: the relay claims nothing, and the reaper waits. A
-relay that has just started has nothing to compare with; its reaper waits for one more look, so that relays that ran
-before can have their say. docs/explanation/clock.md has the reasoning.
+Between two looks the database's clock moves as far as the relay's monotonic clock, give or take the round trips. Where
+it does not, it was set: the relay records the jump (verbs/clock.sql) and has what waits re-dated. NTP's slow
+corrections stay far below the tolerance. Until a jump is recorded, the relay claims nothing and the reaper waits. A
+relay that has just started has nothing to compare with: its reaper waits for one more look, so that older relays come
+first. docs/explanation/clock.md has the reasoning.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ SETTLE_SECONDS: Final = 30.0  # between two passes that only wait for old transa
 
 
 class _Seen(NamedTuple):
-    """What the database's clock said, at a moment between two of our own."""
+    """What the database's clock said, between two moments of ours."""
 
     at: datetime
     sent: float
@@ -37,11 +34,8 @@ class _Seen(NamedTuple):
 
 
 class ClockWatch:
-    """One relay's view of the database's clock.
-
-    elapsed: seconds by a clock of this machine that cannot be set. confirm_seconds: from how long an observation on the
-    reaper may act. on_jump: a jump has been recorded, by this relay or by another.
-    """
+    """elapsed: seconds by a clock of this machine that cannot be set. confirm_seconds: how long an observation lasts
+    before the reaper may act. on_jump: a jump was recorded, by this relay or another."""
 
     def __init__(
         self,
@@ -82,7 +76,7 @@ class ClockWatch:
         return self._last.at + timedelta(seconds=self.elapsed() - (self._last.sent + self._last.received) / 2)
 
     async def look(self) -> None:
-        """One look, and what follows from it. Raises TransientFailure; what was distrusted stays so then."""
+        """Raises TransientFailure; a distrusted clock stays distrusted then."""
         look, seen = await self._observe()
         if self._first is None:
             self._era = look.era
@@ -96,7 +90,7 @@ class ClockWatch:
         self._accept(look, seen)
 
     def _offset(self, seen: _Seen) -> float:
-        """By how many seconds the clock is not where it should be; 0 within the tolerance, or without a last look."""
+        """Seconds by which the clock is wrong; 0 within the tolerance, or without a last look."""
         if self._last is None:
             return 0.0
         moved = (seen.at - self._last.at).total_seconds()
@@ -114,7 +108,7 @@ class ClockWatch:
         return look, _Seen(look.at, sent, self.elapsed())
 
     async def _record(self, look: ClockLook, offset: float, seen: _Seen) -> None:
-        """What was written in the future tells of a jump that no relay has seen, and of no more than that."""
+        """Rows dated in the future tell of a jump that no relay has seen."""
         with self._events.step("clock_jumped", worker=self._worker):
             if offset:
                 assert self._last is not None
@@ -149,7 +143,6 @@ class ClockWatch:
         self._confirmed.clear()
 
     async def redating(self) -> None:
-        """Until cancelled: has re-dated what waits, whenever a look says that something is left."""
         while True:
             await self._redate_asked.wait()
             self._redate_asked.clear()

@@ -1,4 +1,4 @@
-"""What all parts of one relay share: store, settings, clock, events, background tasks, and three signals."""
+"""What all parts of one relay share: store, settings, clock, events, background tasks, three signals."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from redrive.settings import RelayLimits
 
 @dataclass(kw_only=True, eq=False)
 class RelayContext:
-    """has_children: suspects run in child processes, so a message that keeps its thread can be given to one.
+    """has_children: suspects run in child processes, so one can take a message that keeps its thread.
 
-    stopping: nothing more is claimed or begun. changed: there may be room, so the claimer looks at once. beat_asked:
-    the next heartbeat is sent at once.
+    stopping: nothing more is claimed or begun. changed: there may be room, the claimer looks at once. beat_asked: the
+    next heartbeat comes at once.
     """
 
     store: Store
@@ -39,7 +39,7 @@ class RelayContext:
 
     @property
     def actor(self) -> str:
-        """Under which name this relay pauses a destination."""
+        """Who pauses a destination."""
         return f"relay {self.info.name}"
 
     @property

@@ -1,7 +1,7 @@
-"""Registers the relay, and says at every heartbeat that it lives; reads in return what others changed.
+"""Registers the relay and sends its heartbeat.
 
-With each heartbeat the relay looks at the database's clock, hears which destinations and limit keys are paused or down,
-and asks whether the database knows the money that was sent.
+Each heartbeat looks at the database's clock, reads which destinations and limit keys are paused or down, and asks
+whether the database knows the money that was sent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Heartbeat:
     clock_watch: ClockWatch | None
 
     async def start(self) -> bool:
-        """Register, and know the clock, the limit keys and the money. False: stopped before the database was there."""
+        """False: stopped before the database was there."""
         context = self.context
         while not context.stopping.is_set():
             try:
@@ -46,7 +46,6 @@ class Heartbeat:
         return False
 
     async def run(self) -> None:
-        """Until cancelled."""
         while True:
             await until_set(self.context.beat_asked, self.context.limits.heartbeat_seconds)
             self.context.beat_asked.clear()

@@ -1,4 +1,4 @@
-"""A relay inside another program, for as long as a block runs: behind `App.running`."""
+"""A relay inside another program while a block runs: `App.running`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redrive.relay.process import RelayProcess, run_relay
 async def running(
     process: RelayProcess, *, events: Events, beside: AbstractAsyncContextManager[None]
 ) -> AsyncIterator[None]:
-    """The block begins when the relay does, and at its end the relay stops gracefully. beside: entered before it.
+    """The block begins when the relay does; at its end the relay stops gracefully. beside: entered before it.
 
     A relay that fails ends the block with its error, so that the program does not go on without it.
     """
@@ -56,7 +56,7 @@ async def _first(has_started: asyncio.Event, relay: asyncio.Task[None]) -> None:
 
 
 async def _stopped(relay: asyncio.Task[None]) -> None:
-    """Whatever it failed with has been raised, or is about to be."""
+    """What it failed with has been raised, or is about to be."""
     relay.cancel()
     await asyncio.wait([relay])
     if not relay.cancelled():

@@ -1,4 +1,4 @@
-"""From `module:name` to the app that is declared there, with an error that says what was wrong with it."""
+"""Loads the app that `module:name` names."""
 
 from __future__ import annotations
 

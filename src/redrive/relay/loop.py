@@ -1,12 +1,9 @@
 """One relay: the path of a message from claim to settlement, built from its parts and run until it stops.
 
-    claim      what there is room for -> store.claim -> queues     `claiming/claimer.py`
-    dispatch   a slot takes a claim, sends, has an outcome         `dispatching/slots.py`, `dispatching/runner.py`
-    settle     outcomes -> store, in bulk or one by one            `settling/settle.py`
-
-Beside that path: leases are renewed, the heartbeat is sent, deadlines are kept. Any part that fails ends the relay. A
-stop is in `stop.py` (G-09). With `suspects_only` the same parts run messages that came back from a crash: one at a
-time, until none is left or the turn is over (G-18).
+`claiming/claimer.py` claims what there is room for into queues; a slot (`dispatching/runner.py`) takes a claim, sends,
+has an outcome; `settling/settle.py` writes outcomes in bulk or one by one. Beside that, leases are renewed, the
+heartbeat is sent, deadlines are kept. Any part that fails ends the relay. `stop.py` stops it (G-09). With
+`suspects_only` the same parts run messages that came back from a crash, one at a time (G-18).
 """
 
 from __future__ import annotations
@@ -45,10 +42,7 @@ from redrive.settings import RelayLimits
 
 
 class Relay:
-    """Runs until `stop()` is called (or, with `suspects_only`, until no suspect is left or its turn is over).
-
-    has_children: suspects run in child processes, so a message that keeps its thread can be given to one.
-    """
+    """Runs until `stop()` (or, with `suspects_only`, until no suspect is left or its turn is over)."""
 
     def __init__(
         self,
@@ -128,7 +122,6 @@ class Relay:
         )
 
     async def run(self) -> None:
-        """The whole life of a relay process."""
         context = self._context
         if not await self._heartbeat.start():
             return
@@ -161,7 +154,7 @@ class Relay:
         context.events.emit("relay.stopped", worker=context.worker)
 
     def stop(self) -> None:
-        """Claim nothing more; `run` returns when what runs has ended or was cut off."""
+        """`run` returns when what runs has ended or was cut off."""
         if not self._context.stopping.is_set():
             self._context.events.emit("relay.stopping", worker=self._context.worker)
             self._context.stopping.set()

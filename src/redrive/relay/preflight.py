@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 async def check_database(
     process: RelayProcess, store: PostgresStore, destinations: Mapping[str, Destination], *, events: Events
 ) -> None:
-    """A database that is away is waited for."""
+    """Waits for a database that is away."""
     sets = [MigrationSet(s.name, s.migrations) for s in process.app.systems.values() if s.migrations is not None]
     await _until_there(lambda: require_schema(store, sets), events)
     await _require_synchronous_commit(process, store, destinations, events=events)

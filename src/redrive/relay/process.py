@@ -1,7 +1,6 @@
 """A relay as a process: store, loop, duties, suspects, signals. Behind `redrive relay`, `redrive up` and the demo.
 
-Here real randomness comes in; everything below takes it as an argument. SIGTERM and SIGINT stop gracefully; a second
-one ends at once.
+SIGTERM and SIGINT stop gracefully; a second one ends at once.
 """
 
 from __future__ import annotations
@@ -46,13 +45,12 @@ STORE_SECONDS = 30.0  # for one verb; a `record` may take its own time inside on
 
 @dataclass(frozen=True, kw_only=True)
 class RelayProcess:
-    """What a relay process is made of.
+    """app_spec: `module:name` of the app, so that a child process can run suspects; None = they run in this one.
 
-    app_spec: `module:name` of the app, so that suspects can be run in a child process; None = they run in this one.
-    listen: whether it hears the doorbell; listen_dsn: where, if `dsn` leads to a pooler.
-    allow_asynchronous_commit: money is moved even where a crash of the database can lose what it has committed.
-    state_directory: where it remembers the money that it sent, over restarts; None = only while it runs (`witness.py`).
-    only: handle just these destinations. name: shown in `status`. suspect_module: what `python -m` runs as that child.
+    listen: whether it hears the doorbell; listen_dsn: where, if `dsn` leads to a pooler. allow_asynchronous_commit:
+    money is moved even where a crash of the database can lose commits. state_directory: where it remembers sent money
+    over restarts; None = only while it runs (`witness.py`). only: just these destinations. name: shown in `status`.
+    suspect_module: what `python -m` runs as that child.
     """
 
     app: App
@@ -81,7 +79,6 @@ class RelayProcess:
         only: Sequence[str] = (),
         name: str = "",
     ) -> Self:
-        """As the settings say."""
         return cls(
             app=app,
             dsn=dsn,
@@ -100,7 +97,7 @@ class RelayProcess:
 
 
 async def run_relay(process: RelayProcess, *, events: Events | None = None, signals: bool = True) -> None:
-    """Until SIGTERM, SIGINT or cancellation; a cancellation stops gracefully too.
+    """Until SIGTERM, SIGINT or cancellation, which stops gracefully too.
 
     Raises SchemaError on a database of another version, NotFound for a destination that the app does not have,
     SettingsError where money would be moved without synchronous commits, or at another address while some is in doubt.
@@ -143,7 +140,7 @@ async def run_relay(process: RelayProcess, *, events: Events | None = None, sign
 
 
 async def run_suspects(process: RelayProcess, worker: WorkerId, *, events: Events | None = None) -> None:
-    """In the child: run suspects one at a time under this worker id, until none is left or its turn is over."""
+    """In the child: one at a time under this worker id, until none is left or its turn is over."""
     events = events or Events()
     destinations = _destinations(process)
     async with _store(process, "redrive suspects") as store:
@@ -157,7 +154,7 @@ async def run_suspects(process: RelayProcess, worker: WorkerId, *, events: Event
 
 
 async def _close(destinations: Mapping[str, Destination]) -> None:
-    """What a transport keeps open, if it says so: connections, sessions."""
+    """Connections and sessions that a transport keeps open."""
     for destination in destinations.values():
         close = getattr(destination.transport, "aclose", None)
         if close is not None:
@@ -165,8 +162,8 @@ async def _close(destinations: Mapping[str, Destination]) -> None:
 
 
 def run_to_exit(main: Coroutine[Any, Any, None]) -> NoReturn:
-    """Run until it returns, then end the process, whatever handlers are still stuck in a thread or ignore their
-    cancellation: they were settled as Unknown, and nothing of them may keep the process from ending."""
+    """Ends the process when it returns. Handlers stuck in a thread or ignoring their cancellation were settled as
+    Unknown, and must not keep the process alive."""
     code = 0
     try:
         asyncio.new_event_loop().run_until_complete(main)
@@ -221,7 +218,7 @@ def _stop_on_signals(stop: Callable[[], None], tasks: Sequence[asyncio.Task[None
 async def _until_ended(
     stop: Callable[[], None], running: asyncio.Task[None], beside: Sequence[asyncio.Task[None]]
 ) -> None:
-    """Work beside the path that fails stops the relay, loudly: without a reaper or suspects it would only seem well."""
+    """Whatever fails beside the path stops the relay, loudly: without a reaper or suspects it would only seem well."""
     try:
         await asyncio.wait([running, *beside], return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:

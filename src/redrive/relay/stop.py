@@ -48,7 +48,7 @@ class Stop:
         await self.leases.hand_back(self.queues.take_waiting())
 
     async def _within(self, deadline: float, work: Awaitable[Any]) -> None:
-        """A stop must end, even while the database is away; what is left is healed by the reaper."""
+        """A stop must end, even while the database is away; the reaper heals what is left."""
         seconds = max(deadline - self.context.clock.monotonic(), STOP_SECONDS_MIN)
         with suppress(TimeoutError, TransientFailure):
             await asyncio.wait_for(work, seconds)

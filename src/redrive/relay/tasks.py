@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Tasks:
-    """Starts work; `watching` raises what the first of it that failed has raised."""
+    """`watching` raises what the first failed task has raised."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
@@ -23,7 +23,6 @@ class Tasks:
         return task
 
     async def watching(self) -> None:
-        """Until one fails, or cancelled."""
         await self._failed.wait()
         assert self._failure is not None
         raise self._failure

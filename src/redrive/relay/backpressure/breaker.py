@@ -1,9 +1,8 @@
-"""The circuit breaker of one destination, as far as one relay sees it (G-25). Pure: it counts, and says when to open.
+"""The circuit breaker of one destination in one relay (G-25). Pure: counts, and says when to open.
 
 What counts is whether the destination answered. `Retryable(destination_down=True)` and `Unknown` (a timeout, a lost
-reply) are no answer; whatever else it said is one, also when it said no, or "later". What we did ourselves (a bug, a
-stop, an interruption) says nothing about it. Opening and closing is for all relays, and so in the database:
-`verbs/breaker.sql`.
+reply) are no answer; "no" and "later" are. What we did ourselves (a bug, a stop) does not count. The state for all
+relays is in the database: `verbs/breaker.sql`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ UNANSWERED_LOOKUPS: Final = frozenset({"LOOKUP_TIMEOUT", "LOOKUP_FAILED"})
 
 
 def answered(answer: Answer | None, breaker: Breaker) -> bool | None:
-    """Whether the destination answered; None = nothing was asked of it, or we do not know."""
+    """None: nothing was asked of it, or we do not know."""
     code = getattr(answer, "code", None)
     if answer is None or getattr(answer, "bug", False) or code in OURS:
         return None
@@ -33,7 +32,7 @@ def answered(answer: Answer | None, breaker: Breaker) -> bool | None:
 
 
 class Count:
-    """Of the sends of one destination since its breaker last opened."""
+    """Sends of one destination since its breaker last opened."""
 
     def __init__(self, breaker: Breaker) -> None:
         self._breaker = breaker

@@ -1,8 +1,8 @@
-"""The bug breaker (G-10): ten unclassified exceptions in a row on different messages stop the line.
+"""The bug breaker (G-10): ten unclassified exceptions in a row on different messages pause the destination.
 
-A poisoned payload parks itself; a poisoned deploy would empty the whole queue into the dead letters. A success between
-starts the count again. A handler that returns what cannot be kept has had its effect, and would have it with every
-other message too, so the first one stops the line. Counts live in this process, the pause in the database.
+One bad payload parks itself; a bad deploy would empty the whole queue into the dead letters. A success resets the
+count. A return value that cannot be kept comes after the effect and would come with every message, so the first one
+pauses. Counts live in this process, the pause in the database.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ DEFAULT_TENANT: Final = "default"
 
 
 class BugBreaker:
-    """One destination in one relay."""
-
     def __init__(self) -> None:
         self._messages: set[UUID] = set()
         self._returns_nonsense = False
 
     def saw_bug(self, message: UUID, code: str = UNCLASSIFIED) -> bool:
-        """True when this one is the tenth, or the first of a handler that returns nonsense: pause the destination."""
+        """True: pause the destination."""
         if code in {RETURN_INVALID, ADVANCE_UNDECLARED}:
             first, self._returns_nonsense = not self._returns_nonsense, True
             return first
@@ -36,7 +34,7 @@ class BugBreaker:
         return len(self._messages) == BUGS_IN_A_ROW
 
     def paused(self) -> None:
-        """Resumed, it counts from the beginning."""
+        """After a resume it counts from zero."""
         self._messages.clear()
         self._returns_nonsense = False
 
@@ -45,17 +43,16 @@ class BugBreaker:
 
 
 class BugsOfKeys:
-    """The bugs in a row of a destination with limit keys: one key's pause that key, those of many the destination.
+    """Bugs of a destination with limit keys: those of one key pause that key, those of several keys the destination.
 
-    A poisoned deploy fails for all; one tenant's messages, or one host's, are no sign of it. Where no message
-    names a tenant, the keys alone tell.
+    A bad deploy fails for all tenants or hosts, not for one. Where no message names a tenant, keys alone decide.
     """
 
     def __init__(self) -> None:
         self._seen: dict[UUID, tuple[str, str]] = {}
 
     def saw_bug(self, message: UUID, key: str, tenant: str) -> bool:
-        """True when the whole destination is to be paused."""
+        """True: pause the whole destination."""
         self._seen[message] = (key, tenant)
         if len(self._seen) > SEEN_MAX:
             del self._seen[next(iter(self._seen))]

@@ -1,8 +1,8 @@
 """What waits for a destination whose transport names limit keys (G-31). Pure: the time is an argument.
 
-Keys take turns, and none takes more slots than its share: a host that hangs costs its own slots. What waits for a key
-that has no slot left does not stand before the others. What cannot begin soon is put off (`late`, `blocked`), with a
-date at which it can, so that it neither fills the queue nor is claimed in a circle.
+Keys take turns, and none takes more slots than its share: a host that hangs costs its own slots and does not block
+others. What cannot begin soon is put off (`late`, `blocked`) to the date at which it can, so that it neither fills the
+queue nor is claimed in a circle.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNNAMED: Final = "(destination)"  # of messages for which the transport names no
 
 
 def bounded(name: str) -> str:
-    """As a key is stored: printable, at most 100 characters; a longer one keeps its beginning and a hash."""
+    """The stored key: printable, at most 100 characters; a longer one keeps its beginning and a hash."""
     shown = "".join(character if character.isprintable() else "?" for character in name)
     if shown == name and len(name) <= KEY_MAX:
         return name
@@ -42,10 +42,10 @@ def bounded(name: str) -> str:
 
 
 class LimitKey:
-    """One key in one relay. Times are our monotonic clock, but for opened_at, which is the database's.
+    """One key in one relay. Times are monotonic, but opened_at is the database's.
 
-    paused: until paused_until, or until it is resumed. breaker: closed, open (until breaker_until), half_open.
-    ramp_from: since when it ramps. writing: how many of our own changes the database does not know yet.
+    paused: until paused_until or a resume. breaker: closed, open (until breaker_until), half_open. ramp_from: since
+    when it ramps. writing: how many of our changes the database does not know yet.
     """
 
     def __init__(self, name: str, destination: Destination, *, slots: int, is_named: bool = True) -> None:
@@ -72,7 +72,7 @@ class LimitKey:
         self.bugs = BugBreaker()
 
     def blocked_seconds(self, now: float) -> float | None:
-        """For how long nothing may be sent; None = something may."""
+        """None: it may send."""
         if self.paused and (self.paused_until is None or self.paused_until > now):
             return PAUSED_SECONDS if self.paused_until is None else self.paused_until - now
         if self.breaker == "open" and self.breaker_until is not None and self.breaker_until > now:
@@ -83,7 +83,6 @@ class LimitKey:
         return self.breaker == "half_open" or (self.breaker == "open" and self.blocked_seconds(now) is None)
 
     def capacity(self, now: float) -> int:
-        """How many may be under way."""
         if self.blocked_seconds(now) is not None:
             return 0
         if self.needs_probe(now):
@@ -101,10 +100,10 @@ class LimitKey:
         return self.rate is None or (claim.turn_at is not None and claim.turn_at <= now)
 
     def may_begin(self, now: float, *, free: int) -> int:
-        """How many of those that wait. free: slots of the destination that nothing uses.
+        """How many of the waiting. free: unused slots of the destination.
 
-        Unless its share was declared, a key takes another slot only while more are free than it has: however many keys
-        hang, one after the other, each leaves half of what there was to the next.
+        Without a declared share a key takes another slot only while more are free than it has: however many keys hang,
+        each leaves half of what there was to the next.
         """
         room = self.capacity(now) - self.running
         if self.leaves_half and self.is_named:
@@ -120,12 +119,12 @@ class LimitKey:
         return count
 
     def ahead(self, now: float, *, horizon_seconds: float) -> int:
-        """How many of those that have no slot it works off within the horizon; none before its first answer."""
+        """How many without a slot it works off within the horizon; 0 before its first answer."""
         pace = self.pace(now) if self.latency_seconds is not None else 0.0
         return int(min(horizon_seconds / pace, 1e6)) if pace > 0 else 0
 
     def pace(self, now: float) -> float:
-        """Seconds between two ends at the present rate; of one that hangs, as long as it has hung already."""
+        """Seconds between two ends; for one that hangs, as long as it has hung already."""
         seconds = self.latency_seconds or 0.0
         if self.running:
             seconds = max(seconds, now - self.moved_at)
@@ -144,7 +143,7 @@ class LimitKey:
 
 
 class KeyedWaiting:
-    """Stands where a destination without limit keys has a deque of claims."""
+    """Replaces the deque of claims of a destination without limit keys."""
 
     def __init__(self, destination: Destination) -> None:
         self.keys: dict[str, LimitKey] = {}
@@ -164,7 +163,7 @@ class KeyedWaiting:
         return claim.limit_key is not None and claim in claim.limit_key.waiting
 
     def key_of(self, attempt: Attempt) -> LimitKey:
-        """Of a message; by its tenant where the transport cannot say."""
+        """By tenant where the user's function fails."""
         name_of = self._destination.limit_key
         assert name_of is not None
         try:
@@ -212,7 +211,6 @@ class KeyedWaiting:
         self._size -= 1
 
     def peek(self, now: float) -> Claim | None:
-        """The one that may begin now and whose key has its turn."""
         for _ in range(len(self._queue)):
             key = self._queue[0]
             if not key.waiting:
@@ -225,7 +223,7 @@ class KeyedWaiting:
         return None
 
     def begin(self, claim: Claim, now: float) -> None:
-        """What `peek` has just shown; it takes a slot of its key until `end`."""
+        """Takes what `peek` has just returned; it holds a slot of its key until `end`."""
         key = self._queue[0]
         assert key.waiting[0] is claim
         key.waiting.popleft()
@@ -265,7 +263,7 @@ class KeyedWaiting:
         )
 
     def take_without_turn(self) -> list[tuple[LimitKey, list[Claim]]]:
-        """Of a destination with a rate: what needs a turn and has none; it is being booked from here on."""
+        """Claims that need a turn of a rate and have none; the caller books turns for them."""
         found = [(key, [c for c in key.waiting if c.turn_at is None]) for key in self._queue]
         for _, claims in found:
             for claim in claims:
@@ -276,8 +274,7 @@ class KeyedWaiting:
         return any(key.waiting and key.blocked_seconds(now) is not None for key in self._queue)
 
     def take_blocked(self, now: float, *, probe_seconds: float) -> list[tuple[Claim, PutOff]]:
-        """What must not be sent yet: all of a key that rests, for as long as it does; all but the probe of one that
-        was down."""
+        """All claims of a key that rests; all but the probe of a key that was down."""
         put_off: list[tuple[Claim, PutOff]] = []
         for key in self._queue:
             if key.blocked_seconds(now) is not None:
@@ -289,9 +286,9 @@ class KeyedWaiting:
         return put_off
 
     def take_late(self, now: float, *, horizon_seconds: float, is_full: bool) -> list[tuple[Claim, PutOff]]:
-        """What waits for a slot of its key and will not get one soon, each with the date at which it might.
+        """Claims that will not get a slot of their key soon, each with the date at which they might.
 
-        is_full: the queue has no room for others; then all that does not begin within the horizon is late.
+        is_full: the queue has no room for others, so all that does not begin within the horizon is late.
         """
         put_off: list[tuple[Claim, PutOff]] = []
         for key in self._queue:
@@ -311,14 +308,13 @@ class KeyedWaiting:
         return put_off
 
     def take(self, key: LimitKey, claims: list[Claim], seconds: list[float]) -> list[tuple[Claim, PutOff]]:
-        """These, which wait."""
         taken = set(claims)
         key.waiting = deque(claim for claim in key.waiting if claim not in taken)
         self._size -= len(claims)
         return [(claim, PutOff(s, key.name)) for claim, s in zip(claims, seconds, strict=True)]
 
     def dates(self, key: LimitKey, count: int, now: float, *, apart: float, most: float) -> list[float]:
-        """For what is put off: one after the other, behind what was put off before."""
+        """One after the other, behind what was put off before."""
         first = max(key.put_off_until, now + max(apart, 0.5))
         last = min(first + (count - 1) * apart, now + most)
         key.put_off_until = last

@@ -1,11 +1,10 @@
 """How many messages of which destination and level to ask for. Pure.
 
-A destination gets its free slots plus what it will work off within the horizon at the latency seen so far, so that
-nothing waits long in one process while another is idle. One with limits over all relays gets its free slots only: what
-waits in one relay would be missing in another. So does one that moves money and has no lookup: all that a relay has
-claimed when it dies is in doubt there, begun or not. The room is split 6:3:1 over the three priority levels, so that
-none starves; a level that had too little last time is asked for little. Where there is room for fewer messages than
-levels, the levels take turns, by the same weights.
+A destination gets its free slots plus what it works off within the horizon, so that nothing waits long in one process
+while another is idle. Only its free slots: a destination with limits over all relays (what waits in one relay would be
+missing in another), and one that moves money without a lookup (all that a relay has claimed when it dies is in doubt).
+The room is split 6:3:1 over the priority levels, so none starves; a level that had too little last time is asked for
+little. With less room than levels, levels take turns by the same weights.
 """
 
 from __future__ import annotations
@@ -24,14 +23,13 @@ QUIET_TURN: Final = 0.1  # the same where levels take turns: each turn is a look
 
 @dataclass
 class Capacity:
-    """One destination in one relay: what it can do, what it has claimed, what it has seen.
+    """One destination in one relay.
 
-    latency_seconds: moving average of one dispatch; None before the first. quiet: levels that had too little last time.
-    credit: how much of a turn each level has saved up. ahead: whether it claims more than it can begin at once.
-    only_begun: it claims nothing that it cannot begin at once in this process: a crash would leave that in doubt.
-    put_aside: so many more wait and cannot begin soon, because their limit keys are full. skims: some of the
-    last claim were put off. In both cases as much as possible is asked for, until those behind them are reached.
-    lacks_threads: what it claims now goes to a child process, a few at a time.
+    latency_seconds: moving average of a dispatch; None before the first. quiet: levels that had too little last time.
+    credit: turns that each level has saved up. ahead: it claims more than it can begin at once. only_begun: it claims
+    nothing that it cannot begin at once: a crash would leave that in doubt. put_aside: how many more wait for full
+    limit keys. skims: some of the last claim were put off; in both cases ask for as much as possible, to reach those
+    behind. lacks_threads: what it claims goes to a child process, a few at a time.
     """
 
     destination: str
@@ -57,7 +55,7 @@ class Capacity:
         return min(self.concurrency + int(min(ahead, claim_max)), claim_max)
 
     def room(self, *, claim_max: int, horizon_seconds: float) -> int:
-        """0 unless slots would stand idle or half of the target is free: small claims cost as much as large ones."""
+        """0 unless slots would be idle or half of the target is free: small claims cost as much as large ones."""
         target = self.target(claim_max=claim_max, horizon_seconds=horizon_seconds)
         free = target - self.waiting - self.running
         if self.only_begun and self.waiting:
@@ -73,11 +71,10 @@ class Capacity:
 def claim_requests(
     capacities: Sequence[Capacity], *, claim_max: int, horizon_seconds: float, free_slots: int | None = None
 ) -> list[ClaimRequest]:
-    """What to ask for in one claim: every destination that has room, split over the levels.
+    """One claim: every destination that has room, split over the levels.
 
-    Together no more than `claim_max` (but one for each), so that no claim is so large that all wait for it.
-    free_slots: how many more the process can begin over all destinations; None = no limit. Destinations that claim only
-    what they can begin share them.
+    In all at most `claim_max`, but one for each, so that no claim is so large that all wait for it. free_slots: how
+    many the process can begin, shared by the destinations with `only_begun`; None = no limit.
     """
     wanted: list[tuple[Capacity, int]] = []
     for capacity in capacities:
@@ -98,7 +95,7 @@ def _split(capacity: Capacity, room: int) -> list[ClaimRequest]:
 
 
 def _shares(capacity: Capacity, room: int) -> dict[int, int]:
-    """At least one for every level; the busiest gets what is left."""
+    """At least one for every level; the busiest gets the rest."""
     weights = _weights(capacity, QUIET_SHARE)
     shares = {level: max(int(room * weights[level]), 1) for level in LEVELS}
     busiest = max(LEVELS, key=lambda level: weights[level])
@@ -107,7 +104,7 @@ def _shares(capacity: Capacity, room: int) -> dict[int, int]:
 
 
 def _turns(capacity: Capacity, room: int) -> dict[int, int]:
-    """Never more than the room: the levels whose turn it is, by a weighted round robin."""
+    """Weighted round robin over the levels."""
     weights = _weights(capacity, QUIET_TURN)
     turns: dict[int, int] = {}
     for _ in range(room):
@@ -120,19 +117,18 @@ def _turns(capacity: Capacity, room: int) -> dict[int, int]:
 
 
 def _weights(capacity: Capacity, quiet_share: float) -> dict[int, float]:
-    """Of each level, together 1."""
     weights = {level: SHARES[level] * (quiet_share if level in capacity.quiet else 1) for level in LEVELS}
     total = sum(weights.values())
     return {level: weight / total for level, weight in weights.items()}
 
 
 def note_quiet(capacity: Capacity, asked: Sequence[ClaimRequest], taken: Mapping[int, int]) -> None:
-    """Remember which of the levels that were asked had less than that."""
+    """Remember which levels had less than was asked for."""
     looked_at = {room.level for room in asked}
     short = {room.level for room in asked if taken.get(room.level, 0) < room.room}
     capacity.quiet = capacity.quiet - looked_at | short
 
 
 def looked_everywhere(capacity: Capacity) -> bool:
-    """Whether the looks so far have covered every level, and none had enough."""
+    """Every level was looked at, and none had enough."""
     return len(capacity.quiet) == len(LEVELS)

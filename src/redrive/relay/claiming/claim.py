@@ -13,13 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """claimed_at, lease_until: our monotonic clock; the latter moves with every renewal.
+    """claimed_at, lease_until, turn_at: monotonic. known_at: when the database was last asked about it.
 
-    known_at: when the database was last asked about its message. outdated: it has said since that the message must not
-    be sent as it was claimed. lost: it has said that the claim is not ours any more. streak: how many of its lane this
-    relay was handed in a row.
-    limit_key: None where the destination has none. turn_at: its turn by the rate of its limit key, on our monotonic
-    clock; None = it has none yet, or needs none. begun: it takes one of its key's slots. probe: of its limit key.
+    outdated: it must not be sent as it was claimed. lost: the claim is not ours any more. streak: messages of its lane
+    that this relay was handed in a row. turn_at: its turn by the rate of its limit key; None = none yet, or none
+    needed. begun: it holds a slot of its key. probe: of its limit key.
     """
 
     attempt: Attempt

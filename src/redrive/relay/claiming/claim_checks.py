@@ -1,10 +1,9 @@
 """Before a message that has waited since its claim is sent, the database is asked whether it still may be (G-24).
 
-A cancel, an expiry or evidence that comes after the claim is in the database only. What began within `FRESH_SECONDS` of
-its claim, or of the last check, is not asked about; what has waited for longer is, together with all else that waits,
-in one statement: at most eight a second, however many messages there are. A relay that keeps up never asks. So the
-first byte of a message leaves at most `FRESH_SECONDS` and one round trip after the commit of its cancel. While the
-database is away nothing is begun that would have to be asked about. SQL: `check_claims.sql`.
+A cancel, an expiry or evidence after the claim is in the database only. What begins within `FRESH_SECONDS` of its claim
+or of the last check is not asked about. For the rest, one statement asks about all that waits, at most eight times a
+second. So the first byte leaves at most `FRESH_SECONDS` and a round trip after the commit of a cancel. While the
+database is away, nothing begins that would have to be asked about. SQL: `check_claims.sql`.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ class ClaimChecks:
         self._reached = True
 
     def is_due(self, claim: Claim) -> bool:
-        """Whether what this process knows of the message is too old to send it."""
+        """What this process knows of the message is too old to send it."""
         return self._clock.monotonic() - claim.known_at > FRESH_SECONDS
 
     def begin_in_time(self, claim: Claim) -> None:
-        """Begin the next check when half of that time has passed: its answer is there before a slot needs it."""
+        """At half of that time, so that the answer is there before a slot needs it."""
         if self._clock.monotonic() - claim.known_at > FRESH_SECONDS / 2:
             _ = self._begin()
 
     async def check_waiting(self) -> bool:
-        """Everything that waits; slots that ask at the same time share one statement. What must not be sent is handed
-        back, which closes it where a cancel was asked for. False: the database could not be reached."""
+        """Slots that ask at the same time share one statement. What must not be sent is handed back, which closes it
+        after a cancel. False: the database could not be reached."""
         await asyncio.shield(self._begin())
         return self._reached
 
@@ -72,7 +71,7 @@ class ClaimChecks:
         await self._leases.hand_back(back)
 
     async def may_still_be_sent(self, claim: Claim) -> bool:
-        """This one, right before its first byte: its lookup or validation took long."""
+        """Right before its first byte, after a long lookup or validation."""
         try:
             await self._check([claim])
         except TransientFailure:

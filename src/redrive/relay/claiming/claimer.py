@@ -1,7 +1,7 @@
-"""The loop that claims: asks for what there is room for, takes it, and rests while there is nothing to do.
+"""The loop that claims: asks in one statement for what all destinations have room for, and rests when there is nothing.
 
-One statement asks for all destinations at once. Claims that are dated where the database's clock cannot be, or that
-came from a database which has not been asked what it knows, are handed back and not begun.
+Claims that are dated where the database's clock cannot be, or that came from a database which was not asked what it
+knows, are handed back and not begun.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Claimer:
         )
 
     def _rest_seconds(self) -> float:
-        """Until the next poll of a destination that had nothing. Freed slots wake the loop themselves."""
+        """Until the next poll. Freed slots wake the loop themselves."""
         now = self._clock.monotonic()
         polls = [queue.poll.look_at - now for queue in self.queues.values() if not queue.poll.is_due(now)]
         return min([self.context.limits.poll_seconds, *polls])
@@ -165,19 +165,19 @@ class Claimer:
         return claimed
 
     def _dated_by_a_jump(self, claimed: Claimed, *, sent_at: float) -> bool:
-        """Whether these claims are dated where the database's clock cannot be: nothing of them is begun."""
+        """Dated where the database's clock cannot be: nothing of it may begin."""
         if self.clock_watch is None or not claimed.attempts:
             return False
         at = claimed.attempts[0].claimed_at
         return not self.clock_watch.trusts(at, sent=sent_at, received=self.clock_watch.elapsed())
 
     def _clock_jumped(self) -> None:
-        """Marks are times of the clock as it was; and what waits may have become due."""
+        """Marks are times of the old clock, and what waits may have become due."""
         self.low_water.forget()
         self.queues.poll_now()
 
     async def _announce_idle(self) -> None:
-        """Let producers ring for what has run dry, and look there once more: what came before did not ring."""
+        """Let producers ring for what has run dry, and poll it once more: what came before did not ring."""
         dry = [name for name, queue in self.queues.items() if queue.idleness.is_dry and not queue.is_closed]
         for name in await self.doorbell.announce_idle(dry):
             self.queues[name].poll.make_due(self._clock.monotonic())

@@ -1,4 +1,4 @@
-"""What one claim found, destination by destination: when to poll each again, and whether it has run dry."""
+"""What one claim found, by destination: when to poll each again, and whether it has run dry."""
 
 from __future__ import annotations
 
@@ -43,7 +43,6 @@ def note_findings(
 
 
 def _counts(claimed: Claimed) -> dict[str, dict[int, int]]:
-    """Of each destination and level."""
     counts: dict[str, dict[int, int]] = {}
     for attempt in claimed.attempts:
         levels = counts.setdefault(attempt.destination, {})

@@ -1,4 +1,4 @@
-"""Takes what was claimed, or handed over with a settlement, into the queues, and lets it begin."""
+"""Takes what was claimed, or handed over with a settlement, into the queues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Intake:
     gate: DestinationGate
 
     def take(self, attempts: Sequence[Attempt], *, asked_at: float) -> None:
-        """Only into the queues: `fill` begins them, when the claim has been judged as a whole."""
+        """Into the queues only; `fill` begins them when the claim has been judged as a whole."""
         received_at = self.context.clock.monotonic()
         for attempt in attempts:
             queue = self.queues[attempt.destination]
@@ -42,13 +42,13 @@ class Intake:
         self.slots.fill(queue)
 
     def may_take(self, destination: str) -> bool:
-        """Whether the next message of a lane is welcome: not where a relay stops, or runs suspects one by one."""
+        """Whether the next message of a lane is welcome: not while a relay stops, or runs suspects one by one."""
         queue, context = self.queues[destination], self.context
         stops = context.stopping.is_set() or context.suspects_only
         return not (stops or queue.is_closed or self.queues.lacks_threads(queue))
 
     async def sift(self, queue: DestinationQueue) -> None:
-        """What its limit keys do not let through is put off; the rest begins."""
+        """Puts off what its limit keys do not let through; the rest begins."""
         if queue.keyed is not None:
             await self.gate.keys.sift(queue)
             self.slots.fill(queue)

@@ -1,7 +1,7 @@
-"""Every claim that one relay holds, from claim to settlement: renewed in time, known when it is lost, handed back.
+"""Every claim of one relay, from claim to settlement: renewed in time, noticed when lost, handed back.
 
-A lease is counted from the moment it was asked for, on our own monotonic clock, so that it is never over before we
-think so. Nothing is sent on one that may run out meanwhile. SQL: `renew.sql` and `hand_back.sql`.
+A lease counts from the moment it was asked for (monotonic), so it is never over before we think so. Nothing is sent on
+one that may run out meanwhile. SQL: `renew.sql`, `hand_back.sql`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AGAIN_SECONDS = 0.02  # most rows are held for a moment only, by a renewal for i
 
 
 class Leases:
-    """claims: by message, from the claim until it is settled, handed back or lost."""
+    """claims: by message, until settled, handed back or lost."""
 
     def __init__(self, context: RelayContext, queues: DestinationQueues) -> None:
         self.claims: dict[MessageId, Claim] = {}
@@ -45,7 +45,6 @@ class Leases:
         return claim
 
     def let_go(self, fences: Sequence[Fence]) -> None:
-        """These are over, whatever became of them."""
         for fence in fences:
             claim = self.claims.get(fence.id)
             if claim is not None and claim.attempt.number == fence.attempt:  # not a later claim of the same message
@@ -53,29 +52,26 @@ class Leases:
         self._queues.freed()
 
     def give_up(self, fence: Fence) -> None:
-        """This one is not settled and not renewed any more: it was begun, and comes back in doubt when it runs out."""
+        """Not settled and not renewed any more: it was begun, and comes back in doubt when it runs out."""
         self._given_up.add(fence)
         self.let_go([fence])
 
     def knows(self, fence: Fence) -> bool:
-        """Whether this process has, or had, that claim. False: nothing of it was begun."""
+        """False: this process never had that claim, so nothing of it was begun."""
         claim = self.claims.get(fence.id)
         return fence in self._given_up or (claim is not None and claim.attempt.number == fence.attempt)
 
     def count_of(self, destination: str) -> int:
-        """How many claims of one destination are not settled yet."""
         return sum(claim.attempt.destination == destination for claim in self.claims.values())
 
     def is_short(self, claim: Claim) -> bool:
-        """Too little is left to send on; normally a renewal has come long before."""
+        """Too little is left to send on; normally a renewal comes long before."""
         enough = self._limits.lease_seconds / RENEWALS_PER_LEASE
         return claim.lost or claim.lease_until - self._clock.monotonic() < enough
 
     async def hand_back(self, claims: Sequence[Claim], *, suspect: bool = False) -> None:
         """Claims that were not begun; nothing is spent. One that another transaction holds goes back when that ends.
-
-        suspect: they are to be run in a process of their own.
-        """
+        suspect: to be run in a child process."""
         if claims:
             await self._hand_back([claim.fence for claim in claims], suspect=suspect)
 
@@ -106,7 +102,7 @@ class Leases:
                 _ = self._context.tasks.start(self._hand_back_later(fence, suspect=suspect, put_off=put_off))
 
     async def _hand_back_later(self, fence: Fence, *, suspect: bool, put_off: Mapping[Fence, PutOff] | None) -> None:
-        """One that was lost, or that another transaction holds: an open cancel, or our own renewal for a moment."""
+        """Lost, or held by another transaction: an open cancel, or our own renewal for a moment."""
         with self._handing():
             await self._clock.sleep(AGAIN_SECONDS)
             while not await self._back([fence], suspect=suspect, put_off=put_off, wait=False):
@@ -139,15 +135,13 @@ class Leases:
 
     @property
     def handing_back(self) -> bool:
-        """Whether a claim waits to be handed back."""
         return self._handing_back > 0
 
     async def all_back(self) -> None:
-        """Wait until nothing is being handed back: a stop must not leave such a claim behind."""
+        """Nothing is being handed back: a stop must not leave such a claim behind."""
         await self._all_back.wait()
 
     async def renewing(self) -> None:
-        """Until cancelled."""
         while True:
             await self._clock.sleep(self._limits.renew_every_seconds / 2)
             with suppress(TransientFailure):
@@ -171,10 +165,8 @@ class Leases:
                 self.lose(claim)
 
     def lose(self, claim: Claim) -> None:
-        """The database says that this claim is not ours: it was reaped, or settled since the database was asked.
-
-        What waits is dropped; what runs goes on, and its outcome will be refused and kept.
-        """
+        """The database says that the claim is not ours: it was reaped, or settled since it was asked. What waits is
+        dropped; what runs goes on, and its outcome will be refused and kept."""
         attempt = claim.attempt
         if self.claims.get(attempt.id) is claim:
             claim.lost = True

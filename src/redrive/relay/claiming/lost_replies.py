@@ -25,7 +25,7 @@ class LostReplies:
         self._handing_over: set[asyncio.Future[None]] = set()
 
     def note(self) -> None:
-        """The database may have claimed messages for this relay, and the reply did not arrive."""
+        """The database may have claimed for this relay without its knowledge."""
         now = self._context.clock.monotonic()
         self._until = now + self._context.limits.lease_seconds
         self._look_at = now
@@ -46,12 +46,12 @@ class LostReplies:
                 ended.set_result(None)
 
     async def hand_back(self, *, at_once: bool = False) -> None:
-        """Hand back the claims of ours that this process does not know, before they run out.
+        """Hand back the claims of ours that this process does not know, before they run out. No claim is under way.
 
-        Called while no claim is under way. A settle that is under way may have handed over what is not known yet: what
-        is still unknown when that has ended was never begun. A lost statement may commit later than the first look, so
-        the database is asked again for as long as a lease lasts. Money that was sent under such a claim was begun: the
-        claim is back with a restored database, and runs out, so that the payment is in doubt.
+        A settle under way may have handed over what is not known yet; what is still unknown when it has ended was never
+        begun. A lost statement may commit after the first look, so the database is asked again for as long as a lease
+        lasts. Money sent under such a claim was begun: the claim came back with a restored database, and runs out, so
+        the payment is in doubt.
         """
         context = self._context
         now = context.clock.monotonic()

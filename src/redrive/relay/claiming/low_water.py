@@ -1,15 +1,13 @@
-"""Where claims begin to look, while dead rows lie before it.
+"""Where claims begin to look, past dead rows.
 
-Beside a transaction that is open for long, the rows that were delivered meanwhile stay in the due index, and a look
-that begins at its start walks over all of them. So every second the relay takes one such walk for its claims, and
-remembers where the first live row was. Only where the walk was long is that used: everywhere else claims look at
-everything, and miss nothing.
+Beside a transaction that is open for long, delivered rows stay in the due index, and every look from its start walks
+over them. So once a second the relay walks it once for all claims and remembers the first live row, but only if the
+walk was long; elsewhere claims look at everything.
 
-What claims miss beside a mark: whatever comes to wait with an earlier time than the mark, be it committed late, handed
-back, or dated by a clock that was set back. The next whole walk finds it, however it came there, sets the mark back to
-it, and calls for a claim. No mark goes past a row that waits, so none is missed for longer than a second and a walk.
-
-SQL: verbs/low_water.sql. The marks are the database's own times, given back to it: no clock is compared with another.
+A claim from a mark misses rows that come to wait with an earlier time: committed late, handed back, or dated by a clock
+that was set back. The next whole walk finds them, sets the mark back and calls for a claim. No mark passes a row that
+waits, so none is missed for longer than a second and a walk. SQL: verbs/low_water.sql; marks are the database's own
+times, so no two clocks are compared.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ PLACES_AT_ONCE: Final = 60  # that have no mark; one that has is looked at every
 
 
 class LowWater:
-    """Marks of one relay's destinations and levels. on_missed: something may wait that claims did not look for."""
+    """on_missed: something may wait that claims did not look for."""
 
     def __init__(
         self,
@@ -51,7 +49,6 @@ class LowWater:
         self._turn_length = min(len(places), PLACES_AT_ONCE)
 
     async def run(self) -> None:
-        """Until cancelled."""
         while True:
             try:
                 await self._walk()
@@ -60,13 +57,12 @@ class LowWater:
                 await self._clock.sleep(FULL_EVERY_SECONDS)
 
     def marked(self, claim_requests: Sequence[ClaimRequest]) -> Sequence[ClaimRequest]:
-        """The same rooms, with where to begin."""
         if not self.marks:
             return claim_requests
         return [room._replace(since=self.marks.get(Place(room.destination, room.level))) for room in claim_requests]
 
     async def _walk(self) -> None:
-        """One long walk, and short ones from the marks until the next is due."""
+        """One whole walk, then short ones from the marks."""
         whole = dict.fromkeys([*self.marks, *islice(self._turn, self._turn_length)])
         self._keep(await self._look([(place, None) for place in whole]))
         steps = STEPS if self.marks else 1
@@ -91,10 +87,7 @@ class LowWater:
             self._on_missed()
 
     def forget(self) -> None:
-        """Claims look at everything again, and once more for what they missed until now.
-
-        After an outage, and after a jump of the database's clock, by which the marks were dated.
-        """
+        """After an outage or a jump of the clock: look at everything again, and once for what was missed until now."""
         if self.marks:
             self.marks.clear()
             self._on_missed()

@@ -1,7 +1,6 @@
-"""The events of a child process for suspects, sent through a pipe to the relay that started it.
+"""Sends the events of a child process for suspects through a pipe to its relay, which emits them as its own.
 
-The relay emits them as its own, so that log lines and metrics miss nothing that was settled in the child, however that
-ends: an event is in the pipe before the next message begins.
+An event is in the pipe before the next message begins, so logs and metrics miss nothing, however the child ends.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ HEARD_SECONDS: Final = 1.0  # all events are in the pipe when the child has ende
 
 
 def tell(events: Events, pipe: int) -> Callable[[], None]:
-    """Write each event about a message into the pipe, a line each; one that is full or closed is ignored."""
+    """One line for each event about a message; a pipe that is full or closed is ignored."""
     os.set_inheritable(pipe, False)
     os.set_blocking(pipe, False)
 
@@ -35,7 +34,7 @@ def tell(events: Events, pipe: int) -> Callable[[], None]:
 
 
 async def forward(pipe: int, events: Events, *, on_told: Callable[[str], None] = lambda _: None) -> None:
-    """Until the other end is closed. on_told: called with STARTED and WAITING when the child says so."""
+    """Until the other end is closed. on_told: called with STARTED and WAITING."""
     reader = asyncio.StreamReader()
     file = os.fdopen(pipe, "rb")
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(

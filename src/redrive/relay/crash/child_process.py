@@ -33,7 +33,7 @@ CHILD_NOT_STARTED = 127  # as a shell says it
 
 
 def child(process: RelayProcess, events: Events | None = None) -> RunSuspects:
-    """Runs suspects in a child process (`redrive.relay.crash.suspect_child`) and forwards its events as ours."""
+    """In a child process (`redrive.relay.crash.suspect_child`); its events are forwarded as ours."""
     events = events or Events()
 
     async def run_suspects(worker: WorkerId, destination: str, on_told: Callable[[str], None]) -> int:
@@ -79,7 +79,7 @@ def turn_seconds(destinations: Mapping[str, Destination], limits: RelayLimits) -
 
 
 def child_seconds(destination: Destination, limits: RelayLimits) -> float:
-    """After which a child of this destination is ended: a turn, and all that its last message may take by itself."""
+    """After which a child is ended: a turn, and all that its last message may take."""
     one_message = DISPATCH_STEPS * destination.timeout_seconds + ABANDON_SECONDS + limits.record_seconds
     return TURN_SECONDS + one_message + limits.stop_seconds
 
@@ -87,7 +87,7 @@ def child_seconds(destination: Destination, limits: RelayLimits) -> float:
 def in_this_process(
     process: RelayProcess, store: PostgresStore, destinations: Mapping[str, Destination], *, events: Events
 ) -> RunSuspects:
-    """Suspects one at a time, but here: for an app that cannot be imported by name."""
+    """One at a time, here: for an app that cannot be imported by name."""
 
     async def run_suspects(worker: WorkerId, destination: str, on_told: Callable[[str], None]) -> int:
         only = {destination: destinations[destination]}
@@ -110,7 +110,7 @@ def in_this_process(
 
 
 async def _end_child(child: asyncio.subprocess.Process, *, seconds: float) -> None:
-    """Ask it to stop; a child that does not is killed, and the lease that it leaves is reaped."""
+    """A child that does not stop is killed, and its lease is reaped."""
     with suppress(ProcessLookupError):
         os.kill(child.pid, signal.SIGTERM)  # terminate() may take the exit status away from `wait`
     try:
@@ -125,5 +125,5 @@ async def _end_child(child: asyncio.subprocess.Process, *, seconds: float) -> No
 
 
 def _child_environment(dsn: str) -> dict[str, str]:
-    """The DSN travels in the environment, not on the command line, where other users could read its password."""
+    """In the environment, because other users could read a password on the command line."""
     return {**os.environ, "REDRIVE_DSN": dsn}

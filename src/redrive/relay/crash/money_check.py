@@ -1,7 +1,7 @@
 """No money is claimed or sent before the database was asked whether it knows what this relay has sent (P-10).
 
-A restored database does not know it. It is asked at the start, with every heartbeat, and after every new connection,
-which may lead to another database. `witness.py` remembers what was sent.
+A restored database does not. It is asked at the start, with every heartbeat, and after every new connection, which may
+lead to another database. `witness.py` remembers what was sent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from redrive.relay.dispatching.slots import Slots
 
 
 class MoneyCheck:
-    """witness: None = nothing is remembered, and nothing is asked."""
+    """witness: None = nothing is remembered or asked."""
 
     def __init__(
         self, context: RelayContext, queues: DestinationQueues, leases: Leases, *, slots: Slots, witness: Witness | None
@@ -31,7 +31,7 @@ class MoneyCheck:
             queue.unwitnessed = witness is not None
 
     async def ask(self) -> None:
-        """Close or open what moves money, by what the database knows."""
+        """Closes or opens the destinations that move money."""
         if self._witness is None or not self._queues:
             return
         events, worker = self._context.events, self._context.worker
@@ -52,7 +52,7 @@ class MoneyCheck:
             await self._leases.hand_back([claim for queue in self._queues for claim in queue.take_waiting()])
 
     def distrust_new_connections(self) -> None:
-        """A new connection may lead to a restored database: it is asked before any further money is claimed."""
+        """A new connection may lead to a restored database: ask before more money is claimed."""
         if self._witness is not None and self._queues and self._witness.must_ask:
             for queue in self._queues:
                 queue.unwitnessed = True

@@ -1,8 +1,7 @@
-"""The child process that runs suspects: `python -m redrive.relay.crash.suspect_child`, its settings as JSON on standard
-input.
+"""The child process that runs suspects: `python -m redrive.relay.crash.suspect_child`, settings as JSON on stdin.
 
-A suspect that ends this process (exit, segmentation fault, out of memory) harms no other message: there is one lease at
-a time. A child that has lived for too long ends itself, because its parent may be dead. Started by `child_process.py`.
+A suspect that ends this process (exit, segmentation fault, out of memory) harms no other message: it holds one lease. A
+child that has lived too long ends itself, because its parent may be dead. Started by `child_process.py`.
 """
 
 from __future__ import annotations

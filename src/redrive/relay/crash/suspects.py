@@ -1,13 +1,11 @@
-"""Messages that came back from a crash run in a child process, one at a time per destination (G-18).
+"""Runs messages that came back from a crash in a child process, one at a time per destination (G-18).
 
-Each is the only lease of its worker id, so that what brought the last process down brings down nothing else.
-
-The parent asks for which destinations a suspect is due and starts a child for each, a few at once, destinations by
-turns. A child serves one destination, for some seconds at most, and ends by itself. The parent ends one that does not:
-whatever it runs holds on to the process. A child that dies leaves at most one lease, which the parent reaps at once: it
-knows that the worker is dead. One that dies and leaves none (the app cannot be imported, there is no memory) is not
-started again for a while. A child whose outcome waits for an application's open transaction gives up its place: it only
-writes that outcome, and another child may serve its destination.
+Each is the only lease of its worker id, so that what brought the last process down brings down nothing else. The parent
+starts a child for each destination with a due suspect, a few at once, destinations by turns. A child serves one
+destination for some seconds; the parent ends one that does not end. A child that dies leaves at most one lease, which
+the parent reaps at once. One that dies without a lease (the app cannot be imported, no memory) is not started again for
+a while. A child whose outcome waits for an application's transaction gives up its place: another child may serve its
+destination.
 """
 
 from __future__ import annotations
@@ -42,11 +40,7 @@ RunSuspects = Callable[[WorkerId, str, Callable[[str], None]], Awaitable[int]]
 
 
 class Suspects:
-    """One relay's suspects.
-
-    destinations: each with the seconds after which its child is ended, once it has started: a turn, and what one
-    message may take.
-    """
+    """destinations: each with the seconds after which its child is ended, once it has started."""
 
     def __init__(
         self,
@@ -73,7 +67,7 @@ class Suspects:
         self._failure: BaseException | None = None
 
     async def run(self) -> None:
-        """Until cancelled. A stop lets the running suspects end."""
+        """A cancellation lets the running suspects end."""
         try:
             while True:
                 self._changed.clear()
@@ -105,7 +99,6 @@ class Suspects:
             child.add_done_callback(self._note_failure)
 
     async def _until_changed(self) -> None:
-        """Until it is time to look again, or a child has left its place."""
         now = self._clock.monotonic()
         rests = [until - now for until in self._rests_until.values() if until > now]
         look = asyncio.create_task(self._clock.sleep(min([LOOK_EVERY_SECONDS, *rests])))
@@ -140,7 +133,7 @@ class Suspects:
             self._free(destination)
 
     async def _until_over(self, running: asyncio.Future[int], place: _Place) -> None:
-        """Until the child has ended, or has had its time. One that gave up its place has as long as it takes."""
+        """Until the child has ended or has had its time. One that gave up its place has as long as it takes."""
         while not running.done():
             limit = place.limit
             either: list[asyncio.Future[Any]] = [running, limit]
@@ -151,7 +144,7 @@ class Suspects:
                 return
 
     async def _code(self, running: asyncio.Future[int]) -> int:
-        """How the child ended; it is ended here if it is still there."""
+        """Ends the child if it is still there."""
         if running.done():
             return running.result()
         running.cancel()
@@ -159,7 +152,7 @@ class Suspects:
         return OVERDUE if running.cancelled() else running.result()
 
     async def _rest_seconds(self, worker: WorkerId, code: int) -> float:
-        """How long to wait before the next child of its destination."""
+        """Before the next child of its destination."""
         if code == 0:
             return LOOK_EVERY_SECONDS
         try:
@@ -184,7 +177,7 @@ class Suspects:
             place.limit = asyncio.create_task(self._clock.sleep(self._destinations[place.destination]))
 
     def _give_up(self, place: _Place) -> None:
-        """This child runs nothing any more; what it waits for may take its time."""
+        """This child runs nothing more; what it waits for may take long."""
         if not place.given_up and self._waiting < WAITING_MAX:
             place.given_up = True
             self._waiting += 1

@@ -1,14 +1,9 @@
 """What a relay remembers of the money that it sent, outside the database: a restored one does not know it (P-10).
 
-    witness.note(attempt)       right before the first byte: the id, the attempt's number, when it was claimed
-    await witness.ask()         whether the database knows all of that; if not, money has been paused everywhere
-
-It is asked before the first claim of money, with every heartbeat, and after every new connection. The last attempts are
-in memory while the relay runs and, with a state directory, in a file that outlives it: plain lines, appended before the
-send begins, so that a kill loses nothing, and written anew when they are many. Each process has a file of its own and
-holds a lock on it; what a process left behind is taken over by the next one. After a new connection the files of all
-relays on the machine are read again: the relay that sent a payment may ask later than one that would send it again.
-SQL: `verbs/witness.sql`.
+The last attempts are in memory and, with a state directory, in a file that outlives the relay: lines appended before
+the send begins, so that a kill loses nothing. Each process has its own locked file; the next process takes over what a
+dead one left. After a new connection the files of all relays on the machine are read again: the relay that sent a
+payment may ask later than one that would send it again. SQL: `verbs/witness.sql`.
 """
 
 from __future__ import annotations
@@ -46,10 +41,8 @@ class WitnessStore(Protocol):
 
 
 class Witness:
-    """Of one relay process. directory: where it remembers over restarts; None = only while it runs.
-
-    on_failure: hears why a file cannot be kept; the relay goes on with what it has in memory.
-    """
+    """directory: None = it remembers only while it runs. on_failure: hears why a file cannot be kept; the relay goes on
+    with what it has in memory."""
 
     def __init__(
         self,
@@ -73,7 +66,7 @@ class Witness:
 
     @property
     def must_ask(self) -> bool:
-        """There is a connection on which nothing was asked yet: it may lead to another database."""
+        """A connection on which nothing was asked yet may lead to another database."""
         return self._store.connections_made != self._asked_at_connection
 
     def note(self, attempt: Attempt) -> None:
@@ -83,11 +76,9 @@ class Witness:
         self._write(_line(sent))
 
     def has_sent(self, fence: Fence) -> bool:
-        """Whether this attempt is remembered as begun."""
         return any((one.id, one.attempt) == (fence.id, fence.attempt) for one in self._sent)
 
     async def ask(self) -> Witnessed:
-        """Whether the database knows what this relay remembers."""
         if not self._opened:
             await self._open()
         elif self.must_ask:
@@ -130,7 +121,7 @@ class Witness:
         self._opened = True
 
     def _read_others(self) -> None:
-        """What the other relays on this machine have sent since: the next claim may be one of their payments."""
+        """The next claim may be a payment that another relay on this machine has sent."""
         if self._file is None or self._directory is None or self._database is None:
             return
         try:
@@ -171,7 +162,7 @@ class _File:
         self.write_anew(lines)
 
     def append(self, line: str) -> None:
-        """One write: all of it is with the operating system when this returns, whatever becomes of the process."""
+        """One write: the operating system has all of it, even if the process dies now."""
         data = line.encode()
         written = os.write(self._descriptor, data)
         self.bytes += written
@@ -210,7 +201,7 @@ def _prefix(database: UUID) -> str:
 
 
 def _remembered(directory: Path, database: UUID) -> _Remembered:
-    """The lines of all relays of this database on this machine; left_behind: files that no process holds any more."""
+    """left_behind: files that no process holds any more."""
     paths = sorted(directory.glob(f"{_prefix(database)}*.log"), key=lambda path: path.stat().st_mtime)
     lines: list[str] = []
     left_behind: list[Path] = []
@@ -230,7 +221,7 @@ def _line(one: Sent | Wal) -> str:
 
 
 def _read(line: str) -> Sent | Wal | None:
-    """None: torn by a crash of the machine, or not one of ours."""
+    """None: torn by a crash of the machine, or not ours."""
     if not line.endswith("\n"):
         return None
     try:

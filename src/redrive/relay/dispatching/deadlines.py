@@ -1,4 +1,4 @@
-"""Keeps the deadlines of all slots: cancels a dispatch that takes too long, and abandons a handler that ignores that.
+"""Cancels a dispatch that takes too long, and abandons a handler that ignores that.
 
 An abandoned attempt is settled as Unknown, and its slot goes to another message.
 """
@@ -28,7 +28,6 @@ class Deadlines:
     outcomes: Outcomes
 
     async def run(self) -> None:
-        """Until cancelled."""
         while True:
             await self.context.clock.sleep(TICK_SECONDS)
             now = self.context.clock.monotonic()
@@ -58,7 +57,7 @@ class Deadlines:
         self.slots.fill(queue)  # what waited behind it
 
     async def end_slots(self, deadline: float) -> None:
-        """Wait for what runs until then; cut off the rest, and abandon what ignores that."""
+        """Wait for what runs; cut off the rest, and abandon what ignores that."""
         tasks = [slot.task for queue in self.queues.values() for slot in queue.slots if slot.task is not None]
         if not tasks:
             return

@@ -1,8 +1,7 @@
 """One destination in one relay: claims that wait for a slot, and slots that run.
 
-A slot is a task that works off its destination's queue until nothing is left, so that a message costs no task of its
-own. Deadlines are kept by one timekeeper for all slots (`DestinationQueue.overdue`), so that a message costs no timer
-either.
+A slot is a task that works off the queue until it is empty, and one timekeeper keeps the deadlines of all slots: a
+message costs neither a task nor a timer.
 """
 
 from __future__ import annotations
@@ -32,11 +31,9 @@ DISPATCH_STEPS = 3  # of one attempt at most, each with a timeout: lookup, valid
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """One running task. began, deadline: when its present dispatch began and must be over; None between two.
-
-    cut: why it was cancelled. abandoned: its handler ignored the cancellation; whatever it still says is refused.
-    asking: the database is being asked whether it may be sent, so that nothing of it was begun.
-    """
+    """began, deadline: when its dispatch began and must be over; None between two. cut: why it was cancelled.
+    abandoned: its handler ignored that; what it still answers is refused. asking: the database is asked whether it may
+    be sent, so nothing was begun."""
 
     task: asyncio.Task[None] | None = None
     claim: Claim | None = None
@@ -49,14 +46,10 @@ class Slot:
 
 @dataclass(eq=False)
 class DestinationQueue:
-    """One destination in one relay. settling: how many of its outcomes are written one by one just now.
-
-    paused: nothing is sent there, until paused_until (our monotonic clock) or until it is resumed.
-    sifting: what waits is being looked through for what its limit keys hold back.
-    pausing: by us, so often; opening: its breaker, by us: the database does not know yet.
-    opened_at: when its breaker last opened, by the database's clock. count: None without a breaker.
-    unwitnessed: it moves money, and the database has not yet been asked whether it knows what was sent (`witness.py`).
-    """
+    """settling: outcomes that are being written one by one. paused: until paused_until (monotonic) or a resume.
+    sifting: claims are being checked against their limit keys. pausing, opening: pauses and a breaker of ours that the
+    database does not know yet. opened_at: last opening of the breaker, by the database's clock. unwitnessed: it moves
+    money, and the database was not yet asked whether it knows what was sent (`witness.py`)."""
 
     destination: Destination
     dispatcher: Dispatcher
@@ -86,7 +79,6 @@ class DestinationQueue:
 
     @property
     def keyed(self) -> KeyedWaiting | None:
-        """What waits, by limit key; None where the destination has none."""
         return self.waiting if isinstance(self.waiting, KeyedWaiting) else None
 
     @property
@@ -96,7 +88,7 @@ class DestinationQueue:
 
     @property
     def breaker_rules(self) -> Breaker:
-        """Also where it declares none: an operator may have let out a probe after a Retry-After."""
+        """Defaults where it declares none: an operator may have let out a probe after a Retry-After."""
         return self.destination.breaker or Breaker()
 
     @property
@@ -107,17 +99,16 @@ class DestinationQueue:
         return self.may_begin(now) > 0 and len(self.slots) < self.destination.concurrency
 
     def may_begin(self, now: float) -> int:
-        """How many of those that wait could begin now, had they a slot."""
+        """How many of the waiting could begin now, had they a slot."""
         return self.waiting.may_begin(now) if isinstance(self.waiting, KeyedWaiting) else len(self.waiting)
 
     def peek(self, now: float) -> Claim | None:
-        """The next one that may begin."""
         if isinstance(self.waiting, KeyedWaiting):
             return self.waiting.peek(now)
         return self.waiting[0] if self.waiting else None
 
     def take(self, claim: Claim, now: float) -> Claim:
-        """What `peek` has just shown begins."""
+        """Takes what `peek` has just returned."""
         if isinstance(self.waiting, KeyedWaiting):
             self.waiting.begin(claim, now)
         else:
@@ -125,18 +116,18 @@ class DestinationQueue:
         return claim
 
     def end(self, claim: Claim, now: float, *, outcome: Outcome | None = None, began: float | None = None) -> None:
-        """It is not under way any more: its limit key has a slot again."""
+        """Frees a slot of its limit key."""
         if self.keyed is not None:
             answer = None if outcome is None else outcome.settlement.answer
             answered = breaker.answered(answer, self.breaker_rules)
             self.keyed.end(claim, now, latency_seconds=None if began is None else now - began, answered=answered)
 
     def is_quick(self) -> bool:
-        """So quick that looking after every single message whether others are owed the slot would cost more than it."""
+        """Whether checking after every message if others are owed the slot would cost more than the message."""
         return self.capacity.latency_seconds is not None and self.capacity.latency_seconds < QUICK_SECONDS
 
     def measure(self, now: float, *, horizon_seconds: float) -> Capacity:
-        """Its capacity as it is now; nothing is asked for while it is closed."""
+        """Updates and returns its capacity; a closed destination counts as full."""
         keyed = self.keyed
         self.capacity.waiting = len(self.waiting) if keyed is None else keyed.soon(now, horizon_seconds=horizon_seconds)
         self.capacity.put_aside = len(self.waiting) - self.capacity.waiting
@@ -151,21 +142,20 @@ class DestinationQueue:
         return [*self.waiting, *(slot.claim for slot in self.slots if slot.claim is not None)]
 
     def deadline_seconds(self, claim: Claim) -> float:
-        """For the whole dispatch: a timeout for the send, and one each for a lookup and a validation before it."""
+        """One timeout each for the send and for a lookup and a validation before it."""
         return self.destination.timeout_seconds * (1 + self.steps_before(claim))
 
     def steps_before(self, claim: Claim) -> int:
-        """How many things with a timeout of their own may come before the send."""
+        """How many steps with a timeout of their own come before the send."""
         return claim.attempt.in_doubt + self.validates
 
     def take_waiting(self) -> list[Claim]:
-        """All that has not begun, to be handed back."""
         taken = list(self.waiting)
         self.waiting.clear()
         return taken
 
     def take_stale(self) -> list[Claim]:
-        """What has not begun and is not to be sent any more: claimed before the breaker opened."""
+        """Claims that have not begun, made before the breaker opened."""
         if self.opened_at is None:
             return []
         claims = self.take_waiting()

@@ -1,8 +1,7 @@
 """One attempt, from its opening to its settlement, with no transaction open.
 
-Ask first when in doubt, validate, send, and turn whatever came of it into one of the five settlements. Decisions are
-`policy`'s; here is the order of the steps and what an exception in each of them means. Any exception that a handler
-can raise ends as an answer.
+Look up if in doubt, validate, send, and turn the result into a settlement. `policy` decides; this module has the order
+of the steps and says what an exception in each of them means. Every exception of a handler ends as an answer.
 """
 
 from __future__ import annotations
@@ -46,8 +45,6 @@ MaySend = Callable[[], bool | Awaitable[bool]]  # to be awaited only where the d
 
 
 class Dispatcher:
-    """Runs attempts of one destination."""
-
     def __init__(self, destination: Destination, *, clock: Clock, random: Random, events: Events) -> None:
         self.destination = destination
         self._rules = destination.rules
@@ -73,11 +70,8 @@ class Dispatcher:
         )
 
     async def dispatch(self, attempt: Attempt, *, claimed_at: float, may_send: MaySend = lambda: True) -> Outcome:
-        """The outcome of one attempt. `claimed_at`: when we got the claim, on our own monotonic clock.
-
-        `may_send` is asked right before the first byte; false means that the claim may be lost, or that its message was
-        cancelled meanwhile: it is handed back.
-        """
+        """claimed_at: when we got the claim (monotonic). may_send: called right before the first byte; false: the claim
+        may be lost or its message cancelled, so it is handed back."""
         began = self._clock.monotonic()
         if self._schema is not None:
             attempt.read_by(self._schema)
@@ -87,7 +81,7 @@ class Dispatcher:
         return await self._dispatch_in_doubt(attempt, began, claimed_at, may_send)
 
     async def _dispatch_in_doubt(self, attempt: Attempt, began: float, claimed_at: float, may_send: MaySend) -> Outcome:
-        """Not the plain case: something has happened to this message before, so the first step is a decision."""
+        """The message was tried, reaped or changed before, so policy decides the first step."""
         now = self._now(attempt, claimed_at)
         opening = policy.opening(self._present(attempt, now), self._rules, now=now)
         if isinstance(opening, Settlement):
@@ -105,7 +99,7 @@ class Dispatcher:
         return self._decide(attempt, answer, failure, began, claimed_at)
 
     async def examine(self, attempt: Attempt) -> dict[str, Any]:
-        """Whether it could be sent, without sending it: by schema and `validate`, and by `lookup` where in doubt."""
+        """Whether it could be sent, by schema and `validate`, and by `lookup` if in doubt. Sends nothing."""
         if self._schema is not None:
             attempt.read_by(self._schema)
         refused = await self._refused(attempt) if self._validate is not None or self._schema is not None else None
@@ -139,8 +133,7 @@ class Dispatcher:
     def cut_off(self, attempt: Attempt, code: str, *, claimed_at: float, began: float) -> Outcome:
         """An attempt that was ended from outside (timeout, stop): its effect is not known.
 
-        Where it was asked about first, it may have been sent again since: then the doubt is a new one, and "absent" is
-        believed only so long after this moment.
+        After a lookup it may have been sent again: the doubt is a new one, and "absent" counts from this moment.
         """
         self._given_up_sends.give_up(attempt.id)
         if self._rules.in_doubt == "lookup":
@@ -150,15 +143,13 @@ class Dispatcher:
     def needs_own_process(self, attempt: Attempt) -> bool:
         """Whether the next attempt belongs in a process that can be ended, because this one still runs in a thread.
 
-        Not where money moves: only this process knows that the send has not ended, and that "absent" says nothing yet.
+        Not where money moves: only this process knows that the send has not ended, so that "absent" says nothing yet.
         """
         return not self._rules.money and bool(self._needs_own_process(attempt.id))
 
     async def _ask(self, attempt: Attempt, claimed_at: float) -> tuple[Attempt, Answer | Settlement | None]:
-        """Look it up. None: it is not there, the doubt is gone, send.
-
-        It was not there when we asked: an answer that took its time says nothing about what has happened since.
-        """
+        """None: it is absent, the doubt is gone, send. "Absent" holds for the moment of the question, not of a slow
+        answer."""
         asked_at = self._now(attempt, claimed_at)
         found = await self.look_up(attempt)
         if isinstance(found, Delivered | Advance):
@@ -176,10 +167,7 @@ class Dispatcher:
         return (attempt, instead) if instead is not None else (replace(attempt, in_doubt_since=None, lookups=0), None)
 
     async def look_up(self, attempt: Attempt) -> LookupAnswer | Delivered | Advance:
-        """Whatever goes wrong with a lookup means that it could not tell.
-
-        Delivered and Advance: it is there, and this is how its stage ended.
-        """
+        """A lookup that fails could not tell. Delivered and Advance: it is there, and its stage ended like this."""
         assert self._lookup is not None
         with self._events.step("lookup", id=attempt.id, destination=attempt.destination):
             try:
@@ -218,7 +206,7 @@ class Dispatcher:
             return answer, failure
 
     async def _refused(self, attempt: Attempt) -> tuple[Answer, Failure | None] | None:
-        """Before the first byte: whatever the schema or `validate` raises cannot have had an effect."""
+        """Before the first byte, so whatever the schema or `validate` raises had no effect."""
         with self._events.step("validate", id=attempt.id, destination=attempt.destination):
             try:
                 async with asyncio.timeout(self.destination.timeout_seconds):
@@ -236,7 +224,7 @@ class Dispatcher:
         return None
 
     async def _send_classified(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, Failure | None]:
-        """A process that slept through its lease, or whose lookup took that long, does not send any more."""
+        """A process that slept through its lease, or whose lookup took that long, does not send."""
         allowed = may_send()
         if not (allowed if isinstance(allowed, bool) else await allowed):
             raise NotBegun
@@ -269,11 +257,11 @@ class Dispatcher:
         return policy.by_present_clock(attempt, self.clock_jumps, now=now) if self.clock_jumps else attempt
 
     def _now(self, attempt: Attempt, claimed_at: float) -> datetime:
-        """The database's time as far as we know it: when it gave us the claim, plus what has passed here."""
+        """The database's time: when it gave us the claim, plus what has passed here."""
         return attempt.claimed_at + timedelta(seconds=self._clock.monotonic() - claimed_at)
 
     def _classified(self, error: BaseException) -> Answer:
-        """The user's own table may have a bug too: then the error is unclassified."""
+        """A user's table that raises leaves the error unclassified."""
         try:
             answer = self._classify(error)
         except Exception:
@@ -306,7 +294,7 @@ _UNDECLARED: Final = "It answered Advance and has a lookup, so its stages have t
 
 
 def _begins_with_send(attempt: Attempt, rules: Rules) -> bool:
-    """Nearly every attempt. What `policy.opening` would say, without asking."""
+    """The common case of `policy.opening`."""
     if attempt.has_evidence:
         return False
     return (
@@ -318,7 +306,7 @@ def _begins_with_send(attempt: Attempt, rules: Rules) -> bool:
 
 
 def _read(attempt: Attempt) -> None:
-    """By the destination's schema, where it has one; the handler then gets what was read."""
+    """Reads the payload by the schema, if there is one; the handler gets the result."""
     if attempt.schema is None:
         return
     try:
@@ -328,7 +316,7 @@ def _read(attempt: Attempt) -> None:
 
 
 def _kept_answer(attempt: Attempt) -> Answer | Settlement:
-    """What was answered before; one that this version cannot read is left as it is, and never sent again."""
+    """An earlier answer. One that this version cannot read stays unrecorded and is never sent again."""
     assert attempt.kept_answer is not None
     try:
         return answers.from_json(attempt.kept_answer)
@@ -337,7 +325,7 @@ def _kept_answer(attempt: Attempt) -> Answer | Settlement:
 
 
 def _held_at_its_stage(attempt: Attempt) -> Settlement:
-    """The effect of this stage is there, and the lookup did not say whether another one follows: a person does."""
+    """The effect of this stage is there; the lookup did not say whether another stage follows, so an operator decides."""
     return Settlement(
         kind=SettlementKind.PARK,
         park_reason=ParkReason.HELD,
@@ -350,7 +338,7 @@ def _held_at_its_stage(attempt: Attempt) -> Settlement:
 
 
 def _is_cut_off(error: BaseException) -> bool:
-    """Ended from outside, or never begun. The user's code may raise CancelledError by itself: that is its failure."""
+    """Ended from outside, or never begun. CancelledError raised by the user's own code is its failure instead."""
     if isinstance(error, NotBegun):
         return True
     task = asyncio.current_task()
@@ -358,12 +346,12 @@ def _is_cut_off(error: BaseException) -> bool:
 
 
 def _as_sent(answer: Answer) -> Answer:
-    """That nothing was sent only a lookup can say, and it is not what was called."""
+    """Only a lookup may say that nothing was sent."""
     return replace(answer, from_lookup=False, wait_seconds=None) if isinstance(answer, Unknown) else answer
 
 
 def _unkeepable(answer: Answer | LookupAnswer) -> BaseException | None:
-    """Why the archive cannot keep it: its result is not JSON, or it names no stage. That is a bug of the handler."""
+    """Why the archive cannot keep it: the result is not JSON, or a name is invalid. That is a bug of the handler."""
     result = getattr(answer, "result", None)
     try:
         if isinstance(answer, Advance):

@@ -1,4 +1,4 @@
-"""What an attempt leaves for people to read: text, stack and context of its outcome, redacted."""
+"""Text, stack and context that an outcome leaves for operators, redacted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redrive.policy import Settlement, SettlementKind
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The exception behind an answer, for the dead letter: its type and where it happened, nothing of its text."""
+    """The exception behind an answer: its type and place are kept, not its text."""
 
     error: BaseException
 

@@ -1,4 +1,4 @@
-"""Money sends that were given up and run on in this process: while one does, "absent" says nothing.
+"""Money sends that were given up and still run in this process: until they end, "absent" says nothing.
 
 A handler that ignores its cancellation, or the thread of a `def`, may still have its effect. `lookup_after_seconds`
 count from the end of that send.
@@ -19,7 +19,7 @@ GIVEN_UP_MAX: Final = 10_000  # of so many is remembered when they ended
 
 
 class GivenUpSends:
-    """quiet_seconds: since when the thread of a message's handler has ended; 0 = it runs, None = there was none."""
+    """quiet_seconds: how long ago the thread of a message's handler ended; 0 = it runs, None = there was none."""
 
     def __init__(
         self, *, clock: Clock, lookup_after_seconds: float, quiet_seconds: Callable[[MessageId], float | None]
@@ -47,7 +47,7 @@ class GivenUpSends:
             self._given_up.add(id)
 
     def wait_seconds(self, id: MessageId) -> float:
-        """How long "absent" says nothing yet."""
+        """For how long "absent" says nothing yet."""
         ended, in_thread = self._ended.get(id), self._quiet_seconds(id)
         quiet = [] if ended is None else [self._clock.monotonic() - ended]
         quiet += [] if in_thread is None else [in_thread]

@@ -1,4 +1,4 @@
-"""What follows from the outcome of one attempt: it is settled, and counted for its destination."""
+"""Settles the outcome of one attempt, and counts it for its destination."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Outcomes:
         self.context.changed.set()
 
     async def after_complete(self, queue: DestinationQueue, slot: Slot, claim: Claim, outcome: Outcome) -> None:
-        """The handler settled in its own transaction: lease gone, done; lease still there, it was rolled back."""
+        """The handler settled in its own transaction. If the lease is still there, that was rolled back."""
         with self.context.events.step("is_leased", id=claim.attempt.id):
             leased = await until_reachable(self.context, lambda: self.context.store.is_leased(claim.fence))
         if leased:
@@ -59,7 +59,6 @@ class Outcomes:
 
 
 def cut_off(queue: DestinationQueue, slot: Slot, claim: Claim) -> Outcome:
-    """The send was cancelled: by us, with a reason, or by the handler itself. Its effect is not known either way."""
     return unknown(queue, slot, claim, slot.cut or "CANCELLED")
 
 

@@ -1,4 +1,4 @@
-"""The queues of one relay, by destination, and what makes the next poll of them due at once."""
+"""The queues of one relay, by destination."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class DestinationQueues(dict[str, DestinationQueue]):
         self.poll_now()
 
     def freed(self) -> None:
-        """A claim is over: there may be room again, also under a limit over all relays."""
+        """A claim is over: there may be room, also under a limit over all relays."""
         for queue in self._capped:
             queue.poll.make_due(self._context.clock.monotonic())
         self._context.changed.set()
 
     def drop(self, claim: Claim) -> bool:
-        """Remove a claim that waits; False if it does not wait."""
+        """False if the claim does not wait."""
         waiting = self[claim.attempt.destination].waiting
         if claim not in waiting:
             return False
@@ -62,11 +62,10 @@ class DestinationQueues(dict[str, DestinationQueue]):
         return True
 
     def take_waiting(self) -> list[Claim]:
-        """All that has not begun, to be handed back."""
         return [claim for queue in self.values() for claim in queue.take_waiting()]
 
     def lacks_threads(self, queue: DestinationQueue) -> bool:
-        """Handlers that never returned keep so many threads that a child process has to run what is claimed."""
+        """Handlers that never returned hold so many threads that a child process has to run what is claimed."""
         context = self._context
         return context.has_children and not context.suspects_only and not queue.dispatcher.has_threads()
 

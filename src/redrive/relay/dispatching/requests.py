@@ -1,8 +1,7 @@
-"""What people want to know of parked messages, answered by a relay: could this one be sent?
+"""Answers operators' question about a parked message: could it be sent?
 
-Validation runs the user's own code, so it runs where that code is deployed, and never in the process of the person who
-asks. Nothing is sent. A relay that dies over a request leaves it to the next one, and to no third (take_requests).
-SQL: `take_requests` and `answer_request` in verbs/workflow.sql.
+Validation is the user's code, so it runs in a relay, where that code is deployed. Nothing is sent. A relay that dies
+over a request leaves it to one more relay. SQL: `take_requests`, `answer_request` in verbs/workflow.sql.
 """
 
 from __future__ import annotations
@@ -25,8 +24,6 @@ MARGIN_SECONDS: Final = 30.0  # beyond validate and lookup, before another relay
 
 
 class Requests:
-    """Answers what is asked about the destinations of one relay."""
-
     def __init__(
         self,
         store: Store,
@@ -48,7 +45,6 @@ class Requests:
         }
 
     async def run(self) -> None:
-        """Until cancelled."""
         while True:
             found = 0
             with suppress(TransientFailure):  # looked for again soon
@@ -57,7 +53,7 @@ class Requests:
                 await self._clock.sleep(LOOK_EVERY_SECONDS)
 
     async def run_once(self) -> int:
-        """Answer what is open, a few at once. Returns how many there were."""
+        """Returns how many were answered."""
         with self._events.step("take_requests") as added:
             asked = await self._store.take_requests(
                 self._worker, list(self._dispatchers), limit=AT_ONCE, hold_seconds=self._hold_seconds

@@ -1,7 +1,7 @@
-"""One slot at work: takes the next claim of its destination, dispatches it, and passes its outcome on.
+"""One slot: takes the next claim of its destination, dispatches it, and passes on its outcome.
 
-Before the first byte it makes sure that the claim is still ours and that its message was not cancelled; an attempt that
-moves money is written down outside the database first.
+Before the first byte it checks that the claim is still ours and the message not cancelled; money is written down
+outside the database first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ClaimRunner:
         self._events = self.context.events
 
     async def work(self, queue: DestinationQueue, slot: Slot) -> None:
-        """Dispatch what waits, until nothing does, or another destination gets the slot."""
+        """Until nothing waits, or another destination gets the slot."""
         done = 0
         checked = False  # a moment ago, however long it took: so one begins after each check
         try:
@@ -72,7 +72,7 @@ class ClaimRunner:
                 self.slots.free(queue, slot)
 
     async def _begin(self, queue: DestinationQueue, slot: Slot, claim: Claim) -> bool:
-        """False where it went back instead: no thread, too short a lease, or its destination or limit key is down."""
+        """False: handed back, because of no thread, a short lease, or a destination or limit key that is down."""
         try:
             if self.queues.lacks_threads(queue):
                 await self.leases.hand_back([claim], suspect=True)
@@ -149,10 +149,7 @@ class ClaimRunner:
         return allowed and not (slot.abandoned or self.leases.is_short(claim)) and self._noted(queue, slot, claim)
 
     def _noted(self, queue: DestinationQueue, slot: Slot, claim: Claim) -> bool:
-        """Remembered outside the database before the first byte, if it moves money; always true.
-
-        From here on the send has its own timeout, however much of theirs a lookup or a validation has left.
-        """
+        """Always true. Money is remembered outside the database, and the send gets its own timeout, no more than that."""
         if queue.steps_before(claim) and slot.deadline is not None and slot.cut is None:
             slot.deadline = min(slot.deadline, self._clock.monotonic() + queue.destination.timeout_seconds)
         self.money.note(queue, claim)
@@ -160,12 +157,12 @@ class ClaimRunner:
 
 
 def _interrupted(queue: DestinationQueue, slot: Slot, claim: Claim) -> Outcome | None:
-    """None: its answer is kept already and stays so. Such a claim is handed back, and never sent."""
+    """None: an answer is kept already, so the claim is handed back and never sent."""
     return None if claim.attempt.kept_answer is not None else unknown(queue, slot, claim, "INTERRUPTED")
 
 
 def _forget_cancellation(slot: Slot) -> bool:
-    """True when there was one."""
+    """True if there was one."""
     if slot.cut is None or slot.task is None:
         return False
     slot.task.uncancel()

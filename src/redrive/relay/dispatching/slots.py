@@ -1,7 +1,7 @@
-"""Which destination gets a slot of the process. A slot is a task that works off the queue of one destination.
+"""Gives the slots of the process to destinations. A slot is a task that works off one destination's queue.
 
-A destination has at most its own concurrency, the process at most its own. While all slots of the process are in use,
-destinations that wait for one get the next that becomes free, those with the fewest first: no destination starves.
+Destination and process each have a concurrency. While all slots of the process are in use, the next free one goes to
+the waiting destination with the fewest slots, so none starves.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Slots:
         return max(self._context.limits.concurrency - self._used, 0)
 
     def fill(self, queue: DestinationQueue) -> None:
-        """Start as many slots as there is work and permission for; a running slot goes on by itself."""
+        """Start as many slots as there is work and room for."""
         if self._context.stopping.is_set() or queue.is_closed:
             return
         ready = queue.may_begin(self._context.clock.monotonic())
@@ -50,7 +50,6 @@ class Slots:
         self._short.pop(queue, None)
 
     def refill(self, queue: DestinationQueue) -> None:
-        """The destination may be worked for again."""
         self.fill(queue)
         self._context.changed.set()
 
@@ -62,7 +61,7 @@ class Slots:
             self._give_to_others()
 
     def _give_to_others(self) -> None:
-        """First to the destination with the fewest slots; one that has all it can use is taken off the list."""
+        """To the destination with the fewest slots first; one that can use no more leaves the list."""
         now = self._context.clock.monotonic()
         for queue in sorted(self._short, key=lambda queue: len(queue.slots)):
             if not queue.has_free_slot(now):
@@ -79,7 +78,7 @@ class Slots:
         return True
 
     def _is_owed_to_another(self, queue: DestinationQueue) -> bool:
-        """All slots are in use, and another destination waits with none, or with fewer than this one."""
+        """Another destination waits with none, or with fewer than this one."""
         now = self._context.clock.monotonic()
         return any(
             other.has_free_slot(now) and (not other.slots or len(other.slots) + 1 < len(queue.slots))

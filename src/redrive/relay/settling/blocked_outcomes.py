@@ -1,13 +1,12 @@
 """Outcomes that cannot be written yet, because another transaction holds what they need.
 
-An application's open transaction that has cancelled a message in flight holds the claim of that message until it ends,
-and a producer's open transaction holds the ordering key for which a `record` enqueues. Neither may keep other outcomes
-from being written, so these are kept here, each with its claim, which is renewed as usual.
+An application's transaction that has cancelled a message in flight holds its claim; a producer's transaction holds the
+ordering key for which a `record` enqueues. Neither may hold up other outcomes, so these are kept here while their
+claims are renewed.
 
-All of them are tried again every now and then, without waiting. Beside that a few are waited for, each on a connection
-of its own: such a waiter is first in line when the other transaction ends, and so before a reaper even where the claim
-has run out meanwhile. Waiters take turns, so that one transaction that never ends cannot keep all of them. Used by
-`settle.Settler`.
+All are tried again every now and then without waiting. A few are waited for besides, each on its own connection: such a
+waiter is first when the other transaction ends, before a reaper even if the claim has run out. Waiters take turns, so
+that one endless transaction cannot keep all of them.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ WAITERS_MAX: Final = {Needs.CLAIM: 4, Needs.LOCK: 2}
 
 @dataclass(eq=False)
 class Busy:
-    """One outcome. taken: it is being tried or waited for. over: it has been written, or refused."""
+    """taken: it is being tried or waited for. over: it was written or refused."""
 
     outcome: Outcome
     record: Record | None
@@ -49,7 +48,7 @@ class Busy:
 
 
 class BusyOutcomes:
-    """try_again writes what it can of these without waiting; wait_for waits for one. Both report by `add` or `end`."""
+    """try_again writes what it can without waiting; wait_for waits for one. Both report by `add` or `end`."""
 
     def __init__(
         self,
@@ -71,13 +70,12 @@ class BusyOutcomes:
         return len(self._kept)
 
     def add(self, outcome: Outcome, record: Record | None, needs: Needs) -> None:
-        """Keep it; one that is kept already may need something else by now."""
+        """One that is kept already may need something else by now."""
         kept = self._kept.setdefault(outcome.attempt.fence, Busy(outcome, record, needs))
         kept.needs = needs
         self._some.set()
 
     def end(self, fences: Iterable[Fence]) -> None:
-        """These need not be kept any more."""
         for fence in fences if self._kept else ():
             kept = self._kept.pop(fence, None)
             if kept is not None:
@@ -86,13 +84,11 @@ class BusyOutcomes:
             self._some.clear()
 
     async def until_written(self, fence: Fence) -> None:
-        """At once, if it is not kept."""
         kept = self._kept.get(fence)
         if kept is not None:
             await kept.over.wait()
 
     async def run(self) -> None:
-        """Until cancelled."""
         try:
             while True:
                 await self._some.wait()
@@ -113,7 +109,7 @@ class BusyOutcomes:
         return AGAIN_SECONDS[min(tries, len(AGAIN_SECONDS) - 1)]
 
     async def _round(self) -> None:
-        """What needs a lock of its record is left to the waiters: trying it costs as much as the lock is waited for."""
+        """A `record` that needs a lock is left to the waiters: trying it costs as much as waiting for the lock."""
         free = [kept for kept in self._kept.values() if not kept.taken]
         for kept in free:
             kept.tries += 1

@@ -24,7 +24,6 @@ _FACT = {
 
 
 def tell(events: Events, outcome: Outcome, *, refused: bool = False) -> None:
-    """Also of an outcome that the handler has settled itself."""
     name = "message.refused" if refused else _FACT[outcome.settlement.kind]
     if name == "message.closed" and outcome.settlement.closed == "delivered":
         name = "message.delivered"
@@ -45,6 +44,6 @@ def tell(events: Events, outcome: Outcome, *, refused: bool = False) -> None:
 
 
 def _age_seconds(outcome: Outcome) -> float:
-    """From its enqueue to now: by the database's clock up to the claim, and by ours what the attempt took."""
+    """From enqueue to now: by the database's clock up to the claim, then by ours."""
     attempt = outcome.attempt
     return max(0.0, (attempt.claimed_at - attempt.created_at).total_seconds() + (outcome.latency_ms or 0) / 1000)

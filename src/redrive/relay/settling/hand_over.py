@@ -1,7 +1,7 @@
-"""Handing over a lane (`store/sql/LANES.md`): the relay that delivered one message of an ordering key gets the next.
+"""Handing over a lane (`store/sql/LANES.md`): the relay that delivered a message of an ordering key gets the next one.
 
-It saves a claim per message. A lane stays with one relay for at most `STREAK_MAX` messages in a row, then it takes its
-turn among the others. Called by the settler; SQL: `settle_delivered` in `settle.sql`, `next_heads` in `lanes.sql`.
+It saves a claim per message. After `STREAK_MAX` messages in a row the lane takes its turn among the others. SQL:
+`settle_delivered` in `settle.sql`, `next_heads` in `lanes.sql`.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class HandOvers:
         return HandOver(ids, self.context.limits.lease_seconds) if ids else None
 
     def take(self, batch: Sequence[Outcome], attempts: Sequence[Attempt], *, asked_at: float) -> None:
-        """Take these; they follow messages of the batch."""
+        """These follow messages of the batch."""
         streaks = {_lane(outcome.attempt): self._streak(outcome.attempt) for outcome in batch}
         for attempt in attempts:
             self.intake.take_handed_over(attempt, asked_at=asked_at, streak=streaks[_lane(attempt)] + 1)
 
     def over(self, batch: Sequence[Outcome], attempts: Sequence[Attempt]) -> None:
-        """The batch is settled. A lane that was not handed over goes on: the relay looks for its next message."""
+        """A lane that was not handed over goes on: poll for its next message."""
         released = {_lane(outcome.attempt) for outcome in batch if outcome.attempt.sequence is not None}
         if released - {_lane(attempt) for attempt in attempts}:
             self.queues.poll_now()

@@ -1,7 +1,6 @@
 """Writes one outcome together with the user's `record`, in one transaction.
 
-A database that is away is waited for. A `record` that itself deadlocks or times out every time is not: it is parked
-like any other failure of its own.
+It waits for a database that is away. A `record` that deadlocks or times out every time counts as failed.
 """
 
 from __future__ import annotations
@@ -24,10 +23,8 @@ class ClaimWaits(Exception):
 
 
 async def write_recorded(context: RelayContext, outcome: Outcome, record: Record, *, wait: bool) -> Settled:
-    """Raises RecordWaits, ClaimWaits, TimeoutError, or what the `record` raised.
-
-    wait: nothing else waits for this place, so a lock may be waited for.
-    """
+    """Raises RecordWaits, ClaimWaits, TimeoutError, or what the `record` raised. wait: no other record waits for this
+    place, so it may wait for a lock."""
     tries = _Tries(context, outcome, record, wait=wait)
     return await until_reachable(context, tries, during="settle", pauses=AGAIN_SECONDS)
 
@@ -83,7 +80,7 @@ class _Tries:
         return settled
 
     async def _renew(self) -> None:
-        """A claim cannot be renewed while its record holds it; before the next try it gets a whole lease again."""
+        """A claim cannot be renewed while its record holds it, so the next try begins with a whole lease."""
         attempt, context = self._outcome.attempt, self._context
         with context.events.step("renew", count=1):
             await context.store.renew(context.worker, [attempt.fence], lease_seconds=attempt.lease_seconds)

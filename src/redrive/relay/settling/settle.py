@@ -1,10 +1,9 @@
-"""Writing outcomes: in bulk where there is no user code, one transaction each where there is a `record`.
+"""Writes outcomes: in bulk without user code, one transaction each with a `record`.
 
-An outcome is kept here until the database has it: a lost connection, a deadlock, a server that is away are tried again
-for as long as the process lives. `record` can neither undo a neighbour nor cause a resend: when it fails for a reason
-of its own, the message is parked as unrecorded with the answer kept. What the database refuses for its content is
-settled bare; refused even so, the claim is let go and runs out. Nothing here waits for a row that another transaction
-holds: such an outcome is written later, beside the others (`blocked_outcomes.py`). SQL: `settle.sql`, `fence.sql`.
+An outcome is kept until the database has it: lost connections and deadlocks are tried again as long as the process
+lives. A `record` can neither undo a neighbour nor cause a resend: if it fails, the message is parked as unrecorded with
+the answer kept. What the database refuses for its content is settled bare; refused again, the claim runs out. Nothing
+here waits for a row that another transaction holds: `blocked_outcomes.py`. SQL: `settle.sql`, `fence.sql`.
 """
 
 from __future__ import annotations
@@ -68,8 +67,6 @@ class Lanes(Protocol):
 
 
 class Settler:
-    """Takes outcomes, writes them, and ends their claims."""
-
     def __init__(self, context: RelayContext, claims: Claims, lanes: Lanes) -> None:
         self._context = context
         self._clock = context.clock
@@ -91,18 +88,18 @@ class Settler:
 
     @property
     def behind(self) -> int:
-        """How many outcomes wait to be written in bulk. One that is written singly holds up its destination only."""
+        """Outcomes that wait to be written in bulk. One that is written singly holds up its destination only."""
         return len(self._bulk) + self._writing
 
     @property
     def busy(self) -> int:
-        """How many outcomes wait for a transaction that is not ours."""
+        """Outcomes that wait for a transaction that is not ours."""
         return len(self._busy)
 
     def add(self, outcome: Outcome, record: Record | None, *, singly: bool = False) -> asyncio.Task[None] | None:
-        """Never waits; gives the task that writes it, if it is written singly. Without an answer nothing is recorded.
+        """Never waits; returns the task that writes it if it is written singly. Without an answer nothing is recorded.
 
-        singly: its handler may still hold the claim in a transaction of its own, so it counts as running until then.
+        singly: its handler may still hold the claim in its own transaction, so it counts as running until then.
         """
         self._empty.clear()
         if record is not None and outcome.settlement.answer is not None:
@@ -120,8 +117,8 @@ class Settler:
         return task
 
     async def run(self) -> None:
-        """Write what has arrived, all of it at once; while that happens, more arrives. Ends by cancellation, or by a
-        failure of ours in any of the writes: a claim that will not be settled must not be renewed for ever."""
+        """Writes what has arrived, in one go; meanwhile more arrives. A failure of ours in any write ends it: a claim
+        that will not be settled must not be renewed for ever."""
         later = asyncio.create_task(self._busy.run())
         later.add_done_callback(self._note_failure)
         try:
@@ -140,13 +137,11 @@ class Settler:
             await end([later])
 
     async def flushed(self) -> None:
-        """Wait until everything is written."""
         await self._empty.wait()
 
     async def leave(self) -> None:
-        """The relay stops. What was answered and cannot be recorded now goes back with its answer: another relay
-        records it, and never sends it. What is left besides keeps its lease until that runs out, and is in doubt then.
-        """
+        """The relay stops. An answer that cannot be recorded now goes back with its message: another relay records it
+        and never sends it. Whatever else is left keeps its lease until that runs out, and is in doubt then."""
         while True:
             await self._busy.stop_waiting()
             kept = [to_be_recorded(busy.outcome) for busy in self._busy.left(Needs.LOCK)]
@@ -246,10 +241,8 @@ class Settler:
         return settled
 
     async def _write_bare(self, outcome: Outcome) -> Settled | None:
-        """Recording an outcome cannot fail because of its content: what the database refused is left out.
-
-        None where even that is refused: the claim is not renewed any more, and comes back in doubt when it has run out.
-        """
+        """Without the content that the database refused. None: refused again; the claim is not renewed and comes back
+        in doubt."""
         bare = without_content(outcome)
         try:
             return await self._until_reachable(lambda: self._write([bare]))

@@ -1,4 +1,4 @@
-"""Outcomes whose answer is known and whose `record` did not run: they keep the answer, and are never sent again."""
+"""Outcomes whose answer is known and whose `record` did not run: they keep the answer and are never sent again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redrive.ports import Outcome
 
 
 def unrecorded(outcome: Outcome, code: str, cause: BaseException | None) -> Outcome:
-    """Parked with the answer kept: `repair` runs record with it again, and never sends."""
+    """Parked; `repair` runs `record` again with the kept answer."""
     settlement = outcome.settlement
     assert settlement.answer is not None
     parked = Settlement(
@@ -44,7 +44,7 @@ def unrecorded(outcome: Outcome, code: str, cause: BaseException | None) -> Outc
 
 
 def to_be_recorded(outcome: Outcome) -> Outcome:
-    """Back with the answer kept, and nothing spent: the next claim runs `record` with it, and never sends."""
+    """Back in pending, nothing spent; the next claim runs `record` with the kept answer."""
     settlement = outcome.settlement
     assert settlement.answer is not None
     back = Settlement(
@@ -68,7 +68,7 @@ def without_content(outcome: Outcome) -> Outcome:
 
 
 def _kept(answer: Answer) -> dict[str, Any]:
-    """The answer as JSON; a field that is none (a UUID for a reference) is kept as text."""
+    """The answer as JSON; a field that is not JSON (a UUID for a reference) is kept as text."""
     return {
         name: value if _is_json(value) else redact.storable(value) for name, value in answers.to_json(answer).items()
     }

@@ -1,11 +1,10 @@
-"""The doorbell as the loop sees it (G-08): asks to be rung for what has run dry, and wakes the loop when it rings.
+"""Asks producers to ring for what has run dry (G-08), and wakes the loop when they do.
 
-The order matters. A look found nothing; producers are asked to ring; *then* comes one more look, because a
-producer that enqueued in between did not ring. The poll finds what commits later still.
+The order matters. A look found nothing; producers are asked to ring; *then* comes one more look, because a producer
+that enqueued in between did not ring. The poll finds what commits later still.
 
-Debounced at the leading edge : a ring wakes at once. A look that a ring led to and that found nothing (some
-other relay was quicker, or the work is not for this one) opens a window of 25 ms, and the rings in it are one wake at
-its end. Where rings lead to work there is no window: one message every 10 ms must not wait for it.
+A ring wakes at once. If the look then finds nothing (another relay was quicker), the rings of the next 25 ms are one
+wake. Where rings lead to work there is no such window: one message every 10 ms must not wait for it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ WINDOW_SECONDS: Final = 0.025
 
 
 class Doorbell:
-    """open_listen_connection: None = it is not listened for; the relay polls."""
+    """open_listen_connection: None = the relay only polls."""
 
     def __init__(
         self,
@@ -52,22 +51,20 @@ class Doorbell:
         return self._listening.state if self._listening else "off"
 
     async def run(self) -> None:
-        """Until cancelled."""
         try:
             await (self._listening.run() if self._listening else asyncio.Event().wait())
         finally:
             self._debounce.cancel()
 
     def rings_for(self, destination: str) -> bool:
-        """Whether producers of this destination have been asked to ring, and would be heard."""
+        """Producers of this destination were asked to ring, and would be heard."""
         return self.state == "listening" and self._asked.is_for(destination)
 
     def looked(self, *, found: bool) -> None:
-        """After every look, whatever led to it."""
         self._debounce.looked(found=found)
 
     async def announce_idle(self, dry: Iterable[str]) -> frozenset[str]:
-        """Ask to be rung for these destinations and no others; returns those that must be looked at once more."""
+        """Ask to be rung for exactly these; returns those that must be looked at once more."""
         wanted = frozenset(dry) if self.state == "listening" else frozenset()
         now = self._clock.monotonic()
         if not self._asked.is_outdated(wanted, now):

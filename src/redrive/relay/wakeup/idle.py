@@ -1,10 +1,9 @@
 """Whether a destination has run dry, and whether producers are to ring (G-08). Pure.
 
-A NOTIFY slows all producers down (verbs/doorbell.sql), so they are asked to ring only for destinations that have run
-dry, and told to stop when work keeps coming: looks that find something every time will find the next one too. How much
-comes is what counts: a hundred a second are found one by one, each ring leads to one, and polling would find each of
-them late. There is hysteresis in both directions, because every change of mind is a write. Full claims alone are no
-sign of load: ringing slows producers down until claims are not full any more; with one slot, every claim is full.
+A NOTIFY slows all producers down (verbs/doorbell.sql), so they ring only for what has run dry, and stop when work keeps
+coming. What counts is how much comes: a hundred a second are found one by one, each by a ring, and polling would find
+each late. Every change of mind is a write, hence the hysteresis. Full claims alone are no sign of load: ringing slows
+producers until claims are not full, and with one slot every claim is full.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ SPARE_SECONDS: Final = 1.0  # before the time is over, it is asked for anew
 
 
 class Idleness:
-    """Of one destination in one relay."""
-
     def __init__(self) -> None:
         self.is_dry = False
         self._empty = 0
@@ -34,7 +31,6 @@ class Idleness:
         self._empty_at: float | None = None
 
     def found(self, messages: int, now: float, *, full: bool) -> None:
-        """now: the relay's monotonic clock."""
         self._empty = 0
         self._full = self._full + 1 if full else 0
         if self._began is None or now - self._began > BUSY_WITHIN_SECONDS:
@@ -45,7 +41,7 @@ class Idleness:
             self.is_dry = False
 
     def held_back(self) -> None:
-        """There is work that may not go yet: no producer has to ring for more of it."""
+        """There is work that may not go yet: no producer has to ring for more."""
         self._empty = 0
         self._forget()
         self._empty_at = None
@@ -67,7 +63,7 @@ class Idleness:
 
 
 class Asked:
-    """What producers have been asked to ring for, and until when (our monotonic clock)."""
+    """What producers have been asked to ring for, and until when (monotonic)."""
 
     def __init__(self, poll_seconds: float) -> None:
         self.seconds = poll_seconds + MARGIN_SECONDS
@@ -79,11 +75,11 @@ class Asked:
         return destination in self._for
 
     def is_outdated(self, dry: frozenset[str], now: float) -> bool:
-        """Whether it must be written again: others have run dry, or the time does not last until the next look."""
+        """Others have run dry, or the time does not last until the next look."""
         return dry != self._for or (bool(dry) and self._until - now < self._needed_seconds)
 
     def asked(self, dry: frozenset[str], now: float) -> frozenset[str]:
-        """It is written now; returns those that are new: what came before did not ring."""
+        """Written; returns the new ones: what came before did not ring."""
         news = dry if now >= self._until else dry - self._for
         self._for, self._until = dry, now + self.seconds
         return news

@@ -1,8 +1,8 @@
-"""Listens for the doorbell (G-08) on a connection of its own, which is opened again when it is lost.
+"""Listens for the doorbell (G-08) on a connection of its own, and reconnects.
 
-A connection may be open and still receive nothing: a pooler that shares connections between transactions takes LISTEN
-and gives the notifications to another client. So the relay notifies itself, over another connection, when this one is
-new and every 30 seconds; a connection on which that does not arrive is closed. The relay polls in any case.
+An open connection may receive nothing: a pooler that shares connections between transactions takes LISTEN and gives the
+notifications to another client. So the relay notifies itself over another connection, at first and every 30 seconds,
+and closes a connection on which that does not arrive. It polls in any case.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OpenListenConnection = Callable[[], AbstractAsyncContextManager[ListenConnection
 
 
 class Listening:
-    """`state` is what `redrive status` shows; `on_ring` is called for each time the bell was heard."""
+    """state: shown by `redrive status`. on_ring: called for each ring."""
 
     def __init__(
         self,
@@ -47,7 +47,6 @@ class Listening:
         self._lost = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
         while True:
             try:
                 async with self._open_listen_connection() as line:
@@ -62,7 +61,7 @@ class Listening:
             await self._clock.sleep(pause_seconds)
 
     async def _listen(self, line: ListenConnection) -> None:
-        """Returns when the line turns out to be deaf."""
+        """Returns when the connection turns out to be deaf."""
         while await self._receives_own_notification(line):
             self._lost = 0
             self._is_listening()

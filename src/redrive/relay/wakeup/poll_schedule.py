@@ -1,8 +1,8 @@
 """When to look again at a destination that had nothing (G-08). Pure.
 
-Short steps right after it ran dry, because the next message is likeliest then (and a producer that began before may
-commit now); then the poll interval. The poll alone always suffices. Room that becomes free is no reason to look sooner:
-it makes no message. The doorbell is one, and so is a message of an ordering key that is over: the next one may go.
+Short steps right after it ran dry, when the next message is likeliest (and a producer that began before may commit);
+then the poll interval, which alone always suffices. The doorbell and the end of an ordered message make it due at once;
+freed room does not, because it makes no message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HELD_BACK_STEPS_SECONDS: Final = (0.01, 0.025, *[HELD_BACK_SECONDS] * 22, 0.1, 0
 
 
 class PollSchedule:
-    """Counts the empty looks at one destination. Times are the relay's monotonic clock."""
+    """Times are monotonic."""
 
     def __init__(self, poll_seconds: float) -> None:
         self._poll_seconds = poll_seconds
@@ -33,17 +33,17 @@ class PollSchedule:
         self.look_at = 0.0
 
     def found_all(self, now: float, *, asked_at: float) -> None:
-        """There was something, and no more; what comes now will call."""
+        """There was something, and no more; what comes next will ring."""
         self._empty = 0
         self.found_nothing(now, asked_at=asked_at)
 
     def make_due(self, now: float) -> None:
-        """Look at once, and again if a look is under way: it may have begun too early."""
+        """Also again after a look that is under way: it may have begun too early."""
         self._called_at = now
         self.look_at = 0.0
 
     def held_back(self, now: float, *, found: bool, asked_at: float) -> None:
-        """More waits than its limits let out; something went, or nothing."""
+        """More waits than its limits let out. found: something went."""
         self._empty = 0
         if found:
             self._held_back = 0
@@ -56,7 +56,6 @@ class PollSchedule:
             self.look_at = now + min(step, self._poll_seconds)
 
     def found_nothing(self, now: float, *, asked_at: float | None = None) -> None:
-        """asked_at: when the look began, if it took time."""
         step = STEPS_SECONDS[self._empty] if self._empty < len(STEPS_SECONDS) else self._poll_seconds
         self._empty += 1
         self._held_back = 0
