@@ -325,7 +325,7 @@ def _kept_answer(attempt: Attempt) -> Answer | Settlement:
 
 
 def _held_at_its_stage(attempt: Attempt) -> Settlement:
-    """The effect of this stage is there; the lookup did not say whether another stage follows, so an operator decides."""
+    """The effect of this stage is there; only an operator can say whether another stage follows."""
     return Settlement(
         kind=SettlementKind.PARK,
         park_reason=ParkReason.HELD,

@@ -149,7 +149,7 @@ class ClaimRunner:
         return allowed and not (slot.abandoned or self.leases.is_short(claim)) and self._noted(queue, slot, claim)
 
     def _noted(self, queue: DestinationQueue, slot: Slot, claim: Claim) -> bool:
-        """Always true. Money is remembered outside the database, and the send gets its own timeout, no more than that."""
+        """Always true. Money is remembered outside the database; from here on the send has its own timeout."""
         if queue.steps_before(claim) and slot.deadline is not None and slot.cut is None:
             slot.deadline = min(slot.deadline, self._clock.monotonic() + queue.destination.timeout_seconds)
         self.money.note(queue, claim)
