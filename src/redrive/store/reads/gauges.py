@@ -28,12 +28,9 @@ class Gauge(NamedTuple):
 
 async def read_gauges(store: PostgresStore, *, most: int = COUNTED_MAX) -> list[Gauge]:
     """All of them, in one snapshot."""
-    rows = await store.rows("SELECT name, subject, reason, value FROM redrive.gauges_1(%s, %s)", [LIVE_SECONDS, most])
-    return wire.objects(Gauge, rows)
+    return wire.objects(Gauge, await store.call("gauges_1", LIVE_SECONDS, most))
 
 
 async def hold_duty(store: PostgresStore, name: str, worker: WorkerId, *, every_seconds: float) -> bool:
     """True if this worker holds the duty, for some periods."""
-    values = [name, worker, every_seconds, duty_hold_seconds(every_seconds)]
-    rows = await store.rows("SELECT redrive.hold_duty_1(%s, %s, %s, %s)", values)
-    return bool(rows[0][0])
+    return bool(await store.value("hold_duty_1", name, worker, every_seconds, duty_hold_seconds(every_seconds)))

@@ -1,6 +1,6 @@
-"""Who comes in over HTTP, in PostgreSQL: tokens, sessions, and requests that were answered. SQL: verbs/access.sql.
+"""Tokens, sessions and answered requests of HTTP callers, for `redrive.operate.web`. SQL: verbs/access.sql.
 
-A verb is one function call, as in `postgres`. A secret never gets here, only its hash. Called by `redrive.operate.web`.
+A secret never gets here, only its hash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from redrive.who import require_actor_and_reason
 
 
 class Bearer(NamedTuple):
-    """Who a token or a session belongs to. role: viewer, operator, approver or admin. tenant: '*' = all."""
+    """The owner of a token or session. role: viewer, operator, approver or admin. tenant: '*' = all."""
 
     name: str
     role: str
@@ -29,7 +29,7 @@ class Bearer(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenView:
-    """A token as an administrator sees it. used_at: about when it was last used; None = never."""
+    """A token as administrators see it. used_at: about when it was last used; None = never."""
 
     id: UUID
     name: str
@@ -62,58 +62,54 @@ async def create_token(
     now: Now = None,
 ) -> UUID:
     require_actor_and_reason(actor, reason)
-    values = [kind, *bearer, secret_hash, valid_seconds, actor, reason, now]
-    rows = await store.rows("SELECT redrive.create_token_1(%s, %s, %s, %s, %s, %s, %s, %s, %s)", values)
-    id_: UUID = rows[0][0]
+    values = (kind, *bearer, secret_hash, valid_seconds, actor, reason, now)
+    id_: UUID = await store.value("create_token_1", *values)
     return id_
 
 
 async def revoke_token(store: PostgresStore, id: UUID, *, actor: str, reason: str, now: Now = None) -> bool:
     """Whether it was good until now."""
     require_actor_and_reason(actor, reason)
-    rows = await store.rows("SELECT redrive.revoke_token_1(%s, %s, %s, %s)", [id, actor, reason, now])
-    if rows[0][0] == "not_found":
+    answer = await store.value("revoke_token_1", id, actor, reason, now)
+    if answer == "not_found":
         raise NotFound(f"There is no token {id}.", next="redrive tokens list")
-    return bool(rows[0][0] == "done")
+    return bool(answer == "done")
 
 
 async def list_tokens(store: PostgresStore, *, before: UUID | None = None, limit: int = 50) -> list[TokenView]:
     """Latest first."""
-    return wire.objects(TokenView, await store.rows("SELECT * FROM redrive.list_tokens_1(%s, %s)", [before, limit]))
+    return wire.objects(TokenView, await store.call("list_tokens_1", before, limit))
 
 
 async def has_token(store: PostgresStore, *, now: Now = None) -> bool:
-    return bool((await store.rows("SELECT redrive.has_token_1(%s)", [now]))[0][0])
+    return bool(await store.value("has_token_1", now))
 
 
 async def find_token(store: PostgresStore, secret_hash: bytes, *, now: Now = None) -> Bearer | None:
-    return _bearer(await store.rows("SELECT * FROM redrive.find_token_1(%s, %s)", [secret_hash, now]))
+    return _bearer(await store.call("find_token_1", secret_hash, now))
 
 
 async def log_in(
     store: PostgresStore, secret_hash: bytes, session_hash: bytes, *, valid_seconds: float, peer: str, now: Now = None
 ) -> Bearer | None:
-    values = [secret_hash, session_hash, valid_seconds, peer, now]
-    return _bearer(await store.rows("SELECT * FROM redrive.log_in_1(%s, %s, %s, %s, %s)", values))
+    return _bearer(await store.call("log_in_1", secret_hash, session_hash, valid_seconds, peer, now))
 
 
 async def find_session(
     store: PostgresStore, session_hash: bytes, *, idle_seconds: float, now: Now = None
 ) -> Bearer | None:
-    values = [session_hash, idle_seconds, now]
-    return _bearer(await store.rows("SELECT * FROM redrive.find_session_1(%s, %s, %s)", values))
+    return _bearer(await store.call("find_session_1", session_hash, idle_seconds, now))
 
 
 async def log_out(store: PostgresStore, session_hash: bytes) -> bool:
-    return bool((await store.rows("SELECT redrive.log_out_1(%s)", [session_hash]))[0][0])
+    return bool(await store.value("log_out_1", session_hash))
 
 
 async def note_access(
     store: PostgresStore, *, actor: str, act: str, subject: str, reason: str, detail: Mapping[str, Any], now: Now = None
 ) -> None:
     """Into the audit. act: access_denied or read_payload."""
-    values = [actor, act, subject, reason, json.dumps(dict(detail)), now]
-    await store.rows("SELECT redrive.note_access_1(%s, %s, %s, %s, %s::json, %s)", values)
+    await store.value("note_access_1", actor, act, subject, reason, json.dumps(dict(detail)), now)
 
 
 async def begin_request(
@@ -126,8 +122,7 @@ async def begin_request(
     keep_seconds: float,
     now: Now = None,
 ) -> Begun:
-    values = [actor, key_hash, fingerprint, stale_seconds, keep_seconds, now]
-    rows = await store.rows("SELECT * FROM redrive.begin_request_1(%s, %s, %s, %s, %s, %s)", values)
+    rows = await store.call("begin_request_1", actor, key_hash, fingerprint, stale_seconds, keep_seconds, now)
     return wire.objects(Begun, rows)[0]
 
 
@@ -135,7 +130,7 @@ async def end_request(
     store: PostgresStore, actor: str, key_hash: bytes, *, status: int | None, answer: bytes | None
 ) -> None:
     """status None: nothing was done, and the key is free again."""
-    await store.rows("SELECT redrive.end_request_1(%s, %s, %s, %s)", [actor, key_hash, status, answer])
+    await store.value("end_request_1", actor, key_hash, status, answer)
 
 
 def _bearer(rows: Sequence[Any]) -> Bearer | None:

@@ -1,7 +1,6 @@
 """The desk's verbs in PostgreSQL: what people do with failure groups, dead letters and replays.
 
-A verb is one function call, as in `postgres`; beside it, because no relay needs these. What a verb promises and locks
-is said in `sql/verbs/` (groups, workflow, replay). Called by `redrive.operate.desk`.
+`sql/verbs/` (groups, workflow, replay) says what each promises and locks. Called by `redrive.operate.desk`.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ class Created(NamedTuple):
 class Plan(NamedTuple):
     """verdicts: how many messages would go (`would`), and how many would be skipped, by the reason.
 
-    money: a second person has to approve it. late_successes: of how many that would go a late answer, which changed
-    nothing, says that they were delivered.
+    money: a second person has to approve it. late_successes: how many that would go were delivered by a late answer.
     """
 
     verdicts: Mapping[str, int]
@@ -78,9 +76,7 @@ async def mark_group(
 ) -> None:
     """resolve, reopen, snooze (until), ignore, assign (value: the owner) or note (value)."""
     require_actor_and_reason(actor, reason)
-    values = [fingerprint, act, actor, reason, value, until, now]
-    rows = await store.rows("SELECT redrive.mark_group_1(%s, %s, %s, %s, %s, %s, %s)", values)
-    if rows[0][0] == "not_found":
+    if await store.value("mark_group_1", fingerprint, act, actor, reason, value, until, now) == "not_found":
         raise NotFound(f"There is no failure group {fingerprint.hex()}.", next="redrive groups list --all")
 
 
@@ -101,8 +97,7 @@ async def triage(
     owner: str | None = None,
     now: Now = None,
 ) -> list[StepResult]:
-    values = [list(ids), cause, actor, reason, owner, now]
-    return await _steps(store, "SELECT * FROM redrive.triage_1(%s::uuid[], %s, %s, %s, %s, %s)", values)
+    return await _step(store, "triage_1", ids, cause, actor, reason, owner, now)
 
 
 async def remediate(
@@ -115,32 +110,26 @@ async def remediate(
     ticket: str | None = None,
     now: Now = None,
 ) -> list[StepResult]:
-    values = [list(ids), actor, reason, evidence, ticket, now]
-    return await _steps(store, "SELECT * FROM redrive.remediate_1(%s::uuid[], %s, %s, %s, %s, %s)", values)
+    return await _step(store, "remediate_1", ids, actor, reason, evidence, ticket, now)
 
 
 async def ignore(
     store: PostgresStore, ids: Sequence[MessageId], *, actor: str, reason: str, now: Now = None
 ) -> list[StepResult]:
-    return await _steps(
-        store, "SELECT * FROM redrive.ignore_1(%s::uuid[], %s, %s, %s)", [list(ids), actor, reason, now]
-    )
+    return await _step(store, "ignore_1", ids, actor, reason, now)
 
 
 async def validate(
     store: PostgresStore, ids: Sequence[MessageId], *, actor: str, reason: str, now: Now = None
 ) -> list[StepResult]:
     """Ask relays about these; what they say is in `requests_of`."""
-    values = [list(ids), actor, reason, now]
-    return await _steps(store, "SELECT * FROM redrive.validate_1(%s::uuid[], %s, %s, %s)", values)
+    return await _step(store, "validate_1", ids, actor, reason, now)
 
 
 async def verify(
     store: PostgresStore, ids: Sequence[MessageId], *, actor: str, reason: str, now: Now = None
 ) -> list[StepResult]:
-    return await _steps(
-        store, "SELECT * FROM redrive.verify_1(%s::uuid[], %s, %s, %s)", [list(ids), actor, reason, now]
-    )
+    return await _step(store, "verify_1", ids, actor, reason, now)
 
 
 async def edit(
@@ -157,12 +146,11 @@ async def edit(
 ) -> str:
     """`done`, `changed` where another person was faster, or why the payload cannot be changed.
 
-    Where it moves money: `second_person`, and the payload is kept until another person asks for the very same.
+    Where it moves money: `second_person`, and the payload is kept until another person asks for the same.
     """
     require_actor_and_reason(actor, reason)
-    values = [id, row_version, body, content_type, json.dumps(list(paths)), actor, reason, now]
-    rows = await store.rows("SELECT redrive.edit_1(%s, %s, %s, %s, %s::json, %s, %s, %s)", values)
-    return str(rows[0][0])
+    values = (id, row_version, body, content_type, json.dumps(list(paths)), actor, reason, now)
+    return str(await store.value("edit_1", *values))
 
 
 async def copy(
@@ -170,14 +158,14 @@ async def copy(
 ) -> tuple[str, MessageId | None]:
     """`new` or `duplicate` with the id of the copy; else why there is none."""
     require_actor_and_reason(actor, reason)
-    rows = await store.rows("SELECT * FROM redrive.copy_1(%s, %s, %s, %s, %s)", [id, key, actor, reason, now])
-    return rows[0].result, rows[0].id
+    (row,) = await store.call("copy_1", id, key, actor, reason, now)
+    return row.result, row.id
 
 
 async def create_replay(store: PostgresStore, wanted: NewReplay, *, now: Now = None) -> Created:
     """The replay of this request, new or not."""
     require_actor_and_reason(wanted.actor, wanted.reason)
-    values = [
+    values = (
         wanted.name,
         wanted.request_key,
         json.dumps(wanted.filter),
@@ -191,11 +179,8 @@ async def create_replay(store: PostgresStore, wanted: NewReplay, *, now: Now = N
         wanted.actor,
         wanted.reason,
         now,
-    ]
-    rows = await store.rows(
-        "SELECT * FROM redrive.create_replay_1(%s, %s, %s::json, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)", values
     )
-    return wire.objects(Created, rows)[0]
+    return wire.objects(Created, await store.call("create_replay_1", *values))[0]
 
 
 async def plan_replay(store: PostgresStore, wanted: NewReplay, *, now: Now = None) -> Plan:
@@ -216,9 +201,10 @@ async def plan_replay(store: PostgresStore, wanted: NewReplay, *, now: Now = Non
 async def steer_replay(store: PostgresStore, id: UUID, act: str, *, actor: str, reason: str, now: Now = None) -> str:
     """approve, pause, resume or cancel: `done`, `not_found`, `same_person`, `approver`, or the status it has."""
     require_actor_and_reason(actor, reason)
-    rows = await store.rows("SELECT redrive.steer_replay_1(%s, %s, %s, %s, %s)", [id, act, actor, reason, now])
-    return str(rows[0][0])
+    return str(await store.value("steer_replay_1", id, act, actor, reason, now))
 
 
-async def _steps(store: PostgresStore, query: LiteralString, values: Sequence[Any]) -> list[StepResult]:
-    return wire.objects(StepResult, await store.rows(query, values))
+async def _step(
+    store: PostgresStore, function: LiteralString, ids: Sequence[MessageId], *values: Any
+) -> list[StepResult]:
+    return wire.objects(StepResult, await store.call(function, wire.array(ids), *values))

@@ -46,7 +46,7 @@ class PostgresActs(Connected):
     ) -> CancelAnswer:
         if actor is not None:
             require_actor_and_reason(actor, reason or "")
-        answer = await self._value("SELECT redrive.cancel_1(%s, %s, %s, %s)", [id, actor, reason, now])
+        answer = await self.value("cancel_1", id, actor, reason, now)
         if answer == "not_found":
             raise _no_such_message(id)
         await self._refuse(answer, "cancel", id, actor or "")
@@ -62,51 +62,48 @@ class PostgresActs(Connected):
         out_of_order: bool = False,
         now: Now = None,
     ) -> None:
-        values = [actor, reason, stage, out_of_order, now]
-        await self._act("SELECT redrive.requeue_1(%s, %s, %s, %s, %s, %s)", "requeue", id, values)
+        await self._act("requeue", id, actor, reason, stage, out_of_order, now)
 
     async def confirm(
         self, id: MessageId, *, actor: str, reason: str, reference: str | None = None, now: Now = None
     ) -> None:
-        await self._act("SELECT redrive.confirm_1(%s, %s, %s, %s, %s)", "confirm", id, [actor, reason, reference, now])
+        await self._act("confirm", id, actor, reason, reference, now)
 
     async def deny(self, id: MessageId, *, actor: str, reason: str, now: Now = None) -> None:
-        await self._act("SELECT redrive.deny_1(%s, %s, %s, %s)", "deny", id, [actor, reason, now])
+        await self._act("deny", id, actor, reason, now)
 
     async def repair(self, id: MessageId, *, actor: str, reason: str, now: Now = None) -> None:
-        await self._act("SELECT redrive.repair_1(%s, %s, %s, %s)", "repair", id, [actor, reason, now])
+        await self._act("repair", id, actor, reason, now)
 
     async def discard(self, id: MessageId, *, actor: str, reason: str, now: Now = None) -> None:
-        await self._act("SELECT redrive.discard_1(%s, %s, %s, %s)", "discard", id, [actor, reason, now])
+        await self._act("discard", id, actor, reason, now)
 
     async def skip(
         self, tenant: str, order_by: str, *, actor: str, reason: str, sequence: int | None = None, now: Now = None
     ) -> None:
         require_actor_and_reason(actor, reason)
-        values = [tenant, order_by, actor, reason, sequence, now]
-        answer = await self._value("SELECT redrive.skip_1(%s, %s, %s, %s, %s, %s)", values)
+        answer = await self.value("skip_1", tenant, order_by, actor, reason, sequence, now)
         if answer == "not_found":
             raise NotFound(f"There is no ordering key {order_by!r} of tenant {tenant!r}.", next="redrive keys list")
         if answer in NOT_ALONE:
-            head = await self._value(_HEAD, [tenant, order_by])
+            ((head,),) = await self.rows(_HEAD, [tenant, order_by])
             await self._refuse(answer, "skip", head, actor)
         if answer != "done":
             raise ActRefused(f"Ordering key {order_by!r}: {_WHY_NOT_SKIPPED[answer]}", next="redrive keys list")
 
     async def history(self, id: MessageId) -> Sequence[HistoryEntry]:
-        rows = await self.rows(_HISTORY, [id])
-        return wire.objects(HistoryEntry, rows)
+        return wire.objects(HistoryEntry, await self.rows(_HISTORY, [id]))
 
     async def evidence(self, id: MessageId) -> Sequence[Proof]:
         """What says that a message was delivered although its claim says otherwise, the earliest first."""
         return wire.objects(Proof, await self.rows(_EVIDENCE, [id]))
 
-    async def _act(self, query: LiteralString, verb: str, id: MessageId, values: Sequence[Any]) -> None:
-        require_actor_and_reason(values[0], values[1])
-        answer = await self._value(query, [id, *values])
+    async def _act(self, verb: LiteralString, id: MessageId, actor: str, reason: str, *values: Any) -> None:
+        require_actor_and_reason(actor, reason)
+        answer = await self.value(verb + "_1", id, actor, reason, *values)
         if answer == "not_found":
             raise _no_such_message(id)
-        await self._refuse(answer, verb, id, values[0])
+        await self._refuse(answer, verb, id, actor)
         if answer == "moved_on":
             raise ActRefused(
                 f"Message {id}: later messages of its ordering key went out without it.",

@@ -15,26 +15,23 @@ class PostgresClock(Connected):
     """`redrive.ports.ClockVerbs`."""
 
     async def now(self) -> datetime:
-        moment: datetime = await self._value("SELECT clock_timestamp()", [])
+        moment: datetime = (await self.rows("SELECT clock_timestamp()", []))[0][0]
         return moment
 
     async def observe_clock(
         self, worker: WorkerId, *, steady: tuple[datetime, datetime] | None = None, now: Now = None
     ) -> ClockLook:
         since, until = steady or (None, None)
-        values = [worker, since, until, now]
-        (row,) = await self.rows("SELECT * FROM redrive.observe_clock_1(%s, %s, %s, %s)", values)
+        (row,) = await self.call("observe_clock_1", worker, since, until, now)
         jumps = tuple(ClockJump(*jump) for jump in zip(row.noticed or (), row.offsets or (), strict=True))
         return ClockLook(row.at, row.era, row.unfinished, row.ahead_seconds, jumps)
 
     async def clock_jumped(
         self, worker: WorkerId, *, era: int, offset_seconds: float, window_seconds: float | None, now: Now = None
     ) -> int:
-        values = [worker, era, offset_seconds, window_seconds, now]
-        return int(await self._value("SELECT redrive.clock_jumped_1(%s, %s, %s, %s, %s)", values))
+        return int(await self.value("clock_jumped_1", worker, era, offset_seconds, window_seconds, now))
 
     async def redate(
         self, era: int, *, after: MessageId | None, limit: int, end: bool = False, now: Now = None
     ) -> Redated:
-        values = [era, after, limit, end, now]
-        return wire.objects(Redated, await self.rows("SELECT * FROM redrive.redate_1(%s, %s, %s, %s, %s)", values))[0]
+        return wire.objects(Redated, await self.call("redate_1", era, after, limit, end, now))[0]

@@ -1,10 +1,11 @@
-"""Connections of a store, and how a verb runs its statement."""
+"""Connections of a store, and how a verb calls its SQL function."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
 from typing import Any, LiteralString, Self
 
 import psycopg
@@ -26,9 +27,7 @@ _TRANSIENT = (
 
 
 class Connected:
-    """One database. It holds at most `connections` connections, which speak UTC."""
-
-    # Whether `lock_seconds` applies: not where the transaction is that of the caller, who would inherit the setting.
+    # Whether `lock_seconds` applies: not in a caller's transaction, which would inherit the setting.
     bounds_locks: bool = True
     # What each transaction begins with; see `tenant_store.py`.
     local_settings: Mapping[str, str] = {}
@@ -47,10 +46,7 @@ class Connected:
 
     @asynccontextmanager
     async def connection(self, statement: str = "") -> AsyncIterator[AsyncConnection[Any]]:
-        """A connection in autocommit mode, best one that has run this statement before.
-
-        Whatever a retry can mend is raised as `TransientFailure`.
-        """
+        """In autocommit mode. Whatever a retry can mend is raised as `TransientFailure`."""
         try:
             async with asyncio.timeout(self._timeout_seconds), self._sessions.session(statement) as conn:
                 yield conn
@@ -65,8 +61,13 @@ class Connected:
             await cursor.execute(query, values)
             return await cursor.fetchall()
 
-    async def _value(self, query: LiteralString, values: Sequence[Any]) -> Any:
-        return (await self.rows(query, values))[0][0]
+    async def call(self, function: LiteralString, *values: Any) -> list[Any]:
+        """The rows that a SQL function returns."""
+        return await self.rows("SELECT * FROM " + _called(function, len(values)), values)  # noqa: S608 - no value
+
+    async def value(self, function: LiteralString, *values: Any) -> Any:
+        """The one value that a SQL function returns."""
+        return (await self.rows("SELECT " + _called(function, len(values)), values))[0][0]
 
     def reading(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """A connection for a snapshot, which begins its transaction with `local_settings`."""
@@ -74,9 +75,15 @@ class Connected:
 
     @property
     def connections_made(self) -> int:
-        """So far; each may lead to another database than the one before."""
+        """So far; each may lead to another database."""
         return self._sessions.made
 
     def count_leases_from_now(self) -> None:
-        """For a relay that begins: whether the server refused to write until now is not known to it."""
+        """For a relay that begins, and cannot know whether the server refused to write until now."""
         self._refused_at = asyncio.get_running_loop().time()
+
+
+@cache
+def _called(function: LiteralString, count: int) -> LiteralString:
+    """A call without casts: the functions are not overloaded, so PostgreSQL knows the types of their parameters."""
+    return "redrive." + function + "(" + ", ".join(["%s"] * count) + ")"

@@ -16,11 +16,11 @@ class PostgresDestinations(Connected):
 
     async def pause(self, destination: str, *, actor: str, reason: str, now: Now = None) -> bool:
         require_actor_and_reason(actor, reason)
-        return bool(await self._value("SELECT redrive.pause_1(%s, %s, %s, %s)", [destination, actor, reason, now]))
+        return bool(await self.value("pause_1", destination, actor, reason, now))
 
     async def resume(self, destination: str, *, actor: str, reason: str, now: Now = None) -> bool:
         require_actor_and_reason(actor, reason)
-        answer = await self._value("SELECT redrive.resume_1(%s, %s, %s, %s)", [destination, actor, reason, now])
+        answer = await self.value("resume_1", destination, actor, reason, now)
         if answer == "second_person":
             raise ActRefused(
                 f"Destination {destination} stands still because its database was restored or promoted; the resume is"
@@ -38,8 +38,7 @@ class PostgresDestinations(Connected):
         return bool(answer == "done")
 
     async def pause_until(self, destination: str, *, actor: str, seconds: float, now: Now = None) -> float | None:
-        values = [destination, actor, seconds, now]
-        left: float | None = await self._value("SELECT redrive.pause_until_1(%s, %s, %s, %s)", values)
+        left: float | None = await self.value("pause_until_1", destination, actor, seconds, now)
         return left
 
     async def open_breaker(
@@ -52,16 +51,14 @@ class PostgresDestinations(Connected):
         cool_off_max_seconds: float,
         now: Now = None,
     ) -> Opened:
-        rows = await self.rows(
-            "SELECT * FROM redrive.open_breaker_1(%s, %s, %s, %s, %s, %s)",
-            [destination, claimed_at, code, cool_off_seconds, cool_off_max_seconds, now],
-        )
+        values = (destination, claimed_at, code, cool_off_seconds, cool_off_max_seconds, now)
+        rows = await self.call("open_breaker_1", *values)
         return wire.objects(Opened, rows)[0]
 
     async def close_breaker(self, destination: str, *, claimed_at: datetime, now: Now = None) -> bool:
-        return bool(await self._value("SELECT redrive.close_breaker_1(%s, %s, %s)", [destination, claimed_at, now]))
+        return bool(await self.value("close_breaker_1", destination, claimed_at, now))
 
     async def half_open(self, destination: str, *, actor: str, reason: str, now: Now = None) -> str:
         """An operator's test; the words of its answer are in `breaker.sql`."""
         require_actor_and_reason(actor, reason)
-        return str(await self._value("SELECT redrive.half_open_1(%s, %s, %s, %s)", [destination, actor, reason, now]))
+        return str(await self.value("half_open_1", destination, actor, reason, now))

@@ -27,11 +27,11 @@ class PostgresDuties(Connected):
     """`redrive.ports.DutyVerbs`."""
 
     async def begin_duty(self, name: str, worker: WorkerId, *, every_seconds: float, now: Now = None) -> bool:
-        values = [name, worker, every_seconds, duty_hold_seconds(every_seconds), now]
-        return bool(await self._value("SELECT redrive.begin_duty_1(%s, %s, %s, %s, %s)", values))
+        hold_seconds = duty_hold_seconds(every_seconds)
+        return bool(await self.value("begin_duty_1", name, worker, every_seconds, hold_seconds, now))
 
     async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: Now = None) -> None:
-        await self.rows("SELECT redrive.end_duty_1(%s, %s, %s, %s)", [name, worker, result, now])
+        await self.value("end_duty_1", name, worker, result, now)
 
     async def reap(
         self, *, limit: int, worker: WorkerId | None = None, expected: datetime | None = None, now: Now = None
@@ -39,34 +39,30 @@ class PostgresDuties(Connected):
         """No relay can renew while the server refuses writes: leases then count from the last refusal."""
         since = self._refused_at
         ago = None if since is None else asyncio.get_running_loop().time() - since
-        values = [limit, worker, now, ago, expected]
-        requeued = await self._value("SELECT redrive.reap_1(%s, %s, %s, %s, %s)", values)
+        requeued = await self.value("reap_1", limit, worker, now, ago, expected)
         return Reaped(0, unconfirmed=True) if requeued is None else Reaped(requeued)
 
     async def expire(self, *, limit: int, now: Now = None) -> int:
-        return int(await self._value("SELECT redrive.expire_1(%s, %s)", [limit, now]))
+        return int(await self.value("expire_1", limit, now))
 
     async def fold_failures(self, *, limit: int, now: Now = None) -> int:
-        return int(await self._value("SELECT redrive.fold_failures_1(%s, %s)", [limit, now]))
+        return int(await self.value("fold_failures_1", limit, now))
 
     async def run_replay(self, *, every_seconds: float, limit: int, now: Now = None) -> int | None:
-        count: int | None = await self._value("SELECT redrive.run_replay_1(%s, %s, %s)", [every_seconds, limit, now])
+        count: int | None = await self.value("run_replay_1", every_seconds, limit, now)
         return count
 
     async def take_requests(
         self, worker: WorkerId, destinations: Sequence[str], *, limit: int, hold_seconds: float, now: Now = None
     ) -> Sequence[Asked]:
-        values = [worker, list(destinations), limit, hold_seconds, now]
-        rows = await self.rows("SELECT * FROM redrive.take_requests_1(%s, %s::text[], %s, %s, %s, true)", values)
+        rows = await self.call("take_requests_1", worker, wire.array(destinations), limit, hold_seconds, now, True)
         return [wire.asked(row, hold_seconds) for row in rows]
 
     async def answer_request(self, worker: WorkerId, id: int, answer: Mapping[str, Any], *, now: Now = None) -> bool:
-        values = [id, worker, json.dumps(dict(answer)), now]
-        return bool(await self._value("SELECT redrive.answer_request_1(%s, %s, %s::json, %s)", values))
+        return bool(await self.value("answer_request_1", id, worker, json.dumps(dict(answer)), now))
 
     async def mend_lanes(self, *, lanes: int, now: Now = None) -> MendedLanes:
-        rows = await self.rows("SELECT mended, looked_at, is_over FROM redrive.mend_lanes_1(%s, %s)", [lanes, now])
-        return wire.objects(MendedLanes, rows)[0]
+        return wire.objects(MendedLanes, await self.call("mend_lanes_1", lanes, now))[0]
 
     async def vacuum(self) -> str:
         looks = await self.rows(vacuum.LOOK, [vacuum.IN_VAIN_SECONDS, vacuum.OLD_SECONDS, vacuum.OLD_TRANSACTIONS])
@@ -81,9 +77,7 @@ class PostgresDuties(Connected):
         made = 0
         try:
             while made < RANGES_AT_ONCE and (
-                piece := await self._with_table_locks(
-                    "SELECT redrive.make_partitions_1(%s, %s, %s)", [width_seconds, ahead, now]
-                )
+                piece := await self._with_table_locks("make_partitions_1", width_seconds, ahead, now)
             ):
                 made += piece
         except psycopg.Error as error:
@@ -96,17 +90,16 @@ class PostgresDuties(Connected):
         return made
 
     async def ranges(self) -> Sequence[tuple[datetime, datetime]]:
-        return [(row.starts_at, row.ends_at) for row in await self.rows("SELECT * FROM redrive.ranges_1()", [])]
+        return [(row.starts_at, row.ends_at) for row in await self.call("ranges_1")]
 
     async def retire(self, starts_at: datetime, *, now: Now = None) -> str:
-        return str(await self._with_table_locks("SELECT redrive.retire_1(%s, %s)", [starts_at, now]))
+        return str(await self._with_table_locks("retire_1", starts_at, now))
 
-    async def _with_table_locks(self, query: LiteralString, values: Sequence[Any]) -> Any:
-        """A verb that locks whole tables, and gives up at once beside a reader of them: all others would wait behind
-        it. So it is called again and again, for a while."""
+    async def _with_table_locks(self, function: LiteralString, *values: Any) -> Any:
+        """Retries a verb that locks whole tables: it gives up at once beside a reader, lest others wait for it."""
         for _ in range(TABLE_LOCK_TRIES):
             try:
-                return await self._value(query, values)
+                return await self.value(function, *values)
             except TransientFailure as failure:
                 if not isinstance(failure.__cause__, psycopg.errors.LockNotAvailable):
                     raise

@@ -16,26 +16,20 @@ class PostgresLimitKeys(Connected):
     """The verbs of limit keys of `redrive.ports.DestinationVerbs`."""
 
     async def limit_keys(self, destinations: Sequence[str], *, limit: int, now: Now = None) -> Sequence[LimitKeyState]:
-        rows = await self.rows(
-            "SELECT * FROM redrive.limit_keys_1(%s::text[], %s, %s)", [wire.array(destinations), limit, now]
-        )
-        return wire.objects(LimitKeyState, rows)
+        return wire.objects(LimitKeyState, await self.call("limit_keys_1", wire.array(destinations), limit, now))
 
     async def pause_key(self, destination: str, key: str, *, actor: str, reason: str, now: Now = None) -> bool:
         require_actor_and_reason(actor, reason)
-        values = [destination, key, actor, reason, now]
-        return bool(await self._value("SELECT redrive.pause_key_1(%s, %s, %s, %s, %s)", values))
+        return bool(await self.value("pause_key_1", destination, key, actor, reason, now))
 
     async def resume_key(self, destination: str, key: str, *, actor: str, reason: str, now: Now = None) -> bool:
         require_actor_and_reason(actor, reason)
-        values = [destination, key, actor, reason, now]
-        return bool(await self._value("SELECT redrive.resume_key_1(%s, %s, %s, %s, %s)", values))
+        return bool(await self.value("resume_key_1", destination, key, actor, reason, now))
 
     async def rest_key(
         self, destination: str, key: str, *, actor: str, seconds: float, now: Now = None
     ) -> float | None:
-        values = [destination, key, actor, seconds, now]
-        left: float | None = await self._value("SELECT redrive.rest_key_1(%s, %s, %s, %s, %s)", values)
+        left: float | None = await self.value("rest_key_1", destination, key, actor, seconds, now)
         return left
 
     async def open_key(
@@ -49,24 +43,18 @@ class PostgresLimitKeys(Connected):
         cool_off_max_seconds: float,
         now: Now = None,
     ) -> Opened:
-        rows = await self.rows(
-            "SELECT * FROM redrive.open_key_1(%s, %s, %s, %s, %s, %s, %s)",
-            [destination, key, claimed_at, code, cool_off_seconds, cool_off_max_seconds, now],
-        )
+        values = (destination, key, claimed_at, code, cool_off_seconds, cool_off_max_seconds, now)
+        rows = await self.call("open_key_1", *values)
         return wire.objects(Opened, rows)[0]
 
     async def probe_key(self, destination: str, key: str, id: MessageId, *, now: Now = None) -> str:
-        return str(await self._value("SELECT redrive.probe_key_1(%s, %s, %s, %s)", [destination, key, id, now]))
+        return str(await self.value("probe_key_1", destination, key, id, now))
 
     async def close_key(self, destination: str, key: str, *, claimed_at: datetime, now: Now = None) -> bool:
-        values = [destination, key, claimed_at, now]
-        return bool(await self._value("SELECT redrive.close_key_1(%s, %s, %s, %s)", values))
+        return bool(await self.value("close_key_1", destination, key, claimed_at, now))
 
     async def book_key(
         self, destination: str, key: str, *, count: int, rate: float, most_seconds: float, now: Now = None
     ) -> Booked:
-        rows = await self.rows(
-            "SELECT * FROM redrive.book_key_1(%s, %s, %s, %s, %s, %s)",
-            [destination, key, count, rate, most_seconds, now],
-        )
-        return Booked(rows[0].seconds, rows[0].booked)
+        (row,) = await self.call("book_key_1", destination, key, count, rate, most_seconds, now)
+        return Booked(row.seconds, row.booked)

@@ -22,7 +22,7 @@ class PostgresRelays(Connected):
     """`redrive.ports.RelayVerbs`, and the verbs of epochs."""
 
     async def register(self, relay: RelayInfo, *, now: Now = None) -> None:
-        values = [
+        values = (
             relay.worker,
             relay.name,
             relay.host,
@@ -32,9 +32,9 @@ class PostgresRelays(Connected):
             json.dumps(dict(relay.policies)),
             relay.suspects_only,
             now,
-        ]
+        )
         try:
-            await self.rows("SELECT redrive.register_1(%s, %s, %s, %s, %s, %s::json, %s::json, %s, %s)", values)
+            await self.value("register_1", *values)
         except psycopg.Error as error:
             if error.sqlstate != ADDRESS_REFUSED:
                 raise
@@ -43,49 +43,38 @@ class PostgresRelays(Connected):
     async def heartbeat(
         self, worker: WorkerId, *, listener: str = "off", now: Now = None
     ) -> Sequence[DestinationState]:
-        rows = await self.rows("SELECT * FROM redrive.heartbeat_1(%s, %s, %s)", [worker, listener, now])
-        return wire.objects(DestinationState, rows)
+        return wire.objects(DestinationState, await self.call("heartbeat_1", worker, listener, now))
 
     async def deregister(self, worker: WorkerId) -> None:
-        await self.rows("SELECT redrive.deregister_1(%s)", [worker])
+        await self.value("deregister_1", worker)
 
     async def announce_idle(
         self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: Now = None
     ) -> None:
-        await self.rows(
-            "SELECT redrive.announce_idle_1(%s, %s::text[], %s, %s)", [worker, wire.array(destinations), seconds, now]
-        )
+        await self.value("announce_idle_1", worker, wire.array(destinations), seconds, now)
 
     async def probe(self, worker: WorkerId) -> None:
         await self.rows("SELECT pg_notify(%s, %s)", [PROBE_CHANNEL, str(worker)])
 
     async def forget_relays(self, *, after_seconds: float, now: Now = None) -> int:
-        return int(await self._value("SELECT redrive.forget_relays_1(%s, %s)", [after_seconds, now]))
+        return int(await self.value("forget_relays_1", after_seconds, now))
 
     async def declare_restored(
         self, *, actor: str, reason: str, dry_run: bool = False, now: Now = None
     ) -> Sequence[RestoredDestination]:
         """This database was restored, copied or promoted: pause what moves money, and put what waits there in doubt."""
         require_actor_and_reason(actor, reason)
-        rows = await self.rows(
-            "SELECT * FROM redrive.declare_restored_1(%s, %s, %s, %s)", [actor, reason, dry_run, now]
-        )
-        return wire.objects(RestoredDestination, rows)
+        return wire.objects(RestoredDestination, await self.call("declare_restored_1", actor, reason, dry_run, now))
 
     async def database_id(self) -> UUID:
         """The same in every copy and backup of it."""
-        id: UUID = await self._value("SELECT redrive.database_id_1()", [])
+        id: UUID = await self.value("database_id_1")
         return id
 
     async def witness(
         self, worker: WorkerId, *, kept: str, remembers: bool, sent: Sequence[Sent], wal: Wal | None, now: Now = None
     ) -> Witnessed:
         """Whether it knows what a relay remembers; if not, an epoch begins."""
-        ids, attempts, moments = wire.columns([(one.id, one.attempt, one.at) for one in sent], 3)
-        seen = (None, None, None) if wal is None else (wal.system_identifier, wal.lsn, wal.at)
-        (row,) = await self.rows(
-            "SELECT * FROM redrive.witness_1(%s, %s, %s, %s::uuid[], %s::integer[], %s::timestamptz[], %s, %s, %s, %s)",
-            [worker, kept, remembers, ids, attempts, moments, *seen, now],
-        )
-        wal = Wal(row.system_identifier, row.wal_lsn, row.at)
-        return Witnessed(row.restored, row.unknown, wal, row.closed)
+        seen = wal or (None, None, None)
+        (row,) = await self.call("witness_1", worker, kept, remembers, *wire.columns(sent, 3), *seen, now)
+        return Witnessed(row.restored, row.unknown, Wal(row.system_identifier, row.wal_lsn, row.at), row.closed)
