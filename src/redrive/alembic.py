@@ -8,9 +8,8 @@
     def downgrade() -> None:
         pass    # the schema redrive stays: it holds what was promised to be sent
 
-It is brought by our own migrator, on a connection of its own: its files have transactions, locks and patience of their
-own, and what was applied already stays as it is. In offline mode (`--sql`) the script is printed instead. A later
-version of Redrive whose SQL is another needs one more such revision; relays and `redrive doctor` say so.
+Our own migrator brings it, on a connection of its own. In offline mode (`--sql`) the script is printed instead. A later
+version of Redrive with other SQL needs one more such revision; relays and `redrive doctor` say so.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ def include_object(object: Any, *_: Any) -> bool:  # noqa: A002 - Alembic's name
 
 
 def _is_ours(schema: str | None) -> bool:
-    """The engine's, or that of a system."""
     return schema is not None and (schema == SCHEMA or schema.startswith(f"{SCHEMA}_"))
 
 
@@ -60,7 +58,6 @@ def _script(above: int, *, is_in_transaction: bool) -> str:
 
 
 def _dsn_of(connection: Any) -> str:
-    """As the driver was told, where it says; else as the URL has it."""
     info: Any = getattr(connection.connection.driver_connection, "info", None)
     if hasattr(info, "get_parameters"):  # psycopg
         return dsn_from({**info.get_parameters(), "password": info.password or None})

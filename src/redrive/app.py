@@ -150,7 +150,7 @@ def _declared(name: str, transport: Transport, options: DestinationOptions) -> D
 
 
 def _rules(name: str, transport: Transport, options: Mapping[str, Any], *, timeout_seconds: float) -> Rules:
-    """Those that were given, with the defaults that depend on others."""
+    """With the defaults that depend on others."""
     given = dict(options)
     policy, in_doubt, address = given.pop("policy", None), given.pop("in_doubt", None), given.pop("address", None)
     seconds = given.pop("lookup_after_seconds", None)
@@ -242,8 +242,9 @@ def lookup_after(
     timeout_seconds: float,
     settlement_lag_seconds: float,
 ) -> float:
-    """From when "absent" is believed, where nothing was said: at once; where money is asked about (`asks`) only when a
-    request that has begun must have shown its effect."""
+    """The default: "absent" is believed at once; where money is asked about (`asks`) only when a request that has begun
+    must have shown its effect.
+    """
     if seconds is not None:
         if lookups_are_immediate and seconds > 0:
             raise InvalidValue(

@@ -5,8 +5,8 @@
         redrive.complete(session.connection().connection, message, redrive.Delivered())
 
 Raises `ClaimLost` when the claim was lost meanwhile: let it roll your transaction back. The relay then settles nothing
-from the handler's return value: lease gone means done, lease still there means that you rolled back, so the
-effect is unknown (docs/how-to/record-in-the-same-transaction.md).
+from the handler's return value: no lease means done, a lease means that you rolled back, so the effect is unknown
+(docs/how-to/record-in-the-same-transaction.md).
 """
 
 from __future__ import annotations

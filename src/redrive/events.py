@@ -1,8 +1,8 @@
 """The engine's events: dotted names with plain values and no text.
 
 A step emits `<step>.start`, then `<step>.stop` or `<step>.exception`; a fact emits one name. Logs, metrics, traces,
-tests and the fault injector of `redrive prove` subscribe; the engine knows none of them. `STEPS` and `FACTS` list every
-name, so that a test can kill a process at each step boundary.
+tests and `redrive prove` subscribe. `STEPS` and `FACTS` list every name, so that a test can kill a process at each
+step.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ NAMES: Final = (
 
 
 class Events:
-    """A list of subscribers. With none, an event costs a dictionary lookup; a subscriber must not block."""
+    """With no subscriber, an event costs a dictionary lookup; a subscriber must not block."""
 
     def __init__(self) -> None:
         self._subscribers: dict[str, list[Subscriber]] = {}
@@ -135,11 +135,10 @@ class Events:
         self._wanted_steps.clear()
 
     def wants(self, name: str) -> bool:
-        """The event has a subscriber; asked before values are put together on a hot path."""
+        """Asked before values are put together on a hot path."""
         return bool(self._subscribers.get(name))
 
     def wants_step(self, step: str) -> bool:
-        """One of the step's three events has a subscriber."""
         wanted = self._wanted_steps.get(step)
         if wanted is None:
             wanted = self._wanted_steps[step] = any(map(self.wants, (f"{step}.{edge}" for edge in EDGES)))

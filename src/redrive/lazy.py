@@ -1,7 +1,4 @@
-"""Public names that are loaded when they are first used: importing a package must not load all that it offers.
-
-Used by `redrive` and `redrive.testing`, which list their names once, by the module that has them.
-"""
+"""Public names that are loaded when they are first used."""
 
 from __future__ import annotations
 

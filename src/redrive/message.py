@@ -1,7 +1,7 @@
 """The words of a message's life: its states, what a producer hands in, what a handler is given.
 
-Pure values, no I/O. `docs/glossary.md` explains each word and `docs/states.md` which verb leads from which state
-to which; a test keeps the three in step.
+`docs/glossary.md` explains each word, `docs/states.md` which verb leads from which state to which; a test keeps the
+three in step.
 """
 
 from __future__ import annotations
@@ -221,10 +221,7 @@ class HistoryEntry:
 
 @dataclass(slots=True)
 class Completion:
-    """What `redrive.complete` needs, and whether it was called: then the relay does not settle.
-
-    outcome: what it settled, unless the claim was found lost.
-    """
+    """What `redrive.complete` needs, and whether it was called: then the relay does not settle."""
 
     attempted: bool = False
     worker: WorkerId | None = None
@@ -234,7 +231,7 @@ class Completion:
 
 
 class Reader(Protocol):
-    """Turns the bytes of a message into a value, or raises `InvalidPayload`; see `redrive.schemas`."""
+    """See `redrive.schemas`; raises `InvalidPayload`."""
 
     def read(self, body: bytes, /) -> Any: ...
 

@@ -1,7 +1,7 @@
-"""The one place where anything is made fit for a log line, a metric label, a parked record or a page (G-15).
+"""Makes anything fit for a log line, a metric label, a parked record or a page (G-15).
 
-An allow-list: a context keeps only the fields named here, a text only what has the shape of plain words, a stack only
-places in code. Exception messages and local variables are never kept, because they carry the data of the message.
+An allow-list: a context keeps only the fields named here, a text only plain words, a stack only places in code.
+Exception messages and local variables are never kept, because they carry the data of the message.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def text(value: object, *, limit: int = TEXT_MAX) -> str:
 
 
 class _Vetted(str):
-    """A text that was put together here, of words that are code: it is shown as it is."""
+    """Put together here, of words that are code: shown as it is."""
 
     __slots__ = ()
 
 
 def broken_rule(what: str, *, path: Sequence[str | int | None], rule: str, others: int = 0) -> str:
-    """Which rule a field breaks: names of the schema, places in a list, the rule's name; None is a key that is data."""
+    """Which rule a field breaks. path: None is a key that is data."""
     place = "".join(f"[{step}]" if isinstance(step, int) else f".{step or HIDDEN}" for step in path).lstrip(".")
     known = rule if _RULE.match(rule) else HIDDEN
     more = f" and {others} more" if others else ""
@@ -87,7 +87,7 @@ def broken_rule(what: str, *, path: Sequence[str | int | None], rule: str, other
 
 
 def unkeepable(answer: object) -> str:
-    """What a handler said that cannot be kept, by the types of it: those are code, what is in it is data."""
+    """What a handler returned that cannot be kept, by its types: those are code, the values are data."""
     said = type(answer).__qualname__
     result = getattr(answer, "result", None)
     what = said if result is None else f"{said} with a result of the type {type(result).__qualname__}"
@@ -118,7 +118,6 @@ def storable(value: object, *, limit: int = TEXT_MAX) -> str:
 
 
 def context(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Only the fields of the allow-list, each a short plain value."""
     return {name: _plain(value) for name, value in values.items() if name in CONTEXT_FIELDS}
 
 
@@ -135,7 +134,6 @@ def stack(error: BaseException) -> str:
 
 
 def error_type(error: BaseException) -> str:
-    """Module and name of the exception's class: code, not data."""
     kind = type(error)
     return storable(
         kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}",

@@ -1,9 +1,7 @@
 """Typed payloads: what `schema=` of a destination means, on both sides.
 
-A pydantic model, a dataclass, a TypedDict or any type that pydantic can judge. `write` turns a value into what is
-enqueued, `read` turns the bytes of a message into a value; both refuse with the field and the rule that it breaks,
-never with the value (G-15). pydantic is imported with the first schema. Used by
-`redrive.app`, and by the dispatcher through `Attempt.data`.
+Any type that pydantic can judge. `write` turns a value into what is enqueued, `read` the bytes of a message into a
+value; both refuse with the field and the rule, never with the value (G-15). pydantic is imported with the first schema.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from redrive.produce.payload import canonical_json
 
 
 class Schema:
-    """The type of a destination's payloads. name: of the destination, for refusals."""
+    """name: of the destination, for refusals."""
 
     def __init__(self, name: str, kind: Any) -> None:
         from pydantic import TypeAdapter
@@ -37,7 +35,6 @@ class Schema:
             self._fields = frozenset()
 
     def read(self, body: bytes) -> Any:
-        """The value that the bytes of a message stand for."""
         from pydantic import ValidationError
 
         try:
@@ -46,7 +43,7 @@ class Schema:
             raise self._refusal(error.errors(include_url=False, include_input=False, include_context=False)) from None
 
     def write(self, value: Any) -> Any:
-        """The value as JSON that `read` takes: what could not be read again is refused before it is written."""
+        """The value as JSON that `read` takes: what could not be read again is refused."""
         from pydantic import ValidationError
         from pydantic_core import PydanticSerializationError
 
@@ -73,7 +70,7 @@ class Schema:
 
 
 def _field_names(schema: Any) -> Iterator[str]:
-    """Every name that the type itself gives to a field: code. Other keys of a payload are data."""
+    """Names that the type itself gives to fields: code. Other keys of a payload are data."""
     if isinstance(schema, Mapping):
         properties = schema.get("properties")
         if isinstance(properties, Mapping):

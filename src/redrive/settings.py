@@ -1,9 +1,8 @@
-"""The one table of settings: type, default, bounds, unit and help of each. Everything else is derived from it.
+"""The one table of settings: type, default, bounds, unit and help of each.
 
 A setting is one field of `RelayLimits` or `Settings`; `TABLE` lists them for the environment (`REDRIVE_*`),
-`redrive.toml`, the options of the command line, `redrive config show` and docs/reference/settings.md.
-`Settings(...)` takes arguments and defaults; `Settings.load(...)` also reads the environment and the file. An unknown
-name, a value out of bounds and two values that contradict each other raise SettingsError; no value is adjusted.
+`redrive.toml`, the command line, `redrive config show` and docs/reference/settings.md. `Settings.load(...)` also reads
+the environment and the file. Unknown names, values out of bounds and contradictions raise SettingsError.
 """
 
 from __future__ import annotations
@@ -135,7 +134,6 @@ class RelayLimits(BaseSettings):
 
     @classmethod
     def table(cls) -> dict[str, Setting]:
-        """Its settings by name."""
         return {name: Setting.of(name, field) for name, field in cls.model_fields.items()}
 
     @property
@@ -167,7 +165,6 @@ class RelayLimits(BaseSettings):
 
     @model_validator(mode="after")
     def _relations(self) -> Self:
-        """Everything that two settings must agree on."""
         least = HEARTBEATS_PER_LEASE * self.heartbeat_seconds
         if self.lease_seconds < least:
             raise PydanticCustomError(

@@ -1,7 +1,6 @@
 """Reads settings from `REDRIVE_*`, the file and the variables of others, each with the name of its origin.
 
-A variable with our prefix that is no setting is refused, so that a misspelt one is not ignored. `explain` writes the
-sentence for a value that is refused. Called by `redrive.settings`, which has the table.
+A variable with our prefix that is no setting is refused, so that a misspelt one is not ignored.
 """
 
 from __future__ import annotations
@@ -40,14 +39,12 @@ Table = Mapping[str, "Setting"]
 
 
 class Found(NamedTuple):
-    """Values, and for each the name of its origin."""
-
     values: dict[str, Any]
     origins: dict[str, str]
 
 
 def from_elsewhere() -> Found:
-    """A DSN in the words of others; everything of ours goes before it."""
+    """A DSN in the variables of others; everything of ours goes before it."""
     if url := os.environ.get("DATABASE_URL"):
         return Found({"dsn": url}, {"dsn": "DATABASE_URL"})
     named = [name for name in _LIBPQ_VARIABLES if os.environ.get(name)]
@@ -55,14 +52,12 @@ def from_elsewhere() -> Found:
 
 
 class Read(NamedTuple):
-    """A settings file, as it stands."""
-
     path: Path
     values: dict[str, Any]
 
 
 def read_file(config: Path | str | None) -> Read | None:
-    """The file that was named, which must be there, or `redrive.toml` of this directory if it is."""
+    """The named file, which must exist, or `redrive.toml` of this directory if it does."""
     named = config or os.environ.get(f"{PREFIX}CONFIG")
     path = Path(named or FILE_NAME)
     if not named and not path.is_file():
@@ -77,7 +72,7 @@ def read_file(config: Path | str | None) -> Read | None:
 
 
 def from_file(config: Path | str | None) -> Found:
-    """The settings of the file. `toml_destinations` reads the destinations and systems that it declares."""
+    """Without the destinations and systems, which `toml_destinations` reads."""
     read = read_file(config)
     if read is None:
         return Found({}, {})
@@ -88,7 +83,7 @@ def from_file(config: Path | str | None) -> Found:
 
 
 def from_environment(settings: type[RelayLimits]) -> Found:
-    """`REDRIVE_*`; an empty variable counts as absent."""
+    """An empty variable counts as absent."""
     _refuse_unknown_variables(settings.table())
     values = dict(EnvSettingsSource(settings)())
     names = {name: f"{PREFIX}{name.upper()}" for name in values}
@@ -99,13 +94,12 @@ def from_environment(settings: type[RelayLimits]) -> Found:
 
 
 def from_flags(flags: Mapping[str, Any]) -> Found:
-    """Flags that were given; None means that one was not."""
+    """None means that a flag was not given."""
     values = {name: value for name, value in flags.items() if value is not None}
     return Found(values, {name: f"--{name.replace('_', '-')}" for name in values})
 
 
 def explain(error: ErrorDetails, origins: Mapping[str, str], table: Table) -> SettingsError:
-    """One sentence with the key, the value, where it came from, the bound, and what to do."""
     if error["type"] == "contradiction":
         return SettingsError(f"{error['msg']}.", next=str(error.get("ctx", {}).get("next", "")))
     name = str(error["loc"][0])

@@ -1,7 +1,7 @@
 """Read-only lists in Django's admin. Operators act with `manage.py redrive`, where acts are audited.
 
 A page costs what it shows, however long the history: rows come in the order of the primary key, without other sorting
-or filters, and are counted up to `ROWS_MAX` only.
+or filters, and are counted up to `ROWS_MAX`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HISTORY_HEAD: Final = ("at", "verb", "destination", "stage", "attempt", "then",
 
 
 class FirstRows(Paginator):
-    """Pages over the first rows only: a count of the whole archive would cost more with every day."""
+    """A count of the whole archive would cost more with every day."""
 
     @cached_property
     def count(self) -> int:

@@ -1,7 +1,6 @@
 """The app that `REDRIVE_APP` names, with Django set up around it: `redrive.django.app:app`.
 
-So a relay's process, and the child in which it runs suspects, find models and settings wherever they were started from:
-`DJANGO_SETTINGS_MODULE=shop.settings redrive relay redrive.django.app:app` is what `manage.py redrive relay` does.
+So a relay's process, and the child in which it runs suspects, find models and settings wherever they were started.
 """
 
 from __future__ import annotations

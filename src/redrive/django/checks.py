@@ -1,4 +1,4 @@
-"""What `manage.py check` says about Redrive, each with an id, and a hint that names what helps.
+"""What `manage.py check` says about Redrive.
 
     redrive.E001    the database is missing or not PostgreSQL
     redrive.E002    REDRIVE_APP names no app
@@ -6,8 +6,7 @@
     redrive.W001    REDRIVE_APP is not set
     redrive.W002    AUTOCOMMIT is off
 
-That ATOMIC_REQUESTS is off is not worth a warning: outside `atomic` an enqueue is refused, and says what to write. The
-schema is looked at where Django looks at databases: `manage.py check --database default` and `manage.py migrate`.
+The schema is looked at where Django looks at databases: `manage.py check --database default` and `manage.py migrate`.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ MIGRATE = "manage.py redrive migrate"
 
 
 def register() -> None:
-    """Called once, when Django has loaded its apps."""
     for check in (check_database, check_app, check_transactions):
         checks.register(check, "redrive")
     checks.register(check_schema, checks.Tags.database)
@@ -83,7 +81,7 @@ def check_transactions(**_: Any) -> list[checks.CheckMessage]:
 
 
 def check_schema(*, databases: Sequence[str] | None = None, **_: Any) -> list[checks.CheckMessage]:
-    """Says nothing while a migration of ours waits: that is Django's to say, and `manage.py migrate` mends it."""
+    """Says nothing while a migration of ours waits: Django says that, and `manage.py migrate` mends it."""
     if database.alias() not in (databases or ()) or check_database():
         return []
     try:

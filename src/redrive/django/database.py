@@ -1,4 +1,4 @@
-"""Which of Django's databases holds the messages, and the DSN by which relay, migrator and command line reach it."""
+"""Which of Django's databases holds the messages, and its DSN."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from redrive.store.runtime.dsn import dsn_from
 
 
 def alias() -> str:
-    """`REDRIVE_DATABASE`, an alias in `DATABASES`."""
     name: str = getattr(settings, "REDRIVE_DATABASE", DEFAULT_DB_ALIAS)
     return name
 
 
 def dsn() -> str:
-    """Where Django itself would connect to now: in a test run that is the test database."""
+    """Where Django itself would connect now: in a test run that is the test database."""
     connection = connections[alias()]
     role = connection.settings_dict["OPTIONS"].get("assume_role")
     return dsn_from(_as_role(connection.get_connection_params(), role))

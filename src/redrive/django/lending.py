@@ -1,7 +1,7 @@
 """The connections of a test's thread, lent to other threads: behind `redrive.testing.drain`.
 
-Django keeps connections by thread, so a handler in a thread of its own would neither see what the test has not
-committed nor be rolled back with it. One borrower at a time; `drain` sees to that.
+Django keeps connections by thread, so a handler in another thread would neither see what the test has not committed nor
+be rolled back with it. One borrower at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Connections = dict[str, Any]
 
 @contextmanager
 def lent() -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Gives what a borrowing thread has to put around its work."""
+    """Yields what a borrowing thread has to put around its work."""
     own: Connections = {one.alias: one for one in connections.all(initialized_only=True)}
     for one in own.values():
         one.inc_thread_sharing()
@@ -44,7 +44,7 @@ def _borrowed(own: Connections) -> Iterator[None]:
 
 @contextmanager
 def _usable_afterwards(connection: Any) -> Iterator[None]:
-    """A statement that the database refuses costs a handler its own connection, not the test its transaction."""
+    """A refused statement costs a handler its own connection, not the test its transaction."""
     savepoint = connection.savepoint() if connection.in_atomic_block else None
     try:
         yield

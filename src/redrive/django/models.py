@@ -1,7 +1,7 @@
-"""Read-only models over what people read: messages, what waits for a person, destinations.
+"""Read-only models of messages, parked messages and destinations.
 
-Unmanaged: their tables and views belong to the schema `redrive`. Nothing is changed through them; that is what verbs
-and commands are for. No model has a payload or headers: reading those is a permission of its own.
+Unmanaged: their tables and views belong to the schema `redrive`. No model has a payload or headers: reading those is a
+permission of its own.
 """
 
 from __future__ import annotations

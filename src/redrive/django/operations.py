@@ -1,7 +1,6 @@
 """The migration operation: brings the schema `redrive` to what the installed version expects.
 
-By our own migrator (`redrive.store.migrations.migrate`) on a connection of its own, because its files have
-transactions, locks and patience of their own; what was applied already stays as it is. Forward only.
+By our own migrator on a connection of its own, because its files have their own transactions and locks. Forward only.
 """
 
 from __future__ import annotations

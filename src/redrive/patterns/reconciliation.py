@@ -3,9 +3,8 @@
     verdict = match(items, effects)          # pure: findings with evidence, and what is late
     await collect(read, keep, after=cursor)  # the other side's ledger, page by page, from where one was
 
-A late success of something that is parked or waits to be sent is no finding: it is confirmed with the ledger's
-reference, and never sent again. Everything that cannot be explained is a finding, and stays one until it is. Storing is
-the caller's: see `redrive.systems.payments.reconcile`.
+A late success of something that is parked or waits is no finding: it is confirmed with the ledger's reference, and
+never sent again. Whatever cannot be explained is a finding. See `redrive.systems.payments.reconcile`.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ class Item:
     key: by which the ledger's effects name it. terms: what must be the same there. told: what must be the same where
     the ledger says it. versions: by token, what of `told` differs for what was sent under that one. tokens: under which
     it was or would be sent; empty = not compared. state: pending, leased, dead, held, unrecorded, or how it was closed.
-    at: since when it is in that state. in_doubt: it may have been sent, and is asked about before it is sent again.
-    evidence: whatever a person wants to see beside a finding.
+    at: since when. in_doubt: it may have been sent. evidence: shown beside a finding.
     """
 
     key: str
@@ -63,9 +61,8 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """One entry of the other side's ledger. cursor: its place there. key: of its item; None = it has none.
-
-    token: under which it was done; None = the ledger does not say.
+    """One entry of the other side's ledger. key: of its item; None = it has none. token: None = the ledger does not
+    say.
     """
 
     cursor: str
@@ -78,7 +75,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that does not agree. subject: the item's key, or the entry's cursor where it has none."""
+    """subject: the item's key, or the entry's cursor where it has none."""
 
     kind: Kind
     subject: str
@@ -88,7 +85,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Late:
-    """It happened all the same: parked or still waiting, and to be confirmed with this reference."""
+    """Parked or still waiting, but it happened: to be confirmed."""
 
     item: Item
     effect: Effect
@@ -96,10 +93,7 @@ class Late:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """late: what is parked or waits, and happened.
-
-    agreed: keys of items that are over on all sides. open: how many are still under way on one of them.
-    """
+    """agreed: keys of items that are over on all sides. open: how many are still under way on one of them."""
 
     findings: Sequence[Finding] = ()
     late: Sequence[Late] = ()
@@ -108,10 +102,7 @@ class Verdict:
 
 
 def match(items: Iterable[Item], effects: Iterable[Effect], *, complete_until: datetime | None = None) -> Verdict:
-    """Judge each item by its effects, and each effect without an item.
-
-    complete_until: the ledger has everything that happened before; what was delivered later is not missing yet.
-    """
+    """complete_until: the ledger has everything that happened before; what was delivered later is not missing yet."""
     by_key: dict[str, list[Effect]] = defaultdict(list)
     strangers: list[Effect] = []
     for effect in effects:
@@ -205,7 +196,7 @@ _PARKED: Final = frozenset({"dead", "held", "unrecorded"})
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of the other side's ledger. next: from where the following one begins; None = this is the last."""
+    """next: where the following page begins; None = this is the last."""
 
     entries: Sequence[Mapping[str, Any]]
     next: str | None
@@ -218,7 +209,8 @@ async def collect(
     after: str | None,
     pages_max: int = PAGES_MAX,
 ) -> int:
-    """Read on from `after` until the ledger ends, keeping each page before the next is asked for; how many entries.
+    """Read on from `after` until the ledger ends; returns how many entries. Each page is kept before the next is asked
+    for.
 
     keep: stores a page and the cursor behind it, together; returns that cursor.
     """

@@ -1,8 +1,7 @@
 """What the engine needs from outside, as types: a transport, a store, a clock.
 
-`Store` is the sum of the verbs of the modules here. `PostgresStore` implements it, and so does the model store of the
-tests; one conformance suite holds both to the same promises. Every verb is one short transaction, and each takes `now`:
-None means the database's clock, and only tests pass anything else.
+`PostgresStore` implements `Store`, and so does the model store of the tests; one conformance suite checks both. Every
+verb is one short transaction; `now` is None for the database's clock, and only tests pass anything else.
 """
 
 from __future__ import annotations
@@ -42,4 +41,4 @@ __all__ = [
 
 
 class Store(ClaimVerbs, SettleVerbs, DestinationVerbs, RelayVerbs, DutyVerbs, ClockVerbs, OperatorVerbs, Protocol):
-    """What the relay and the duties need. A verb either happens as a whole or not at all."""
+    """A verb either happens as a whole or not at all."""

@@ -12,17 +12,14 @@ from redrive.ports.clock import Now
 
 
 class Place(NamedTuple):
-    """A destination and a priority level: what waits there is one queue."""
+    """What waits there is one queue."""
 
     destination: str
     level: int
 
 
 class ClaimRequest(NamedTuple):
-    """How many messages of one destination and priority level a relay can take now.
-
-    since: nothing that became due earlier needs to be looked for; None = look for everything.
-    """
+    """How many messages a relay can take now. since: nothing became due earlier; None = look for everything."""
 
     destination: str
     level: int
@@ -40,10 +37,9 @@ class LowWaterMark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """attempts: what this worker holds now. expired: messages closed as expired instead of being handed out.
+    """expired: messages closed as expired instead of being handed out. gone: parked instead (MESSAGE_GONE).
 
-    gone: messages parked instead, because their rows are gone (MESSAGE_GONE).
-    more: the search ended at its limit, so there may be more. held_back: destinations at a limit or an open breaker.
+    more: the search ended at its limit. held_back: destinations at a limit or an open breaker.
     """
 
     attempts: Sequence[Attempt] = ()
@@ -74,7 +70,7 @@ class PutOff(NamedTuple):
 
 
 class ClaimVerbs(Protocol):
-    """Verbs of a claim; each is fenced by the worker that holds it."""
+    """Each is fenced by the worker that holds the claim."""
 
     async def claim(
         self, worker: WorkerId, claim_requests: Sequence[ClaimRequest], *, lease_seconds: float, now: Now = None
@@ -83,7 +79,7 @@ class ClaimVerbs(Protocol):
     async def low_water(
         self, places: Sequence[tuple[Place, datetime | None]], *, now: Now = None
     ) -> Sequence[LowWaterMark]:
-        """The earliest moment at which something can be due, searched from the given moment on (None: always)."""
+        """The earliest moment at which something can be due, searched from the given moment on."""
 
     async def claim_suspect(
         self, worker: WorkerId, destinations: Sequence[str], *, lease_seconds: float, now: Now = None
@@ -92,18 +88,17 @@ class ClaimVerbs(Protocol):
     async def suspect_destinations(
         self, destinations: Sequence[str], *, after: str = "", limit: int = 100, now: Now = None
     ) -> Sequence[str]:
-        """Those of the destinations that have a suspect to claim, by name: first those behind `after`, then the rest.
-
-        A suspect that another transaction has locked does not count.
+        """Those that have a suspect to claim, which no transaction has locked: first those behind `after`, then the
+        rest.
         """
 
     async def check_claims(self, worker: WorkerId, fences: Sequence[Fence], *, now: Now = None) -> Sequence[ClaimState]:
-        """The present state of claimed messages, for those claims that this worker still has."""
+        """For those claims that this worker still has."""
 
     async def renew(
         self, worker: WorkerId, fences: Sequence[Fence], *, lease_seconds: float, now: Now = None
     ) -> Sequence[Fence]:
-        """Extend leases; returns those that are still this worker's, including one that its own settle has locked."""
+        """Returns those that are still this worker's, including one that its own settle has locked."""
 
     async def hand_back(
         self,
@@ -117,11 +112,10 @@ class ClaimVerbs(Protocol):
     ) -> Sequence[Fence]:
         """Give back claims that were not begun; no attempt is spent. Returns those that were handed back.
 
-        suspect: run each next in a child process of its own. put_off: those that are due later.
-        wait: false = skip what another transaction has locked.
+        suspect: run each next in a child process. put_off: those that are due later. wait: false = skip what is locked.
         """
 
     async def leases_of(self, worker: WorkerId) -> Sequence[Fence]:
-        """All claims of a worker, including those whose reply its process never received."""
+        """Including those whose reply the worker's process never received."""
 
     async def is_leased(self, fence: Fence) -> bool: ...

@@ -24,10 +24,10 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClockLook:
-    """One reading of the database's clock. era: the number of the latest known jump, 0 = none.
+    """era: the number of the latest known jump, 0 = none. unfinished: a jump after which messages are still to be
+    re-dated.
 
-    unfinished: a jump after which messages are still to be re-dated. ahead_seconds: how far in the future the newest
-    row was written. jumps: the latest ones, newest first.
+    ahead_seconds: how far in the future the newest row was written. jumps: newest first.
     """
 
     at: datetime
@@ -50,15 +50,13 @@ class Redated(NamedTuple):
 
 
 class ClockVerbs(Protocol):
-    """Verbs about the database's clock."""
-
     async def now(self) -> datetime:
         """The database's clock."""
 
     async def observe_clock(
         self, worker: WorkerId, *, steady: tuple[datetime, datetime] | None = None, now: Now = None
     ) -> ClockLook:
-        """Read the database's clock. steady: the period in which this relay saw it run without a jump."""
+        """steady: the period in which this relay saw the database's clock run without a jump."""
 
     async def clock_jumped(
         self, worker: WorkerId, *, era: int, offset_seconds: float, window_seconds: float | None, now: Now = None

@@ -13,11 +13,10 @@ from redrive.ports.clock import Now
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationState:
-    """The stored state of a destination. pause_reason: `bug`, `epoch`, `retry_after`, or an operator's text.
+    """pause_reason: `bug`, `epoch`, `retry_after`, or an operator's text. pause_seconds: None = until an operator
+    resumes it.
 
-    pause_seconds: how much longer it is paused; None = until an operator resumes it.
-    breaker: closed, open, half_open or ramping. breaker_opened_at: when it last opened; claims from before that are
-    handed back instead of sent.
+    breaker: closed, open, half_open or ramping. breaker_opened_at: claims from before that are handed back, not sent.
     """
 
     name: str
@@ -32,10 +31,10 @@ class DestinationState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitKeyState:
-    """The stored state of a limit key that is paused or whose breaker is not closed; fields as in DestinationState.
+    """A limit key that is paused or whose breaker is not closed; fields as in DestinationState.
 
-    breaker_seconds: how much longer the breaker stays in its present state; None = without limit.
-    ramp_seconds: for how long it has been ramping; negative where the ramp follows a pause.
+    breaker_seconds: how much longer the breaker stays in its state; None = without limit. ramp_seconds: for how long it
+    has been ramping; negative where the ramp follows a pause.
     """
 
     destination: str
@@ -53,7 +52,7 @@ class LimitKeyState:
 
 
 class Opened(NamedTuple):
-    """What `open_breaker` answers. opened: by this call. opened_at: when it last opened. open_seconds: for how long."""
+    """opened: by this call. opened_at: when it last opened. open_seconds: for how long."""
 
     opened: bool
     opened_at: datetime | None
@@ -61,15 +60,13 @@ class Opened(NamedTuple):
 
 
 class Booked(NamedTuple):
-    """Reserved turns of a limit key with a rate. seconds: until the first. turns: how many."""
+    """Reserved turns of a limit key with a rate. seconds: until the first."""
 
     seconds: float
     turns: int
 
 
 class DestinationVerbs(Protocol):
-    """Pause, resume and break the circuit of a destination or of one of its limit keys."""
-
     async def pause(self, destination: str, *, actor: str, reason: str, now: Now = None) -> bool: ...
 
     async def resume(self, destination: str, *, actor: str, reason: str, now: Now = None) -> bool: ...
@@ -87,13 +84,13 @@ class DestinationVerbs(Protocol):
         cool_off_max_seconds: float,
         now: Now = None,
     ) -> Opened:
-        """Open the breaker, unless this evidence (a message claimed at `claimed_at`) is older than its last opening."""
+        """Unless this evidence (a message claimed at `claimed_at`) is older than its last opening."""
 
     async def close_breaker(self, destination: str, *, claimed_at: datetime, now: Now = None) -> bool:
         """The probe claimed at `claimed_at` was answered: begin the ramp. False where it was not the latest probe."""
 
     async def limit_keys(self, destinations: Sequence[str], *, limit: int, now: Now = None) -> Sequence[LimitKeyState]:
-        """The limit keys of these destinations that are paused or whose breaker is not closed."""
+        """Those that are paused or whose breaker is not closed."""
 
     async def pause_key(self, destination: str, key: str, *, actor: str, reason: str, now: Now = None) -> bool:
         """`pause` of one limit key."""
@@ -128,4 +125,4 @@ class DestinationVerbs(Protocol):
     async def book_key(
         self, destination: str, key: str, *, count: int, rate: float, most_seconds: float, now: Now = None
     ) -> Booked:
-        """Reserve the next turns of a key: at most `count`, none that begins later than `most_seconds`."""
+        """Reserve at most `count` turns of a key, none that begins later than `most_seconds`."""

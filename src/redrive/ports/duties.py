@@ -13,9 +13,8 @@ from redrive.ports.clock import Now
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """requeued: expired claims that are pending again, in doubt, each a suspect.
-
-    unconfirmed: nothing was reaped, because the database's clock differs from what the relay expected.
+    """requeued: expired claims that are pending again, in doubt, each a suspect. unconfirmed: nothing was reaped,
+    because the database's clock differs from what the relay expected.
     """
 
     requeued: int
@@ -26,7 +25,7 @@ class Reaped:
 
 
 class MendedLanes(NamedTuple):
-    """mended: how many were woken. looked_at: how many were examined. is_over: the last lane was among them."""
+    """mended: how many were woken. is_over: the last lane was among them."""
 
     mended: int
     looked_at: int
@@ -42,7 +41,7 @@ class Asked:
 
 
 def duty_hold_seconds(every_seconds: float) -> float:
-    """How long a duty belongs to the relay that began it; after that another relay may run it."""
+    """How long a duty belongs to the relay that began it."""
     return min(max(2 * every_seconds, 10.0), 600.0)
 
 
@@ -50,7 +49,7 @@ class DutyVerbs(Protocol):
     """Each duty is one bounded step, safe to run twice."""
 
     async def begin_duty(self, name: str, worker: WorkerId, *, every_seconds: float, now: Now = None) -> bool:
-        """True when the duty is due and no other relay runs it; the caller then runs it and ends it."""
+        """True when the duty is due and no other relay runs it."""
 
     async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: Now = None) -> None: ...
 
@@ -65,7 +64,7 @@ class DutyVerbs(Protocol):
     async def expire(self, *, limit: int, now: Now = None) -> int: ...
 
     async def fold_failures(self, *, limit: int, now: Now = None) -> int:
-        """Count failures parked since the last call into their groups; returns how many."""
+        """Count failures parked since the last call into their groups."""
 
     async def run_replay(self, *, every_seconds: float, limit: int, now: Now = None) -> int | None:
         """One step of the replay that has waited longest: how many messages it sent or examined. None: none is due."""
@@ -73,16 +72,13 @@ class DutyVerbs(Protocol):
     async def take_requests(
         self, worker: WorkerId, destinations: Sequence[str], *, limit: int, hold_seconds: float, now: Now = None
     ) -> Sequence[Asked]:
-        """Operators' open questions about these destinations; after `hold_seconds` another relay may take them."""
+        """Operators' open questions; after `hold_seconds` another relay may take them."""
 
     async def answer_request(self, worker: WorkerId, id: int, answer: Mapping[str, Any], *, now: Now = None) -> bool:
         """False where the answer came too late."""
 
     async def mend_lanes(self, *, lanes: int, now: Now = None) -> MendedLanes:
-        """Wake free lanes that have a message but no wake-up time; at most `lanes` are examined.
-
-        The next call continues where this one ended.
-        """
+        """Wake free lanes that have a message but no wake-up time; continues where the last call ended."""
 
     async def vacuum(self) -> str:
         """Vacuum tables where autovacuum is too late; returns in words what was done."""

@@ -18,11 +18,9 @@ from redrive.ports.destinations import DestinationState
 class RelayInfo:
     """What a relay registers: shown by `status`, and used to find destinations without a relay (G-29).
 
-    records: those of its destinations that have a `record`. money: those that move money.
-    policies: destination to the version of its rules.
-    rates: messages per second, concurrency_limits: messages in flight, of those that have such a limit over all relays.
-    in_doubt: lookup, resend or hold. addresses: a hash of the destination's URL and account.
-    effects_within_seconds: how long after the beginning of a send its effect may first show.
+    records, money: those of its destinations that have a `record`, or move money. policies: versions of their rules.
+    rates: messages per second, concurrency_limits: messages in flight, over all relays. in_doubt: lookup, resend or
+    hold. addresses: hashes of URL and account. effects_within_seconds: how long after a send its effect may first show.
     """
 
     worker: WorkerId
@@ -43,17 +41,17 @@ class RelayInfo:
 
 
 class Heard(NamedTuple):
-    """What a listening connection received. rung: there is new work. probed: this relay's own probe arrived."""
+    """rung: there is new work. probed: this relay's own probe arrived."""
 
     rung: bool
     probed: bool
 
 
 class ListenConnection(Protocol):
-    """A connection that listens for the notification of new work (the doorbell)."""
+    """Listens for the doorbell."""
 
     async def wait(self, seconds: float) -> Heard:
-        """Wait for a notification, at most so long; raises TransientFailure when the connection is lost."""
+        """Raises TransientFailure when the connection is lost."""
 
 
 class Sent(NamedTuple):
@@ -73,11 +71,9 @@ class Wal(NamedTuple):
 
 
 class Witnessed(NamedTuple):
-    """How the database compares with what a relay remembers.
-
-    restored: the database lacks some of it, and has paused what moves money. unknown: how many attempts it lacks.
-    closed: destinations that this relay must not claim for yet: it remembers nothing, and no statement of them has been
-    compared since it started.
+    """restored: the database lacks some of what the relay remembers, and has paused what moves money. unknown: how many
+    attempts it lacks. closed: destinations that this relay must not claim for yet: it remembers nothing, and no
+    statement of them has been compared since it started.
     """
 
     restored: bool
@@ -87,7 +83,7 @@ class Witnessed(NamedTuple):
 
 
 class RestoredDestination(NamedTuple):
-    """A destination that `declare_restored` pauses. pending, dead: how many messages it puts in doubt."""
+    """pending, dead: how many messages `declare_restored` puts in doubt."""
 
     destination: str
     pending: int
@@ -96,7 +92,7 @@ class RestoredDestination(NamedTuple):
 
 
 def address_refused(destination: str, why: str) -> SettingsError:
-    """The error of a relay that declares another address for a money destination. why: the detail of relay.sql."""
+    """why: the detail of relay.sql."""
     word, next = {
         "in_doubt": (
             "messages of it are in doubt: asked at the new address, they would seem never to have been sent",
@@ -115,15 +111,13 @@ def address_refused(destination: str, why: str) -> SettingsError:
 
 
 class RelayVerbs(Protocol):
-    """A relay registers, shows that it lives, and asks to be notified."""
-
     async def register(self, relay: RelayInfo, *, now: Now = None) -> None:
-        """Raises SettingsError where money would be moved at another address while something is open at the old one."""
+        """SettingsError where money would be moved at another address while something is open at the old one."""
 
     async def heartbeat(
         self, worker: WorkerId, *, listener: str = "off", now: Now = None
     ) -> Sequence[DestinationState]:
-        """Record that this relay lives and whether it listens; returns the state of its destinations."""
+        """Returns the state of the relay's destinations."""
 
     async def announce_idle(
         self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: Now = None

@@ -22,10 +22,8 @@ class Record(Protocol):
 class Outcome:
     """A settlement, with what the archive keeps about the attempt.
 
-    text, stack, context: already redacted (`redrive.redact`). latency_ms: from dispatch to answer.
-    kept_answer: with park reason unrecorded, what the destination said (`answers.to_json`).
-    policy_version: the version of the rules that decided.
-    suspect: its handler still runs in a thread, so the next attempt runs in a child process that can be ended.
+    text, stack, context: already redacted (`redrive.redact`). kept_answer: with park reason unrecorded, what the
+    destination said. suspect: its handler still runs in a thread, so the next attempt runs in a child process.
     """
 
     attempt: Attempt
@@ -49,10 +47,9 @@ class HandOver:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """settled: how many were written now. refused: claims that were lost; their answers are kept in `late_answer`.
-
-    repeated: claims that an earlier commit, whose reply was lost, had settled already.
-    handed_over: new claims of this worker. busy: claims that another transaction has locked; nothing was written.
+    """refused: claims that were lost; their answers are kept in `late_answer`. repeated: claims that an earlier commit,
+    whose reply was lost, had settled. handed_over: new claims of this worker. busy: claims that another transaction has
+    locked.
     """
 
     settled: int
@@ -63,8 +60,6 @@ class Settled:
 
 
 class SettleVerbs(Protocol):
-    """The two ways to settle."""
-
     async def settle(
         self,
         worker: WorkerId,
@@ -74,7 +69,7 @@ class SettleVerbs(Protocol):
         wait: bool = True,
         now: Now = None,
     ) -> Settled:
-        """Write outcomes, each fenced by its claim. Only a delivery without a result hands over its ordering key.
+        """Each is fenced by its claim. Only a delivery without a result hands over its ordering key.
 
         wait: false = skip what another transaction has locked (a caller's open cancel), and name it in `busy`.
         """
@@ -92,6 +87,5 @@ class SettleVerbs(Protocol):
     ) -> Settled:
         """Fence, record, settle in one transaction. `on_step` is called with each step's name before it begins.
 
-        wait: as in `settle`; no `record` runs for what is busy. lock_seconds: how long `record` may wait for a lock
-        before RecordWaits is raised.
+        wait: as in `settle`. lock_seconds: how long `record` may wait for a lock before RecordWaits is raised.
         """

@@ -1,7 +1,7 @@
-"""The four calls of a producer; `redrive` exports them.
+"""The four calls of a producer.
 
-Each runs in the transaction that is open on the given connection, commits or rolls back with it (G-01), and needs
-one statement. Bad input is refused at the call and changes nothing (G-19).
+Each needs one statement in the transaction that is open on the given connection, and commits or rolls back with it
+(G-01). Bad input is refused at the call and changes nothing (G-19).
 """
 
 from __future__ import annotations

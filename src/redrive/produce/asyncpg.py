@@ -1,4 +1,4 @@
-"""Statements over an asyncpg connection that belongs to the caller. Imported only after one was handed in."""
+"""Statements over the caller's asyncpg connection."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""What a message may look like besides its payload: names, key, headers, times, each with its bound (G-19).
+"""Bounds of names, key, headers and times (G-19). Pure.
 
-Pure. Every refusal is an `InvalidValue`: a sentence with what was given, the bound, and what to do. The verbs check
-the same bounds for every other language (`verbs/check_message.sql`), except the past of `expires_at`, which only
-the database's clock can judge.
+Every refusal is an `InvalidValue`: a sentence with what was given, the bound, and what to do. The verbs check the same
+bounds (`verbs/check_message.sql`); only they judge whether `expires_at` has passed.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _CHOICES: Final = get_args(OnOtherPayload)
 
 
 def name(what: str, value: object, *, shortest: int = 1) -> str:
-    """A destination, tenant or kind: up to 100 characters, none of them white space at an end."""
+    """Up to 100 characters, no white space at an end."""
     return _known_name(what, value, shortest) if type(value) is str else _name(what, value, shortest)
 
 
@@ -43,17 +42,14 @@ _known_name: Final = lru_cache(maxsize=1024)(_name)  # a program has a few, and 
 
 
 def key(value: object) -> str | None:
-    """An idempotency key: any text of 1 to 1,000 characters, or None."""
     return None if value is None else _text("key", value, shortest=1, longest=KEY_MAX)
 
 
 def order_by(value: object) -> str | None:
-    """An ordering key: any text of 1 to 200 characters, or None."""
     return None if value is None else _text("order_by", value, shortest=1, longest=ORDER_BY_MAX)
 
 
 def token_seed(value: object) -> str | None:
-    """What the tokens are made of: any text of 1 to 1,000 characters, or None."""
     return None if value is None else _text("token_seed", value, shortest=1, longest=KEY_MAX)
 
 
@@ -62,7 +58,7 @@ def content_type(value: object) -> str:
 
 
 def headers(value: object) -> str | None:
-    """The headers as canonical JSON; None where there are none."""
+    """As canonical JSON; None where there are none."""
     if value is None:
         return None
     if not isinstance(value, Mapping):
@@ -127,7 +123,6 @@ def choice(on_other_payload: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A value in a message: short, and on one line."""
     text = repr(value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 

@@ -1,7 +1,4 @@
-"""Statements over Django's connection, `django.db.connection` or one of `django.db.connections`, inside `atomic`.
-
-Imported only after one of them was handed in.
-"""
+"""Statements over Django's connection, inside `atomic`."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ IDLE, IN_TRANSACTION, IN_ERROR = 0, 2, 3  # libpq's PGTransactionStatusType
 class Within(Enum):
     """What steps need of the caller's transaction.
 
-    OPEN: it is open, or opened by the statement: they commit with it. ANY: it is open or not. NONE: it is not, and
-    none is left open by them.
+    OPEN: it is open, or opened by the statement. ANY: it may be open. NONE: it is not, and none is left open.
     """
 
     OPEN = "open"
@@ -46,7 +45,7 @@ async def acarry(steps: Steps[T], execute: Callable[[Statement], Awaitable[Rows]
 
 
 def has_rows(query: str) -> bool:
-    """By the text: in a pipeline there is no result to ask before it was fetched."""
+    """By the text: in a pipeline there is no result yet."""
     return query.startswith("SELECT")
 
 
@@ -58,7 +57,7 @@ def with_dollars(query: str) -> str:
 
 
 def check_status(status: int, within: Within, *, autocommit: bool, write: str) -> None:
-    """Refuses a transaction that does not fit. status: libpq's number for it. write: as `refuse_autocommit`."""
+    """status: libpq's number. write: as `refuse_autocommit`."""
     if status == IN_ERROR:
         refuse_failed_transaction()
     if within is Within.NONE and status == IN_TRANSACTION:
@@ -90,7 +89,7 @@ def refuse_failed_transaction() -> NoReturn:
 
 
 def reraise(error: Exception, *, sqlstate: str | None, text: str | None) -> NoReturn:
-    """A refusal by the database in our words where we have any, else as the driver said it."""
+    """In our words where we have any, else as the driver said it."""
     if sqlstate == "25P02":  # in_failed_sql_transaction
         refuse_failed_transaction()
     known = explained(sqlstate, text or str(error))

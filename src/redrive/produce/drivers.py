@@ -1,7 +1,7 @@
 """Which connections are known, and which module carries statements over them.
 
-Recognised by the names in the class's ancestry, so that no driver is imported here: the caller who hands in a
-connection has imported its driver. A driver module has `run(conn, steps, within)`, or `arun` for asynchronous ones.
+Recognised by the names in the class's ancestry, so that no driver is imported here. A driver module has `run(conn,
+steps, within)`, or `arun` for asynchronous connections.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ T = TypeVar("T")
 
 
 class Driver(NamedTuple):
-    """module: where its `run` or `arun` is."""
-
     module: str
     is_async: bool
 

@@ -1,9 +1,8 @@
-"""After the enqueue: how a message stands, waiting until nothing more happens to it, and taking it back.
+"""After the enqueue: status, wait and cancel, on the caller's own connection with a producer's rights.
 
-On the caller's own connection, with a producer's rights. `status` and `cancel` run in the transaction that is open, or
-by themselves where there is none. `wait` looks again and again, each time in a transaction of its own that is over
-before it sleeps; inside an open one it is refused: there it could wait for what its own commit would set off, or look
-for ever at an old snapshot. SQL: `verbs/status.sql`, `verbs/cancel.sql`.
+`status` and `cancel` run in the transaction that is open, or by themselves. `wait` looks repeatedly, each time in a
+transaction of its own; inside an open one it is refused: there it could wait for what its own commit would set off, or
+look for ever at an old snapshot. SQL: `verbs/status.sql`, `verbs/cancel.sql`.
 """
 
 from __future__ import annotations
@@ -109,7 +108,6 @@ async def wait_async(
 
 
 def _named(id: object, key: object, tenant: object) -> tuple[str | None, str | None, str]:
-    """Which message, as the verb takes it."""
     if (id is None) == (key is None):
         raise InvalidValue("Name the message by its id or by its key, one of the two.")
     return None if id is None else _id(id), bounds.key(key), bounds.name("tenant", tenant)
@@ -154,7 +152,7 @@ def _cancel(named: tuple[str | None, str | None, str]) -> Steps[CancelAnswer]:
 
 
 def pauses(timeout_seconds: float, clock: Callable[[], float]) -> Generator[float]:
-    """How long to sleep after each look: longer and longer, the last before the end, then 0 for the look at the end."""
+    """How long to sleep after each look: longer and longer, then 0 for the look at the end."""
     if not 0 <= timeout_seconds <= WAIT_SECONDS_MAX:
         raise InvalidValue(f"timeout_seconds is {timeout_seconds}; it must be from 0 to {WAIT_SECONDS_MAX:.0f}.")
     end = clock() + timeout_seconds

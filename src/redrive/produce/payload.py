@@ -1,8 +1,7 @@
 """Canonical JSON: one value, one text, so that the fingerprint of the stored bytes is the fingerprint of the value.
 
 Keys sorted by code point, no white space, UTF-8, no escapes but those that JSON demands. What JSON cannot carry is
-refused with the place where it is (`payload.items[3].at is a datetime`), never with the data. Pure, standard
-library only; `redrive.produce.protocol` calls `encode`.
+refused with its place (`payload.items[3].at is a datetime`), never with the data.
 """
 
 from __future__ import annotations
@@ -29,14 +28,13 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}\Z")
 
 
 def encode(payload: Any) -> tuple[bytes, str]:
-    """The bytes to store and their content type: bytes as they are, anything else as canonical JSON."""
+    """The bytes to store and their content type."""
     if isinstance(payload, bytes | bytearray | memoryview):
         return _within_size(bytes(payload), "it has"), BYTES_CONTENT
     return _within_size(canonical_json(payload), "as JSON it has"), JSON_CONTENT
 
 
 def canonical_json(value: Any) -> bytes:
-    """The one text of a JSON value; `InvalidPayload` where it has none."""
     if not _is_plain(value):
         _refuse_what_json_cannot_carry(value)
     try:
@@ -60,7 +58,7 @@ def _within_size(body: bytes, what: str) -> bytes:
 
 
 def _is_plain(value: Any) -> bool:
-    """True when it is certainly fine: built-in types, text keys, bounded. What it doubts is looked at closely."""
+    """True when it is certainly fine: built-in types, text keys, bounded."""
     if type(value) in _SCALARS:
         return True
     level, seen = [value], 0
@@ -77,7 +75,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _has_plain_members(container: Any, below: list[Any]) -> bool:
-    """Whether keys and scalars are plain; appends the containers that are in it to `below`."""
+    """Appends the containers that are in it to `below`."""
     members = container
     if type(container) is dict:
         if not all(type(key) is str for key in container):
@@ -92,7 +90,6 @@ def _has_plain_members(container: Any, below: list[Any]) -> bool:
 
 
 def _refuse_what_json_cannot_carry(value: Any) -> None:
-    """Look at every part, in order, and raise for the first that JSON cannot carry."""
     for count, (path, part) in enumerate(_parts(value, "payload", 0)):
         why = _why_not(part)
         if why:
@@ -142,7 +139,7 @@ def _why_not_text(part: str) -> str | None:
 
 
 def _step(key: str) -> str:
-    """A key as part of a path. One that does not look like a field's name may be data, and is not shown."""
+    """A key that does not look like a field's name may be data, and is not shown."""
     return f".{key}" if _NAME.match(key) else "[…]"
 
 

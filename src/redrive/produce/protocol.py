@@ -1,9 +1,8 @@
 """Enqueue without I/O: which statements to run, and what their answers mean.
 
-`prepare` turns what a producer hands in into the values of one row, or refuses it (G-19). `one` and `many` are
-generators: they yield a statement with its values, get its rows back, and return receipts; a driver only carries
-them between the two (see `redrive.produce.psycopg`). Placeholders are `%s`, each used once, in order.
-SQL: `verbs/enqueue.sql`, `verbs/enqueue_many.sql`.
+`prepare` turns a producer's message into the values of one row, or refuses it (G-19). `one` and `many` are generators:
+they yield a statement with its values, get its rows back, and return receipts; a driver carries them between the two.
+Placeholders are `%s`, each used once, in order. SQL: `verbs/enqueue.sql`, `verbs/enqueue_many.sql`.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ _RELEASE: Final[LiteralString] = "RELEASE SAVEPOINT redrive_enqueue_many"
 
 
 class Prepared(NamedTuple):
-    """One message as the verb takes it. expires_at goes where the statement wants it."""
+    """One message as the verb takes it."""
 
     destination: str
     body: bytes
@@ -82,8 +81,6 @@ class Prepared(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the verb says of one message."""
-
     result: str
     id: UUID
     sequence: int | None
@@ -91,7 +88,7 @@ class Answer(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """A key that belongs to a message with other content. place: position in the call, None for a single one."""
+    """A key of a message with other content. place: position in the call, None for a single one."""
 
     message: Prepared
     first: UUID
@@ -119,7 +116,7 @@ def prepare(message: NewMessage) -> Prepared:
 
 
 def prepare_many(messages: Sequence[NewMessage]) -> list[Prepared]:
-    """All of them, or the first refusal with its position; nothing has been sent by then."""
+    """All of them, or the first refusal with its position."""
     prepared = []
     for place, message in enumerate(messages):
         if not isinstance(message, NewMessage):
@@ -146,7 +143,7 @@ def one(message: Prepared) -> Steps[Receipt]:
 
 
 def many(messages: Sequence[Prepared]) -> Steps[list[Receipt]]:
-    """Receipts in the order of the messages. Refused means that nothing of the call stays."""
+    """Where one is refused, nothing of the call stays."""
     whole = _fits_one_statement(messages)
     undoable = not whole or any(message.key is not None and not message.first_wins for message in messages)
     if undoable:
@@ -171,8 +168,8 @@ def _enqueue_whole(messages: Sequence[Prepared]) -> Steps[list[Answer]]:
 
 def _enqueue_in_chunks(messages: Sequence[Prepared]) -> Steps[list[Answer]]:
     """All keys are registered before the first message is numbered, keys and ordering keys each in one order over all
-    statements, the same as inside the verb: two such calls cannot deadlock, nor one with a smaller one. The first
-    position of a key wins, wherever it stands in the call."""
+    statements, the same as inside the verb: so two such calls cannot deadlock. The first position of a key wins.
+    """
     ids: dict[int, UUID] = {}
     keyed = [place for place, message in enumerate(messages) if message.key is not None]
     for chunk in _chunks(messages, sorted(keyed, key=lambda place: _by_key(messages[place]))):
@@ -192,7 +189,6 @@ def _enqueue_in_chunks(messages: Sequence[Prepared]) -> Steps[list[Answer]]:
 def _run_chunk(
     statement: LiteralString, messages: Sequence[Prepared], places: Sequence[int], *more: Any
 ) -> Steps[dict[int, Answer]]:
-    """Answers by position."""
     earliest = min((e for e in (messages[place].expires_at for place in places) if e), default=None)
     rows = yield statement, (earliest, *_columns([messages[place] for place in places]), *more)
     if not rows and statement is not _REGISTER_KEYS:
@@ -216,7 +212,7 @@ def _fits_one_statement(messages: Sequence[Prepared]) -> bool:
 
 
 def _chunks(messages: Sequence[Prepared], places: Sequence[int]) -> Iterator[list[int]]:
-    """Positions, cut so that no statement grows without bound."""
+    """Cut so that no statement grows without bound."""
     chunk: list[int] = []
     size = 0
     for place in places:
@@ -241,7 +237,7 @@ def _by_ordering_key(message: Prepared) -> tuple[bytes, bytes]:
 
 
 def _columns(messages: Sequence[Prepared]) -> list[list[Any] | None]:
-    """The arrays of the verb. One that would hold only NULLs is left out: drivers cannot tell its type."""
+    """An array of only NULLs is left out: drivers cannot tell its type."""
     columns = [list(column) for column in zip(*messages, strict=True)][:-1]
     return [column if any(value is not None for value in column) else None for column in columns]
 

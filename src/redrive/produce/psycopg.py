@@ -1,8 +1,4 @@
-"""Statements over a psycopg 3 connection that belongs to the caller.
-
-The caller's row factory, cursor class and open cursors do not matter and are not touched. To enqueue, a transaction
-must be open, or be opened by the statement. Imported only after a psycopg connection was handed in.
-"""
+"""Statements over the caller's psycopg 3 connection; its row factory, cursor class and open cursors are not touched."""
 
 from __future__ import annotations
 
@@ -69,12 +65,12 @@ async def arun(conn: AsyncConnection[Any] | AsyncCursor[Any], steps: Steps[T], w
 
 @cache
 def _in_binary(query: LiteralString) -> LiteralString:
-    """Arrays of payloads are half as dear in binary; the casts in the statement give the types."""
+    """Arrays of payloads cost half as much in binary; the casts in the statement give the types."""
     return query.replace("%s", "%b")
 
 
 def _is_begin_queued(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
-    """In a pipeline the BEGIN may not have been answered yet, and the status not tell the truth."""
+    """In a pipeline the BEGIN may not have been answered yet, so that the status is not the true one."""
     pgconn = connection.pgconn
     return pgconn.pipeline_status != PipelineStatus.OFF and pgconn.transaction_status == TransactionStatus.IDLE
 

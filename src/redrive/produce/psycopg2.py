@@ -1,4 +1,4 @@
-"""Statements over a psycopg2 connection that belongs to the caller. Imported only after one was handed in."""
+"""Statements over the caller's psycopg2 connection."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Statements over a SQLAlchemy 2 connection or session that belongs to the caller, whichever driver is below it.
+"""Statements over the caller's SQLAlchemy 2 connection or session, whichever driver is below it.
 
-They go through SQLAlchemy, so that it begins the transaction as it would for any other statement, and echoes, times
-and traces them. A session that flushes by itself is flushed first: rows that were added to it are written before the
-message about them. Imported only after one of them was handed in; `sqlalchemy.ext.asyncio` only after an asynchronous
-one was, because it needs greenlet, which SQLAlchemy 2.1 installs only on request.
+They go through SQLAlchemy, so that it begins the transaction, echoes, times and traces them. A session that flushes by
+itself is flushed first: its rows are written before the message about them. `sqlalchemy.ext.asyncio` is imported only
+for an asynchronous one, because it needs greenlet.
 """
 
 from __future__ import annotations

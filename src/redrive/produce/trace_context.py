@@ -1,7 +1,7 @@
 """The producer's trace, kept with the message, so that its delivery hours later can name it (G-20).
 
-Only where the program has OpenTelemetry loaded and a span is current; it is never imported from here. Stored as the
-W3C headers `traceparent` and `tracestate`, unless the producer gave a `traceparent` of his own.
+Stored as the W3C headers `traceparent` and `tracestate`, unless the producer gave a `traceparent`. OpenTelemetry is
+never imported from here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TRACESTATE: Final = "tracestate"
 
 
 def with_trace_context(headers: Any) -> Any:
-    """The headers with the current span's context; as they are where there is none, or where they are none."""
+    """The headers with the current span's context; unchanged where there is none."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None or not (headers is None or isinstance(headers, Mapping)):
         return headers

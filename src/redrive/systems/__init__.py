@@ -1,3 +1,1 @@
-"""Systems that come with Redrive, each on its public names alone and each one folder: take the folder away, and it is
-not there (G-30). `redrive.system.discover` finds them here, and those of other packages by their entry point.
-"""
+"""Systems that come with Redrive, each a folder on public names alone (G-30); `redrive.system.discover` finds them."""

@@ -1,10 +1,9 @@
-"""Reads migration sets from their directories.
+"""Reads migration sets from their directories; needs no database.
 
-A set has `tables/NNN_{pre|post}_title.sql` (numbered, run once, in order of number) and `verbs/*.sql` (run
-again whenever the content changed). Within one release every `pre` has a lower number than every `post`, and
-no numbered file calls a verb. The comment lines at the top of a file may say `-- redrive: no transaction`
-(tables only) or `-- redrive: after other_file` (verbs only). A file for which the runner could not keep its
-promises is refused here, before anything has run. No database is needed.
+A set has `tables/NNN_{pre|post}_title.sql` (run once, in order of number) and `verbs/*.sql` (run again whenever the
+content changed). Within one release every `pre` has a lower number than every `post`, and no numbered file calls a
+verb. Comment lines at the top may say `-- redrive: no transaction` (tables) or `-- redrive: after other_file` (verbs).
+A file that could break the runner's promises is refused before anything has run.
 """
 
 from __future__ import annotations
@@ -57,8 +56,6 @@ class ConcurrentIndex:
 
 @dataclass(frozen=True, slots=True)
 class MigrationFile:
-    """One file of a set."""
-
     set_name: str
     name: str  # file name
     number: int | None  # None for a verb
@@ -70,7 +67,7 @@ class MigrationFile:
 
     @property
     def key(self) -> str:
-        """What stands in `redrive.schema_version.number_or_file`."""
+        """`redrive.schema_version.number_or_file`."""
         return self.name if self.number is None else f"{self.number:03d}"
 
     @property
@@ -97,12 +94,11 @@ class LoadedSet:
 
 
 def engine_set() -> MigrationSet:
-    """The engine's own migrations."""
     return MigrationSet(ENGINE, resources.files("redrive.store") / "sql")
 
 
 def load(sets: Iterable[MigrationSet] = ()) -> tuple[LoadedSet, ...]:
-    """The engine's set, then the others. One of the others named `redrive` stands in for the engine's own."""
+    """The engine's set, then the others; one of them named `redrive` stands in for the engine's own."""
     sets = tuple(sets)
     names = [one.name for one in sets]
     for name in names:
@@ -210,7 +206,6 @@ def concurrent_index(statement: Statement) -> ConcurrentIndex | None:
 
 
 def concurrent_indexes(file: MigrationFile) -> list[ConcurrentIndex]:
-    """The indexes that a file outside a transaction builds."""
     if file.transactional:
         return []
     return [index for statement in file.statements if (index := concurrent_index(statement))]
@@ -225,7 +220,6 @@ def _by_number(files: list[MigrationFile]) -> tuple[MigrationFile, ...]:
 
 
 def _by_name_and_after(files: list[MigrationFile]) -> tuple[MigrationFile, ...]:
-    """By file name, but each one after those that it names."""
     waiting = {file.name: file for file in sorted(files, key=lambda file: file.name)}
     for file in waiting.values():
         if unknown := [name for name in file.after if name not in waiting]:

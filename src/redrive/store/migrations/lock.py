@@ -1,8 +1,7 @@
 """One migrator at a time: a session-level advisory lock, and the watch on the session that blocks a step.
 
-The lock is polled with `pg_try_advisory_lock` and the client sleeps in between. A session that waits inside
-`pg_advisory_lock` keeps its snapshot, and CREATE INDEX CONCURRENTLY of the migrator that holds the lock would
-wait for that snapshot: a deadlock. Time is the server's. Called by `migrate` and `migration_steps`.
+The lock is polled: a session that waits inside `pg_advisory_lock` keeps its snapshot, and CREATE INDEX CONCURRENTLY of
+the migrator that holds the lock would wait for that snapshot, a deadlock. Time is the server's.
 """
 
 from __future__ import annotations
@@ -44,13 +43,12 @@ _BLOCKERS = """
 
 
 def ask(conn: Connection, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
-    """The rows of a query as tuples, whatever the caller's connection makes of rows."""
+    """Rows as tuples, whatever the row factory of the caller's connection."""
     return conn.cursor(row_factory=tuple_row).execute(query.encode(), values or None).fetchall()
 
 
 @contextmanager
 def only_migrator(conn: Connection, *, wait_seconds: float, tell: Tell) -> Iterator[None]:
-    """Holds the lock of this database, after waiting at most so long for another migrator."""
     _refuse_lending_pooler(conn)
     _acquire(conn, wait_seconds, tell)
     try:
@@ -93,7 +91,7 @@ def _acquire(conn: Connection, wait_seconds: float, tell: Tell) -> None:
 def confirm_only_migrator(conn: Connection) -> None:
     """Raises if the server session that runs this statement does not hold the lock.
 
-    In a transaction the answer is good until its end, also behind a pooler that lends them by transaction.
+    In a transaction this holds until its end, also behind a pooler that lends sessions by transaction.
     """
     if not ask(conn, f"{_HOLDERS} AND l.pid = pg_backend_pid()"):
         raise _lending_pooler("The migrator's lock vanished between two statements")
@@ -115,7 +113,7 @@ def _second_connection(conn: Connection) -> Connection:
 
 
 class Blockers:
-    """Who was last seen to block the migrator's session, in words."""
+    """The sessions last seen to block the migrator, in words."""
 
     def __init__(self) -> None:
         self.seen = ""
@@ -123,7 +121,7 @@ class Blockers:
 
 @contextmanager
 def watching(conn: Connection, blockers: Blockers, tell: Tell) -> Iterator[None]:
-    """A second session looks at who blocks the first, and tells of every change from a thread of its own."""
+    """A second session watches which sessions block the first, and tells of every change from a thread of its own."""
     pid = _server_pid(conn)
     stop = threading.Event()
     try:

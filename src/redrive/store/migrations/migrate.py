@@ -1,9 +1,8 @@
 """Brings a database's schema to what this version expects, and says how far it is from that.
 
-`upgrade` applies the pending files of the engine's set and of others, one migrator at a time; any number of
-starts at once is safe. `check` reports, `require_current` refuses, `compare` judges rows that the caller
-read, `sql` prints a script. Forward only: there is no downgrade. `upgrade` needs a direct connection, or a
-pooler in session mode. Called by `redrive db`, by `redrive up` and by whatever starts a relay.
+`upgrade` applies pending files, one migrator at a time; any number of starts at once is safe. `check` reports,
+`require_current` refuses, `compare` judges rows that the caller read, `sql` prints a script. Forward only. `upgrade`
+needs a direct connection, or a pooler in session mode.
 """
 
 from __future__ import annotations
@@ -81,8 +80,6 @@ _TABLE_EXISTS = """
 
 @dataclass(frozen=True, slots=True)
 class Upgraded:
-    """What an upgrade did."""
-
     applied: tuple[Step, ...]  # in the order in which they ran
     already_current: bool  # there was nothing to do in the phase that was asked for
 
@@ -118,7 +115,6 @@ def upgrade(
 
 
 def check(dsn: str | Connection, *, sets: Iterable[MigrationSet] = ()) -> Checked:
-    """How the schema compares with this version's files, and whether their indexes are usable."""
     sets = tuple(sets)
     with _reading_session(dsn) as conn:
         checked = compare(_read_versions(conn), sets)
@@ -225,7 +221,7 @@ def _settings(server_version: int) -> dict[str, str]:
 
 
 def _change_settings(conn: Connection, settings: dict[str, str]) -> dict[str, str]:
-    """Sets them for the session and returns what they were."""
+    """Returns what they were."""
     before: dict[str, str] = {}
     for name, value in settings.items():
         before[name] = ask(conn, "SELECT current_setting(%s)", [name])[0][0]

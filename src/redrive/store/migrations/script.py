@@ -1,8 +1,7 @@
-"""Prints the migrations as one script, for psql and for tools that keep their own history.
+"""Prints the migrations as one script, for psql and for tools that keep their own history; needs no database.
 
-Run from top to bottom on an empty database it leaves what `upgrade` would have left, the rows of
-`redrive.schema_version` included. The row of a numbered file comes before its statements: a script that is
-run twice stops there, with nothing done. Needs no database.
+On an empty database it leaves what `upgrade` would have left. The row of a numbered file comes before its statements: a
+script that is run twice stops there, with nothing done.
 """
 
 from __future__ import annotations
@@ -51,10 +50,9 @@ def sql(
     above: Mapping[str, int] | None = None,
     transactions: bool = True,
 ) -> str:
-    """The script.
+    """above: leaves out the numbered files of a set up to that number, for a database that has those.
 
-    `above` leaves out the numbered files of a set up to that number: the rest, for a database that has those.
-    `transactions=False` leaves out BEGIN and COMMIT, for a tool that has a transaction around the script.
+    transactions: False leaves out BEGIN and COMMIT, for a tool that has a transaction around the script.
     """
     files = [file for one in load(sets) for file in _chosen(one, phase, (above or {}).get(one.name, 0))]
     if not transactions and (outside := [file.label for file in files if not file.transactional]):

@@ -1,9 +1,7 @@
 """Decides, without a database, what state a schema is in and which files come next.
 
-`compare` judges the rows of `redrive.schema_version` by the files of this version; `plan` chooses what an
-upgrade runs. Files run strictly in order of number. A numbered file that changed after it was applied is an
-error; a database that is newer is not, because old and new relays run side by side while a release rolls out.
-Called by `migrate` and, with rows that it read itself, by the asynchronous store.
+Files run strictly in order of number. A numbered file that changed after it was applied is an error; a newer database
+is not, because old and new relays run side by side while a release rolls out.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ USABLE: frozenset[State] = frozenset({"current", "behind_post", "ahead"})
 
 
 class Applied(NamedTuple):
-    """A row of `redrive.schema_version`, as `READ_VERSIONS` returns it."""
+    """A row of `READ_VERSIONS`."""
 
     set_name: str
     number_or_file: str
@@ -41,8 +39,6 @@ class Applied(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What is known about a schema."""
-
     state: State
     pending: tuple[str, ...]  # labels of the files that an upgrade would run, in order
     detail: str  # a sentence for every set that is not current
@@ -63,7 +59,7 @@ class Judged:
 
 
 def compare(rows: Iterable[Sequence[str]] | None, sets: Iterable[MigrationSet] = ()) -> Checked:
-    """The state of the engine's set and the others together. `rows` is None if the table does not exist."""
+    """The state of all sets together. rows: None if the table does not exist."""
     judged = judge_all(rows, load(sets))
     state = min((one.state for one in judged), key=_SEVERITY.index)
     worst = next(one for one in judged if one.state == state)
@@ -100,7 +96,7 @@ def _changed(loaded: LoadedSet, applied: dict[str, Applied]) -> Judged | None:
 
 
 def _out_of_order(loaded: LoadedSet, applied: dict[str, Applied]) -> Judged | None:
-    """Only higher numbers may be unknown to us, and nothing that is pending may have been overtaken."""
+    """Only higher numbers may be unknown to us, and no pending file may have been overtaken."""
     known = {file.number or 0 for file in loaded.numbered}
     there = {int(key) for key in applied if key.isdigit()}
     if strangers := sorted(number for number in there - known if number < max(known, default=0)):
@@ -147,7 +143,7 @@ def _is_same(row: Applied | None, file: MigrationFile) -> bool:
 
 
 def _is_newer(row: Applied | None, file: MigrationFile, *, higher_numbers: bool) -> bool:
-    """Was the other content of this verb applied by a later version? Then ours must not replace it."""
+    """A later version applied this verb's other content: ours must not replace it."""
     return row is not None and (higher_numbers or _later(row.product_version, file.version))
 
 
@@ -157,7 +153,7 @@ def _later(one: str, other: str) -> bool:
 
 
 def _version_order(version: str) -> tuple[tuple[int, ...], bool, str] | None:
-    """Release numbers first; 1.2rc1 and 1.2.dev3 come before 1.2. None if it is no version at all."""
+    """Release numbers first; 1.2rc1 and 1.2.dev3 come before 1.2. None if it is no version."""
     match = re.fullmatch(r"v?(\d+(?:\.\d+)*)(.*)", version)
     if match is None:
         return None

@@ -1,10 +1,8 @@
 """Splits an SQL script into its statements.
 
-Knows what hides a semicolon: quoted strings and names, `E''` escapes, dollar quotes, line comments, nested
-block comments, parentheses (rules) and `BEGIN ATOMIC … END` bodies. It does not parse SQL: a statement is its
-text, the line where it begins, and its bare words. Assumes `standard_conforming_strings = on`.
-Called by `migration_files`, which refuses what must not be in a migration, and by the runner for the files
-that run outside a transaction. An open quote or comment raises `ValueError` with the line.
+Knows what hides a semicolon: quoted strings and names, `E''` escapes, dollar quotes, line comments, nested block
+comments, parentheses (rules) and `BEGIN ATOMIC … END` bodies. It does not parse SQL. Assumes
+`standard_conforming_strings = on`. An open quote or comment raises `ValueError` with the line.
 """
 
 from __future__ import annotations
@@ -33,8 +31,6 @@ _COMMENT_EDGE = re.compile(r"/\*|\*/")
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement of a script."""
-
     text: str  # from its first word to the semicolon, which is left out
     line: int  # where it begins, counted from 1
     words: tuple[str, ...]  # its bare words in upper case: no quoted names, strings or bodies
@@ -49,7 +45,7 @@ class _Token(NamedTuple):
 
 
 def split(script: str) -> list[Statement]:
-    """The statements of the script, in order; comments and empty statements are left out."""
+    """Comments and empty statements are left out."""
     statements: list[Statement] = []
     tokens: list[_Token] = []
     nesting = _Nesting()
@@ -67,7 +63,6 @@ def split(script: str) -> list[Statement]:
 
 
 def _tokens(script: str) -> Iterator[_Token]:
-    """Everything but space and comments."""
     position = 0
     while match := _TOKEN.match(script, position):
         kind = match.lastgroup or ""
@@ -125,5 +120,4 @@ def _statement(script: str, tokens: list[_Token], *, terminated: bool) -> Statem
 
 
 def line_of(script: str, position: int) -> int:
-    """The line, counted from 1, of a position counted from 0."""
     return script.count("\n", 0, position) + 1

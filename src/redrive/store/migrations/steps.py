@@ -1,9 +1,8 @@
 """Runs one migration file: in one transaction with its row, or statement by statement.
 
-A transactional file and its row in `redrive.schema_version` commit together: a crash leaves both or neither.
-A file outside a transaction gets its row last: interrupted, it runs again from the top, and an index that a
-broken CREATE INDEX CONCURRENTLY left INVALID is dropped first. A step waits for a lock only briefly, lets go
-so that the application's queries pass, and tries again a few times. Called by `migrate`, under its lock.
+A transactional file and its row in `redrive.schema_version` commit together. A file outside a transaction gets its row
+last: interrupted, it runs again from the top, and an index that CREATE INDEX CONCURRENTLY left INVALID is dropped
+first. A step waits for a lock only briefly, lets the application's queries pass, and tries again a few times.
 """
 
 from __future__ import annotations
@@ -57,15 +56,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class LockRetry:
-    """How long a step waits, and whom it tells."""
-
     lock_timeout_seconds: float  # for a lock that makes others queue behind us
     wait_seconds: float  # for waits that block no other session: another migrator, CONCURRENTLY
     tell: Tell
 
 
 def apply(conn: Connection, file: MigrationFile, lock_retry: LockRetry) -> Step:
-    """Runs the file, up to LOCK_ATTEMPTS times if a lock is not to be had."""
     blockers = Blockers()
     for attempt in range(1, LOCK_ATTEMPTS + 1):
         try:
@@ -140,7 +136,7 @@ def _drop_if_invalid(conn: Connection, file: MigrationFile, index: ConcurrentInd
 
 
 def invalid_indexes(conn: Connection, indexes: list[ConcurrentIndex]) -> list[str]:
-    """Those that exist and are INVALID, as quoted names with their schema."""
+    """As quoted names with their schema."""
     return [row[0] for index in indexes for row in ask(conn, _INVALID_INDEX, [index.table, index.name])]
 
 

@@ -1,7 +1,6 @@
-"""What a screen reads beside the lists: whether anything changed, the traffic of the last hour, and how a group stands.
+"""What screens read beside the lists: whether anything changed, recent traffic, the progress of a failure group.
 
-Every call is one snapshot (`snapshots`), and none needs work that grows with the history: the archive is read from its
-end, and never more than `TRAFFIC_WINDOW` rows of it. The SQL: sql/reads/<name>.sql. Called by `redrive.operate`.
+Each call is one snapshot. No cost grows with the history: at most `TRAFFIC_WINDOW` rows are read, from its end.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ REPLAYS_WINDOW: Final = 1000
 
 
 class Slot(NamedTuple):
-    """What ended in one slot of time. median_ms, slow_ms: how long a send took, half and 95 % of them no longer."""
+    """What ended in one slot of time. median_ms, slow_ms: half and 95 % of the sends took no longer."""
 
     slot: int
     delivered: int
@@ -40,7 +39,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Attempts by slot, the slots that had none left out. began: from when on all count, where not from `since`."""
+    """Attempts by slot, without empty slots. began: from when on all count, where that is after `since`."""
 
     since: datetime
     until: datetime
@@ -73,14 +72,12 @@ class GroupStep:
 
 
 class Sample(NamedTuple):
-    """A payload, as bytes of JSON."""
-
     id: MessageId
     body: bytes
 
 
 async def pulse(store: PostgresStore) -> int:
-    """A number that is another one when anything has changed that a screen shows."""
+    """A number that changes when anything changes that a screen shows."""
     async with snapshot(store) as ask:
         return int((await ask("pulse"))[0]["changes"])
 
@@ -109,7 +106,7 @@ async def traffic(
 async def retry_delays(
     store: PostgresStore, destination: str, *, span: timedelta = timedelta(days=1)
 ) -> list[RetryDelay]:
-    """The retry curve of a destination as it was seen lately, the first failure first."""
+    """The observed retry curve of a destination, the first failure first."""
     async with snapshot(store) as ask:
         floor = _floor(await moment_of(ask) - span)
         await ask.by_index()
@@ -118,7 +115,6 @@ async def retry_delays(
 
 
 async def group_steps(store: PostgresStore, fingerprint: bytes) -> dict[str, GroupStep]:
-    """How far people have got with a group, by the step."""
     async with snapshot(store) as ask:
         rows = await ask("group_steps", fingerprint=fingerprint, most=models.GROUP_WAITING_MAX)
     return {row["workflow"]: GroupStep(**row) for row in rows}
@@ -136,7 +132,7 @@ async def group_samples(store: PostgresStore, fingerprint: bytes, *, limit: int)
 
 
 async def delivered_samples(store: PostgresStore, destination: str, kind: str, *, limit: int) -> list[Sample]:
-    """Payloads that the destination took; the same privilege."""
+    """Payloads that the destination accepted; the same privilege."""
     values = {"destination": destination, "kind": kind, "limit": limit}
     async with message_snapshot(store) as ask:
         await ask.by_index()
@@ -145,7 +141,6 @@ async def delivered_samples(store: PostgresStore, destination: str, kind: str, *
 
 
 async def group_replays(store: PostgresStore, group: str, *, limit: int = 3) -> list[UUID]:
-    """The ids of its latest replays, latest first."""
     async with snapshot(store) as ask:
         rows = await ask("group_replays", group=group, window=REPLAYS_WINDOW, limit=limit)
     return [row["id"] for row in rows]
@@ -154,10 +149,7 @@ async def group_replays(store: PostgresStore, group: str, *, limit: int = 3) -> 
 async def list_of_a_system(
     store: PostgresStore, statement: bytes, *, position: str, before: str | None, search: str | None, limit: int
 ) -> Page[Row, str]:
-    """A page of what a system shows by its own SQL. position: the column to go on behind.
-
-    SchemaError where its tables are not there.
-    """
+    """A page of a system's own SQL. position: the column of the cursor. SchemaError where its tables are missing."""
     check_limit(limit)
     try:
         async with snapshot(store) as ask:
@@ -171,5 +163,5 @@ async def list_of_a_system(
 
 
 def _floor(moment: datetime) -> UUID:
-    """The smallest id of a moment: ranges of ids are ranges of time."""
+    """The smallest id of a moment."""
     return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)

@@ -1,8 +1,4 @@
-"""What the desk reads: failure groups, requests, replays, and the chain of operators' acts.
-
-The SQL of a read is `sql/reads/<name>.sql`. Every call is one snapshot (`snapshots`). Called by `redrive.operate.desk`;
-writes nothing.
-"""
+"""What the desk reads: failure groups, requests, replays, and the chain of operators' acts."""
 
 from __future__ import annotations
 
@@ -36,7 +32,6 @@ _END_OF_FINGERPRINTS: Final = b"\xff" * 17
 async def list_groups(
     store: PostgresStore, wanted: GroupFilter, *, now: datetime | None = None
 ) -> Page[GroupView, GroupPosition]:
-    """Failure groups, latest failure first."""
     check_limit(wanted.limit)
     before = wanted.before or GroupPosition(END_OF_TIME, _END_OF_FINGERPRINTS)
     async with message_snapshot(store) as ask:
@@ -63,7 +58,7 @@ def _group(row: Row) -> GroupView:
 
 
 async def audit_chain(store: PostgresStore) -> AsyncGenerator[ChainLink, None]:
-    """Every act, the first one first, as one snapshot has them."""
+    """Every act in one snapshot, the first one first."""
     after = -(2**62)  # a row that was put before the first one must not be passed over
     async with snapshot(store) as ask:
         while rows := await ask("audit_chain", after=after, limit=CHAIN_WINDOW):
@@ -73,14 +68,14 @@ async def audit_chain(store: PostgresStore) -> AsyncGenerator[ChainLink, None]:
 
 
 async def latest_requests(store: PostgresStore, ids: Sequence[MessageId]) -> dict[MessageId, RequestView]:
-    """Of each message that was asked about the latest request, by message."""
+    """The latest request about each message."""
     async with snapshot(store) as ask:
         rows = await ask("requests", ids=list(ids))
     return {row["message_id"]: RequestView(**row) for row in rows}
 
 
 async def proposed_edit(store: PostgresStore, id: MessageId) -> ProposedEdit | None:
-    """The payload that one person has proposed for a message and a second one has to approve."""
+    """The payload that one person proposed and a second has to approve."""
     async with snapshot(store) as ask:
         rows = await ask("proposed_edit", subject=str(id))
     if not rows:
@@ -98,7 +93,7 @@ async def list_replays(
     before: UUID | None = None,
     limit: int = 20,
 ) -> Page[ReplayView, UUID]:
-    """Replays, latest first. finished: also those with nothing left to do."""
+    """finished: also those with nothing left to do."""
     check_limit(limit)
     async with message_snapshot(store) as ask:
         at = await moment_of(ask)
@@ -110,7 +105,6 @@ async def list_replays(
 async def list_items(
     store: PostgresStore, replay: UUID, *, outcome: str | None = None, after: int = 0, limit: int = 50
 ) -> Page[ReplayItem, int]:
-    """The messages of a replay, in the order in which they go."""
     check_limit(limit)
     async with message_snapshot(store) as ask:
         at = await moment_of(ask)

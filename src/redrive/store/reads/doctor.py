@@ -1,7 +1,4 @@
-"""What `redrive doctor` wants to know of a server that no other read tells: its settings, who we are, whether we hear.
-
-Called by `redrive.operate.doctor`; writes nothing.
-"""
+"""What only `redrive doctor` reads: settings of the server, rights of the login, whether notifications arrive."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ OLDEST: Final = 3000  # open messages of each kind that are looked at; old parti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """One look at a server. idle_slots: replication slots without a reader."""
+    """idle_slots: replication slots without a reader."""
 
     at: datetime
     version: int
@@ -44,9 +41,8 @@ class Server:
 class Upkeep:
     """partition_end: up to when messages have a partition. differing: live relays disagree about their rules.
 
-    by_default: rows in the default partitions, counted up to BY_DEFAULT_MAX. money: a destination moves money.
-    unwitnessed: live relays that send there, and do not remember it over restarts.
-    gone: how many of the oldest open messages have no row any more.
+    by_default: rows in the default partitions, counted up to BY_DEFAULT_MAX. unwitnessed: live relays that move money
+    and do not remember it over restarts. gone: how many of the oldest open messages have no row any more.
     """
 
     partition_end: datetime | None
@@ -63,7 +59,7 @@ async def server(store: PostgresStore) -> Server:
 
 
 async def system_roles(store: PostgresStore) -> dict[str, bool]:
-    """The roles of the systems in use, and whether the login is a member of each; for relays' and operators' logins."""
+    """The roles of the systems in use, and whether the login is a member of each."""
     async with snapshot(store) as ask:
         return {row["role"]: row["is_member"] for row in await ask("system_roles")}
 
@@ -75,7 +71,7 @@ async def upkeep(store: PostgresStore) -> Upkeep:
 
 
 async def hears(store: PostgresStore, dsn: str, worker: WorkerId) -> bool:
-    """Whether what is said over the store's connection arrives on one that listens, as a relay's does."""
+    """Whether a notification of the store's connection arrives on a listening one."""
     try:
         async with listen_connection.opened(dsn, worker) as listening:
             await store.probe(worker)
@@ -88,7 +84,6 @@ async def hears(store: PostgresStore, dsn: str, worker: WorkerId) -> bool:
 
 
 async def is_pooled(store: PostgresStore) -> bool:
-    """Whether the process that answers is another than the one we were told at connecting."""
     async with store.connection() as conn:
         row = await (await conn.execute("SELECT pg_backend_pid()")).fetchone()
         return row is not None and row[0] != conn.info.backend_pid

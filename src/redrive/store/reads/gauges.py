@@ -1,8 +1,4 @@
-"""Values for a monitoring system, read by the relay that holds the duty `gauges` (G-17, G-20).
-
-SQL: `verbs/gauges.sql`, and `hold_duty` in `verbs/duty.sql`. Both are for a relay's login. Called by
-`redrive.operate.observe.reader` and `redrive metrics`.
-"""
+"""Values for monitoring, read by the relay that holds the duty `gauges` (G-17, G-20). SQL: verbs/gauges.sql."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ DUTY: Final = "gauges"
 
 
 class Gauge(NamedTuple):
-    """One value. subject: a destination, duty or table, or empty. reason: of what is parked, or empty."""
+    """subject: a destination, duty or table, or empty. reason: of what is parked, or empty."""
 
     name: str
     subject: str
@@ -27,10 +23,8 @@ class Gauge(NamedTuple):
 
 
 async def read_gauges(store: PostgresStore, *, most: int = COUNTED_MAX) -> list[Gauge]:
-    """All of them, in one snapshot."""
     return wire.objects(Gauge, await store.call("gauges_1", LIVE_SECONDS, most))
 
 
 async def hold_duty(store: PostgresStore, name: str, worker: WorkerId, *, every_seconds: float) -> bool:
-    """True if this worker holds the duty, for some periods."""
     return bool(await store.value("hold_duty_1", name, worker, every_seconds, duty_hold_seconds(every_seconds)))

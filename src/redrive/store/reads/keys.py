@@ -1,8 +1,7 @@
 """Ordering keys as people read them: which are blocked, by what, and how much waits behind it.
 
-A key is where its head is, the open message with the lowest sequence; `redrive.lane_head` says how it is with that one.
-Keys are walked from lane to lane, so a long one costs no more than a short one, and at most `KEYS_WINDOW` at a time.
-Called by `reads` and `redrive.operate.operations`; writes nothing. The SQL: sql/reads/key*.sql, verbs/views.sql.
+A key's state is that of its head, the open message with the lowest sequence (`redrive.lane_head`). Keys are walked lane
+by lane, at most `KEYS_WINDOW` at a time, so a long key costs no more than a short one.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ _ALL: Final = 2**31 - 1
 async def list_keys(
     store: PostgresStore, wanted: KeyFilter, *, now: datetime | None = None
 ) -> Page[KeyView, KeyPosition]:
-    """Keys with something open: those that wait for a person, then for a time, then the rest; in each the oldest first.
-
-    `next` goes on where a page, or the window of a walk, ended.
-    """
+    """Open keys: those that wait for a person, then for a time, then the rest; in each the oldest first."""
     check_limit(wanted.limit)
     rows: list[KeyView] = []
     async with message_snapshot(store) as ask:
@@ -44,7 +40,7 @@ async def list_keys(
 
 
 async def show_key(store: PostgresStore, tenant: str, order_by: str, *, now: datetime | None = None) -> KeyView | None:
-    """One key, with all that wait counted; None where nothing of it is open. NotFound for one that was never used."""
+    """One key with all that wait counted; None where nothing of it is open. NotFound for one that was never used."""
     async with message_snapshot(store) as ask:
         found = await _one(ask, tenant, order_by, now=now or await moment_of(ask), most=_ALL)
         if found is None and not (await ask("knows_key", tenant=tenant, order_by=order_by))[0]["known"]:
@@ -53,7 +49,7 @@ async def show_key(store: PostgresStore, tenant: str, order_by: str, *, now: dat
 
 
 async def count_blocked(ask: ReadTransaction, *, now: datetime) -> tuple[dict[str, int], int | None]:
-    """How many keys are blocked, by the state of their head; and how many were looked at, where that were not all."""
+    """Blocked keys by the state of their head; and how many were looked at, where that is not all."""
     counts = dict.fromkeys(models.BLOCKED, 0)
     looked_at = None
     for group in (KeyGroup.HALTED, KeyGroup.WAITING):
@@ -66,7 +62,7 @@ async def count_blocked(ask: ReadTransaction, *, now: datetime) -> tuple[dict[st
 
 
 async def head_before(ask: ReadTransaction, view: MessageView, order_by: str | None) -> KeyView | None:
-    """The head that a pending message waits behind; None where it is the head itself, or has no ordering key."""
+    """The head that a pending message waits behind, if any."""
     if order_by is None or view.state != State.PENDING:
         return None
     head = await _one(ask, view.tenant, order_by, now=await moment_of(ask), most=models.WAITING_MAX)
@@ -74,13 +70,13 @@ async def head_before(ask: ReadTransaction, view: MessageView, order_by: str | N
 
 
 async def gone_out(store: PostgresStore, ids: Sequence[MessageId]) -> dict[MessageId, int]:
-    """Of these parked messages those whose key went on without them: how many later ones went out."""
+    """How many later messages went out, for each of these parked messages whose key went on without it."""
     async with message_snapshot(store) as ask:
         return {row["id"]: row["gone_out"] for row in await ask("gone_out", ids=list(ids))}
 
 
 def _starts(wanted: KeyFilter) -> Iterator[KeyPosition]:
-    """Where the walk through each group begins, from the position on."""
+    """Where the walk through each group begins."""
     position = wanted.after or KeyPosition(KeyGroup.HALTED, 0)
     groups = [group for group in KeyGroup if not (wanted.blocked and group is KeyGroup.FLOWING)]
     for group in groups[groups.index(position.group) if position.group in groups else len(groups) :]:

@@ -1,7 +1,7 @@
-"""Reads messages, parked records, destinations and the audit. The SQL of a read is `sql/reads/<name>.sql`.
+"""Reads messages, parked records, destinations and the audit.
 
-Every call is one snapshot. Lists are keyset pages, newest first; no read costs more when more messages are closed.
-Only `show_message(payload=True)` reads a payload.
+Each call is one snapshot of `sql/reads/<name>.sql`. Lists are keyset pages, newest first; no read costs more when more
+messages are closed. Only `show_message(payload=True)` reads a payload.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STATES: Final = (*(s.value for s in State), *(r.value for r in ParkReason), *(c.
 
 
 class Source(NamedTuple):
-    """Where the messages of a state are: the statement for candidates, its table, what it takes besides."""
+    """Where the messages of a state are. values: what the statement for candidates takes besides."""
 
     candidates: str
     table: str
@@ -42,7 +42,6 @@ class Source(NamedTuple):
 
 
 async def list_messages(store: PostgresStore, wanted: MessageFilter) -> Page[MessageView, MessageId]:
-    """Messages, newest first. `next` goes on where a page, or the window of a search, ended."""
     check_limit(wanted.limit)
     source = _source(wanted.state)
     async with message_snapshot(store) as ask:
@@ -62,7 +61,7 @@ async def list_messages(store: PostgresStore, wanted: MessageFilter) -> Page[Mes
 
 
 async def find_messages(store: PostgresStore, ids: Sequence[MessageId]) -> dict[MessageId, MessageView]:
-    """Those of the ids that exist, by id."""
+    """Those of the ids that exist."""
     check_limit(len(ids) or 1)
     async with message_snapshot(store) as ask:
         return {view.id: view for view in await _views(ask, ids)}
@@ -107,7 +106,7 @@ async def _details(ask: ReadTransaction, view: MessageView, may: Row, *, payload
 
 
 async def proofs(store: PostgresStore, ids: Sequence[MessageId]) -> dict[MessageId, list[models.Proof]]:
-    """What says that these were delivered although their claims say otherwise, by message; evidence first."""
+    """What says that these were delivered although their claims say otherwise; evidence first."""
     async with snapshot(store) as ask:
         return await proofs_of(ask, ids)
 
@@ -123,7 +122,6 @@ PROOFS_MAX: Final = 20  # of one message
 
 
 async def list_parked(store: PostgresStore, wanted: ParkedFilter) -> Page[ParkedRecord, ParkedPosition]:
-    """The worklist of one reason, latest parked first."""
     check_limit(wanted.limit)
     before = wanted.before or ParkedPosition(END_OF_TIME, END_OF_IDS)
     async with message_snapshot(store) as ask:
@@ -146,7 +144,6 @@ async def list_parked(store: PostgresStore, wanted: ParkedFilter) -> Page[Parked
 
 
 async def show_parked(store: PostgresStore, message_id: MessageId) -> ParkedRecord | None:
-    """The parked record of a message, None where it is not parked."""
     async with message_snapshot(store) as ask:
         rows = await ask("parked_one", id=message_id)
     return _parked(rows[0]) if rows else None
@@ -155,7 +152,7 @@ async def show_parked(store: PostgresStore, message_id: MessageId) -> ParkedReco
 async def list_destinations(
     store: PostgresStore, *, after: str = "", limit: int = models.DESTINATIONS_MAX
 ) -> Sequence[models.DestinationView]:
-    """Every destination that was ever registered or paused, by name; `after` = the last name already seen."""
+    """Every destination that was ever registered or paused, by name."""
     check_limit(limit)
     async with snapshot(store) as ask:
         rows = await ask("destinations", after=after, limit=limit)
@@ -163,7 +160,6 @@ async def list_destinations(
 
 
 async def show_destination(store: PostgresStore, name: str) -> models.DestinationView | None:
-    """One of them, None if it was neither registered nor paused."""
     found = [one for one in await list_destinations(store) if one.name == name]
     return found[0] if found else None
 
@@ -177,7 +173,6 @@ async def knows_destination(store: PostgresStore, name: str) -> bool:
 async def list_audit(
     store: PostgresStore, *, subject: str | None = None, before: int | None = None, limit: int = 50
 ) -> Page[models.AuditEntry, int]:
-    """What operators did, newest first."""
     check_limit(limit)
     async with snapshot(store) as ask:
         at = await moment_of(ask)

@@ -1,7 +1,4 @@
-"""The read models: what the reads take and return, and their limits. Those of the status are in `status`.
-
-A list is a `Page`: its rows, and the position where the next page begins.
-"""
+"""The read models, and the limits of the reads. Those of the status are in `status`."""
 
 from __future__ import annotations
 

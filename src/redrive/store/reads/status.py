@@ -139,7 +139,6 @@ class Status:
 
 
 async def status(store: PostgresStore, *, now: datetime | None = None) -> Status:
-    """Reads the status in one snapshot."""
     async with snapshot(store) as ask:
         clock = (await ask("clock", now=now))[0]
         moment = {"now": clock["at"], "live_seconds": models.LIVE_SECONDS}

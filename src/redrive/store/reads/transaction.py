@@ -30,8 +30,6 @@ _BY_INDEX: Final = (
 
 
 class ReadTransaction:
-    """Runs a statement of sql/reads by its name, inside one snapshot."""
-
     def __init__(self, conn: AsyncConnection[Any]) -> None:
         self._conn = conn
 
@@ -39,16 +37,15 @@ class ReadTransaction:
         return await self.run(statement(name), values)
 
     async def by_index(self) -> None:
-        """From here on in the order of an index, however much of a table the planner believes to be wanted.
+        """From here on read in the order of an index.
 
-        The newest of a million rows are at the end of their index; a planner that reads all of them to sort them is
-        right about the cost of one page, and wrong about that of every page.
+        The newest of a million rows are at the end of their index. A planner that sorts all of them is right about the
+        cost of one page, and wrong about that of every page.
         """
         async with self._conn.cursor() as cursor:
             await cursor.execute(_BY_INDEX)
 
     async def run(self, text: bytes, values: Mapping[str, Any]) -> list[Row]:
-        """A statement of a system's file."""
         async with self._conn.cursor(binary=True, row_factory=dict_row) as cursor:
             await cursor.execute(text, values)
             return await cursor.fetchall()
@@ -56,7 +53,6 @@ class ReadTransaction:
 
 @asynccontextmanager
 async def snapshot(store: PostgresStore) -> AsyncIterator[ReadTransaction]:
-    """One read-only snapshot for several statements, each bounded in time."""
     async with store.reading() as conn:
         await conn.set_isolation_level(IsolationLevel.REPEATABLE_READ)
         await conn.set_read_only(True)
@@ -75,10 +71,7 @@ async def snapshot(store: PostgresStore) -> AsyncIterator[ReadTransaction]:
 
 @asynccontextmanager
 async def message_snapshot(store: PostgresStore) -> AsyncIterator[ReadTransaction]:
-    """A snapshot for reading messages. NotAllowed where row-level security shows this login none of them.
-
-    Such a login would be told that nothing waits, whatever does.
-    """
+    """NotAllowed where row-level security shows this login no message: it would be told that nothing waits."""
     async with snapshot(store) as ask:
         if "redrive.tenant" not in store.local_settings:  # else a reader's role and a tenant were chosen for it
             await _require_sight(ask)
@@ -104,7 +97,6 @@ ROLE_ADVICE: Final = "use a login that has the role redrive_viewer, or that of t
 
 @cache
 def statement(name: str) -> bytes:
-    """The text of `sql/reads/<name>.sql`."""
     return (resources.files("redrive.store") / "sql" / "reads" / f"{name}.sql").read_bytes()
 
 
@@ -114,6 +106,5 @@ def check_limit(limit: int) -> None:
 
 
 async def moment_of(ask: ReadTransaction) -> datetime:
-    """The database's clock."""
     moment: datetime = (await ask("moment"))[0]["at"]
     return moment

@@ -1,8 +1,7 @@
-"""Reading rows that Python cannot represent, so that one of them never takes the others along.
+"""Reads rows that Python cannot represent, so that one of them never takes the others along.
 
-`enqueue` refuses such values, and a row may have them all the same: from an earlier version, or written by the owner of
-the tables. A time outside Python's years becomes the nearest that it has; JSON that cannot be read (a number of 8,000
-digits, nesting without end) becomes an empty `Undecodable`. Lists show such a row; a claim of it is parked.
+`enqueue` refuses such values; an earlier version or the owner of the tables may have written them. A time outside
+Python's years becomes the nearest one, unreadable JSON an empty `Undecodable`. Lists show such a row; a claim parks it.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 LATEST: Final = datetime.max.replace(tzinfo=UTC)
 
 
-class Undecodable(dict[str, Any]):
-    """Stands for JSON that Python cannot read."""
+class Undecodable(dict[str, Any]): ...
 
 
 class _Json(JsonLoader):

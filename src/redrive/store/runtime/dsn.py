@@ -1,7 +1,6 @@
-"""A DSN from what another library keeps of its connections.
+"""A DSN from the connection parameters of another library (`redrive.django`, `redrive.alembic`).
 
-Of the parts only those count that PostgreSQL's client library knows; cursor classes, pools and the like belong to the
-other library. Called by `redrive.django` and `redrive.alembic`.
+Parts that libpq does not know, such as cursor classes and pools, are left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The connection that listens for the doorbell: one of its own, because a pooler would give it to others in between.
 
-Used by `relay/wakeup/listening.py`. What is said on it comes from `ring` in verbs/doorbell.sql (`outbox_pending`) and
-from `PostgresStore.probe` (`outbox_probe`, with the worker's id: so it knows that it hears).
+`ring` in verbs/doorbell.sql notifies `outbox_pending`, `PostgresStore.probe` notifies `outbox_probe` with the worker's
+id.
 """
 
 from __future__ import annotations
@@ -24,14 +24,11 @@ _OPTIONS: Final[Mapping[str, Any]] = {**KEEPALIVE, "application_name": "redrive 
 
 
 class PostgresListenConnection:
-    """Connected and listening. Whatever ends it is a `TransientFailure`."""
-
     def __init__(self, conn: AsyncConnection[Any], worker: WorkerId) -> None:
         self._conn = conn
         self._worker = str(worker)
 
     async def wait(self, seconds: float) -> Heard:
-        """Until something is said, at most so long."""
         rung = probed = False
         try:
             async for said in self._conn.notifies(timeout=seconds, stop_after=1):

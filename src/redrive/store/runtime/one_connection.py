@@ -1,8 +1,7 @@
-"""A store on a connection of the caller, inside the transaction that is open on it.
+"""A store inside the transaction that is open on the caller's connection; each verb is a savepoint in it.
 
-What a test enqueues and never commits can be delivered so, and is gone with the test's rollback. Every verb is a
-savepoint in that transaction. A synchronous connection is given the face of an asynchronous one; it blocks, which is
-fine in a test, and `record` may enqueue on it as on any other. Used by `redrive.testing`.
+So a test delivers what it never commits. A synchronous connection is wrapped as an asynchronous one and blocks. Used by
+`redrive.testing`.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class OneSession:
 
 
 class AsyncFace:
-    """A synchronous psycopg connection, to be awaited; the caller's cursor class does not matter."""
+    """A synchronous psycopg connection, to be awaited."""
 
     def __init__(self, conn: Connection[Any]) -> None:
         self._conn = conn
@@ -79,8 +78,6 @@ class AsyncFace:
 
 
 class AsyncCursorFace:
-    """A synchronous cursor, to be awaited."""
-
     def __init__(self, cursor: Cursor[Any]) -> None:
         self._cursor = cursor
 
@@ -105,7 +102,7 @@ class AsyncCursorFace:
 
 
 async def arun(conn: AsyncFace, steps: Steps[T], within: Within) -> T:
-    """What `redrive.aenqueue` needs to take the face for a connection (see `produce/drivers.py`)."""
+    """Lets `redrive.aenqueue` take the face for a connection (see `produce/drivers.py`)."""
     return produce_psycopg.run(conn._conn, steps, within)
 
 
@@ -113,7 +110,6 @@ drivers.KNOWN[f"{__name__}.AsyncFace"] = drivers.Driver(__name__, is_async=True)
 
 
 def psycopg_below(conn: Any) -> Any:
-    """The psycopg connection that carries it."""
     names = _names(conn)
     if names & {"psycopg.Connection", "psycopg.AsyncConnection"}:
         return conn
@@ -133,7 +129,7 @@ def psycopg_below(conn: Any) -> Any:
 
 
 async def apsycopg_below(conn: Any) -> Any:
-    """The same, also for the asynchronous faces of SQLAlchemy."""
+    """`psycopg_below`, also for SQLAlchemy's asynchronous classes."""
     names = _names(conn)
     if names & {"sqlalchemy.ext.asyncio.session.AsyncSession", "sqlalchemy.ext.asyncio.scoping.async_scoped_session"}:
         conn, names = await conn.connection(), {"sqlalchemy.ext.asyncio.engine.AsyncConnection"}
@@ -143,12 +139,11 @@ async def apsycopg_below(conn: Any) -> Any:
 
 
 def is_django(conn: Any) -> bool:
-    """Whether it is Django's, which belongs to a thread."""
+    """Django's connections belong to a thread."""
     return bool(_names(conn) & _DJANGO)
 
 
 def is_async(conn: Any) -> bool:
-    """Whether it has to be awaited."""
     known = (drivers.KNOWN[name] for name in _names(conn) if name in drivers.KNOWN)
     return any(driver.is_async for driver in known)
 

@@ -1,8 +1,7 @@
-"""Opens the store for a person, and says in a sentence what is wrong when it cannot be.
+"""Opens the store for a person, and explains in a sentence why it cannot be opened.
 
-What the driver raises becomes the operator's errors: `Unreachable`, `SchemaError`, `NotAllowed`,
-`InvalidValue`. A DSN is never repeated, because it may hold a password; the message names host, port and
-database. Called by `redrive.operate.operations` and, around the migrator, by `redrive db`.
+Errors of the driver become `Unreachable`, `SchemaError`, `NotAllowed` or `InvalidValue`. A DSN is never repeated: it
+may hold a password.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _SECRET_PARTS = frozenset({"password", "sslpassword", "oauth_client_secret"})
 
 @asynccontextmanager
 async def opened(dsn: str, *, name: str = "redrive cli") -> AsyncIterator[PostgresStore]:
-    """The store of a database whose schema this version can use; what goes wrong inside is explained too."""
+    """Raises SchemaError unless this version can use the schema; errors inside the block are explained too."""
     with explained(dsn):
         async with PostgresStore(dsn, connections=CONNECTIONS, name=name) as store:
             await require_schema(store)
@@ -35,7 +34,7 @@ async def opened(dsn: str, *, name: str = "redrive cli") -> AsyncIterator[Postgr
 
 
 async def require_schema(store: PostgresStore, sets: Iterable[migrate.MigrationSet] = ()) -> None:
-    """Raises SchemaError unless this version can run on the schema, and the systems whose sets are given too."""
+    """sets: of the systems that have to be usable too."""
     async with store.connection() as conn:
         try:
             cursor = await conn.execute(migrate.READ_VERSIONS)
@@ -49,7 +48,6 @@ async def require_schema(store: PostgresStore, sets: Iterable[migrate.MigrationS
 
 @contextmanager
 def explained(dsn: str) -> Iterator[None]:
-    """Around anything that talks to the database of the DSN."""
     where = _where(dsn)
     try:
         yield
@@ -69,7 +67,7 @@ def explained(dsn: str) -> Iterator[None]:
 
 
 def without_secrets(dsn: str) -> str:
-    """A DSN that may be shown: key=value, what is secret hidden; nothing of one that cannot be read."""
+    """The DSN as key=value with its secrets hidden; all of it where it cannot be read."""
     try:
         parts: dict[str, Any] = {name: value for name, value in conninfo_to_dict(dsn).items() if value is not None}
     except psycopg.ProgrammingError:
@@ -78,7 +76,6 @@ def without_secrets(dsn: str) -> str:
 
 
 def _where(dsn: str) -> str:
-    """Host, port and database in words; never the password."""
     try:
         parts = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
@@ -110,7 +107,6 @@ def _unreachable(where: str, error: BaseException) -> Unreachable:
 
 
 def _sentence(error: BaseException) -> str:
-    """The first line of what the driver says, as a sentence."""
     primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     lines = (primary or str(error)).strip().splitlines() or [type(error).__name__]
     return lines[0].rstrip(". ") + "."

@@ -1,8 +1,7 @@
 """PostgreSQL behind the port `redrive.ports.Store`.
 
-Each verb is one method in `verbs/` that calls one SQL function in a transaction of its own; only `settle_one` spans
-several statements, because the user's `record` runs between them. `sql/verbs/<verb>.sql` says what the verb promises,
-what it locks and which index it relies on.
+Each verb is one method in `verbs/` that calls one SQL function in a transaction of its own; only `settle_one` has
+several statements, because the user's `record` runs between them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """A bounded set of connections to one database.
 
-A connection is made when it is asked for, so that the first call after an outage succeeds as soon as the server is back
-(a pool that reconnects in the background with a growing delay can sleep longer than a lease). It is handed out again
-only if it is idle; after a lost connection all that lie idle are dropped: they were lost too. Used by `PostgresStore`.
+A connection is made on demand, so that the first call after an outage succeeds as soon as the server is back (a pool
+that reconnects with a growing delay can sleep longer than a lease). After a lost connection all idle ones are dropped.
 
-A statement goes where it was run most often: the first run in a session plans all that its verb does, and takes ten
-times as long as the next. One that is new everywhere goes where least was run, out of the way of those that come often.
+A statement goes to the session that ran it most often, because the first run plans all that its verb does and takes ten
+times as long. A new one goes where least was run.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class _Session:
 
 
 class Sessions:
-    """At most `limit` connections. `session()` waits for a free place, and connects if none lies idle."""
+    """At most `limit` connections."""
 
     def __init__(self, dsn: str, *, limit: int, application_name: str) -> None:
         self._dsn = dsn
@@ -87,7 +86,6 @@ class Sessions:
         await self._drop_idle()
 
     async def _connect(self) -> AsyncConnection[Any]:
-        """Behind a pooler nothing is kept in a session: it may be another one in the next transaction."""
         try:
             conn = await self._connect_with(options=self._session_settings)
         except psycopg.OperationalError as error:

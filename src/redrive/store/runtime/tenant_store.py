@@ -1,9 +1,7 @@
 """The store as one principal sees it: one tenant, in one role of the database.
 
-Each transaction begins by taking the role and naming the tenant, and both end with it: nothing is left behind in a
-session that the next one gets, be it behind a pooler. What runs outside a transaction of its own is refused. Reads obey
-row-level security (verbs/zz_grants.sql); a verb acts by the id that it is given, so its caller looks first. Used
-by `redrive.operate.web`.
+Each transaction takes the role and names the tenant, and both end with it, so a pooled session keeps nothing. Reads
+obey row-level security (verbs/zz_grants.sql); a verb acts by the id that it is given, so its caller looks first.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ ALL_TENANTS: Final = "*"
 
 
 class TenantStore(PostgresStore):
-    """Shares the connections of `store`, which stays the one that closes them."""
+    """Shares the connections of `store`, which closes them."""
 
     def __init__(self, store: PostgresStore, *, role: str, tenant: str) -> None:
         if not tenant:

@@ -1,8 +1,7 @@
 """Own VACUUM of the tables that turn over, where autovacuum looks too seldom.
 
-Every message leaves a dead row in `pending` and one in `lease`. Autovacuum looks every `autovacuum_naptime`, which is a
-minute by default, and is the server's affair; at thousands of messages a second these tables then grow
-to many times their size, and all verbs slow down. Called by the duty `vacuum` through `PostgresStore`.
+Every message leaves a dead row in `pending` and one in `lease`. With autovacuum's naptime of a minute these tables grow
+to many times their size at thousands of messages a second, and all verbs slow down.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ VACUUM: Final[LiteralString] = "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE 
 
 
 class Look(NamedTuple):
-    """One table. naptime_seconds: None = autovacuum is off. in_vain: it was tried just now, beside an old snapshot."""
+    """naptime_seconds: None = autovacuum is off. in_vain: it was tried just now, beside an old snapshot."""
 
     name: str
     dead_rows: int
@@ -49,7 +48,7 @@ class Look(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """tables: to be vacuumed now. words: what the duty says for itself."""
+    """words: the result of the duty."""
 
     tables: Sequence[str]
     words: str

@@ -1,7 +1,6 @@
 """Converts rows to attempts and outcomes to arrays. No I/O.
 
-Rows are named tuples (`PostgresStore.rows`) and are read by column name. The order of parameters is that of
-`verbs/settle.sql`. `redrive.complete` uses this module too, on the caller's connection.
+The order of parameters is that of `verbs/settle.sql`. `redrive.complete` uses it too, on the caller's connection.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ SETTLE: LiteralString = (
 
 
 def columns(rows: Iterable[Sequence[Any]], width: int) -> list[str | None]:
-    """The arrays of a verb that takes as many rows as it is given."""
+    """The rows as one array per column."""
     return [array(column) for column in zip(*rows, strict=True)] or ["{}"] * width
 
 
 def array(values: Iterable[Any]) -> str | None:
     """As PostgreSQL writes it: for a few values ten times as fast as handing the driver a list.
 
-    An array of nothing but NULL need not be sent: a shorter one is filled up with NULL.
+    An array of nothing but NULL is not sent: the SQL fills a shorter one up with NULL.
     """
     written = [_WRITTEN[type(value)](value) for value in values]
     if written.count("NULL") == len(written) > 0:
@@ -57,7 +56,7 @@ def _quoted(text: str) -> str:
 
 
 class _Written(dict[type, Callable[[Any], str]]):
-    """How a value of each type is written; one of a derived type (a name out of an Enum) like those of its base."""
+    """How a value of each type is written; a derived type (an Enum's) like its base."""
 
     def __missing__(self, kind: type) -> Callable[[Any], str]:
         self[kind] = next(self[base] for base in kind.__mro__[1:] if base in self)
@@ -99,7 +98,6 @@ def claimed(rows: Sequence[Any], lease_seconds: float, *, alone: bool) -> Claime
 
 @cache
 def _attempt_fields(row_type: Any) -> Sequence[str]:
-    """The fields of an attempt that the columns of a claimed row fill, in the order of the columns."""
     return [_ATTEMPT_FIELDS.get(column, column) for column in row_type._fields]
 
 
@@ -107,7 +105,7 @@ _ATTEMPT_FIELDS: Final = {"attempt": "number", "token": "stored_token"}  # other
 
 
 def attempt(row: Any, lease_seconds: float, *, alone: bool) -> Attempt:
-    """Filled by hand, because a frozen dataclass of thirty fields takes longer to make than its message to send."""
+    """Filled by hand: making a frozen dataclass of thirty fields takes longer than sending its message."""
     made = Attempt.__new__(Attempt)
     values = made.__dict__
     values.update(zip(_attempt_fields(row.__class__), row, strict=True))
@@ -126,7 +124,6 @@ def asked(row: Any, hold_seconds: float) -> Asked:
 
 
 def is_decodable(row: Any) -> bool:
-    """Whether headers, kept answer and archive of a claimed row could be read. A row without a claim passes."""
     return row.attempt is None or Undecodable not in (type(row.headers), type(row.kept_answer), type(row.earlier))
 
 
@@ -156,7 +153,6 @@ _MOMENTS = ("claimed_at", "completed_at", "due_at")
 
 
 def declared(relay: RelayInfo, name: str) -> dict[str, Any]:
-    """One destination of a relay, as register_1 takes it."""
     return {
         "name": name,
         "has_record": name in relay.records,
@@ -217,7 +213,7 @@ def delivered_values(
 
 
 def _or_one(values: list[Any]) -> list[Any]:
-    """An array of one value need not be repeated: settle_delivered takes the first where there is none."""
+    """settle_delivered takes the first value where the others are missing."""
     return values if len(set(values)) > 1 else values[:1]
 
 
@@ -229,7 +225,6 @@ def settle_calls(
     *,
     wait: bool = True,
 ) -> Iterator[tuple[LiteralString, list[Any]]]:
-    """The statements that settle these: one for plain deliveries, one for the rest."""
     plain: list[Outcome] = []
     others: list[Outcome] = []
     for outcome in outcomes:
@@ -243,7 +238,6 @@ def settle_calls(
 def settle_values(
     worker: WorkerId, verb: str, outcomes: Sequence[Outcome], now: datetime | None, *, wait: bool = True
 ) -> list[Any]:
-    """The arrays of settle_1, in its order of parameters."""
     rows = [_settle_row(o) for o in outcomes]
     return [worker, verb, *columns(rows, 24), now, wait, array(o.suspect or None for o in outcomes)]
 
@@ -279,7 +273,7 @@ def _settle_row(outcome: Outcome) -> tuple[Any, ...]:
 
 
 def _doubt(outcome: Outcome) -> str:
-    """Whether the doubt is gone, as old as it was, or new: `attempt` is what was left of it when the answer came."""
+    """`attempt` has the doubt that was left when the answer came."""
     if not outcome.settlement.in_doubt:
         return "none"
     return "keep" if outcome.attempt.in_doubt else "now"
@@ -295,12 +289,11 @@ def _json(value: Any) -> str | None:
 
 
 def is_handed_over(row: Any) -> bool:
-    """Whether a row of settle is the next message of a lane, claimed. The other rows were not settled."""
+    """The row is the next message of a lane, claimed; other rows of settle were not settled."""
     return row.refusal is None
 
 
 def settled(total: int, rows: Sequence[Any], lease_seconds: float) -> Settled:
-    """From the rows of `SETTLE` and `SETTLE_DELIVERED`: outcomes that were not settled, and claims handed over."""
     lost: dict[str, list[Fence]] = {"refused": [], "repeated": [], "busy": []}
     handed_over: list[Attempt] = []
     for row in rows:
@@ -313,5 +306,5 @@ def settled(total: int, rows: Sequence[Any], lease_seconds: float) -> Settled:
 
 
 def settle_call(worker: WorkerId, verb: str, outcomes: Sequence[Outcome]) -> tuple[LiteralString, list[Any]]:
-    """The statement that settles, for a connection which is not ours (`redrive.complete`)."""
+    """For a connection that is not ours (`redrive.complete`)."""
     return SETTLE, settle_values(worker, verb, outcomes, None)

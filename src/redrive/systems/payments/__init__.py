@@ -3,8 +3,7 @@
     payments.submit(conn, payments.Instruction(...))          # in your transaction: business row, number, message
     app.include(payments.with_rails([payments.Rail(...)]))    # what a relay runs; or [payments.rails.NAME] in a file
 
-`validation` says what may be paid, `submission` takes it, `rails` sends it, `audit` tells what became of it, `adopt`
-takes over an older outbox; `sql/` is what it adds to a database. Importing this needs no library of its extra.
+Importing this needs no library of its extra.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ if not TYPE_CHECKING:
 
 
 def _from_settings(table: Mapping[str, Any], file: Path) -> System:
-    """What `[payments]` of a settings file declares."""
     from redrive.systems.payments.toml_rails import from_settings
 
     return from_settings(table, file)
@@ -77,7 +75,6 @@ def _demo(**values: Any) -> int:
 
 
 def _router() -> Any:
-    """What people ask about payments, over HTTP."""
     from redrive.systems.payments.router import router
 
     return router

@@ -1,7 +1,6 @@
-"""A legacy `payment_outbox` is moved in place: all rows over, with their ids and numbers, then it is dropped (P-09).
+"""Moves a legacy `payment_outbox` in place: all rows with their ids and numbers, then it is dropped (P-09).
 
-`plan` says of each row what it would become, or that it is unexplained; `adopt` carries it out in the same
-transaction, and refuses while one is unexplained. The id is kept because the rail knows the payment by it: what the old
+`adopt` refuses while a row is unexplained. The id is kept because the rail knows the payment by it: what the old
 dispatcher had tried is asked for before it is sent. SQL: `sql/verbs/adopt.sql`.
 """
 
@@ -59,8 +58,6 @@ SHOWN_MAX: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A row, and what it becomes."""
-
     row: Row
     meaning: Meaning
     payment: Payment
@@ -68,15 +65,13 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Unexplained:
-    """A row that cannot be moved, and why."""
-
     outbox_id: str
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What became, or would become, of a legacy table. counts: by meaning. dropped: it is gone."""
+    """What became, or would become, of a legacy table."""
 
     table: str
     explained: Sequence[Explained]
@@ -90,7 +85,7 @@ class Plan:
 
 
 def plan(conn: Connection, table: str, *, tenant: str, words: Mapping[str, Meaning]) -> Plan:
-    """Looks at every row, with the table locked, so that none is added while it is moved."""
+    """The table is locked, so that no row is added while it is moved."""
     name = _existing(conn, table)
     conn.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(name))
     rows = conn.execute(_selecting(conn, name, table)).fetchall()
@@ -102,7 +97,7 @@ def plan(conn: Connection, table: str, *, tenant: str, words: Mapping[str, Meani
 
 
 def adopt(conn: Connection, table: str, *, tenant: str, words: Mapping[str, Meaning]) -> Plan:
-    """Moves all of it and drops the table, in the connection's transaction; refused while a row is unexplained."""
+    """Refused while a row is unexplained."""
     found = plan(conn, table, tenant=tenant, words=words)
     if found.unexplained:
         first = found.unexplained[0]
@@ -137,7 +132,7 @@ def _existing(conn: Connection, table: str) -> sql.Composable:
 
 
 def _selecting(conn: Connection, name: sql.Composable, table: str) -> sql.Composed:
-    """Its rows in the order of their numbers; a column that is not there has its default."""
+    """A column that is not there has its default."""
     query = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
     there = {row["attname"] for row in conn.execute(query, [table]).fetchall()}
     missing = [column for column in REQUIRED if column not in there]
@@ -209,7 +204,8 @@ def _paid_twice(explained: Sequence[Explained]) -> Iterator[Unexplained]:
 
 def _known(conn: Connection, explained: Sequence[Explained], tenant: str) -> Iterator[Unexplained]:
     """Rows whose instruction has a payment here that may have had an effect. What a rail's statement has is adopted,
-    and held with that evidence."""
+    and held.
+    """
     query = "SELECT redrive_payments.adoptable_1(%s, %s, %s, %s, %s::uuid) AS known"
     for one in explained:
         payment, id = one.payment, one.row["outbox_id"]

@@ -1,8 +1,4 @@
-"""What happened to one instruction, as a story: who, when, what and why, from the archive alone (P-07).
-
-`story` reads it, `told` is the sentence for one event. The same events, word for word, are the JSON document. Called by
-`redrive payments audit`.
-"""
+"""The story of one instruction, from the archive alone (P-07)."""
 
 from __future__ import annotations
 
@@ -32,7 +28,7 @@ ACTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """instruction: what was to be paid. events: from the first on. intents: how each message of it stands now."""
+    """intents: how each message of it stands now."""
 
     instruction: Row
     intents: Sequence[Row]
@@ -50,7 +46,6 @@ def story(conn: Connection, instruction_id: str, *, tenant: str) -> Story:
 
 
 def told(event: Row, instruction: Row) -> str:
-    """One event as a sentence."""
     match event["what"]:
         case "submitted":
             return _submitted(event, instruction)
@@ -64,14 +59,14 @@ def told(event: Row, instruction: Row) -> str:
 
 
 def account_of(destination: Row | None) -> str:
-    """iban …3000, as far as it is shown; a payload that was edited may have none that can be read."""
+    """iban …3000, as far as it is shown; an edited payload may have none that can be read."""
     if not destination:
         return "an account that cannot be read"
     return ", ".join(f"{name} {value}" for name, value in destination.items())
 
 
 def _changed(event: Row, instruction: Row) -> str:
-    """The terms of an edit and of each attempt of an edited payment: what is sent is not what was submitted."""
+    """The terms of an edit, and of each attempt of an edited payment."""
     if (event["version"] or 1) < FIRST_EDITED or (event["what"] == "act" and event["state"] != "EDIT"):
         return ""
     amount = f"{event['amount']} {event['currency']}" if event["amount"] is not None else "no amount that can be read"
@@ -147,7 +142,6 @@ def _who(event: Row) -> str:
 
 
 def _said(event: Row) -> str:
-    """In the rail's words where it said something, else in ours."""
     if event["text"]:
         return f"{event['text'].rstrip('.')}."
     return f"{event['code'] or event['answer']}."

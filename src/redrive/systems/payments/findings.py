@@ -1,8 +1,7 @@
-"""Findings of a comparison, as people work with them: list, and acknowledge with evidence from outside.
+"""Lists findings of a comparison, and acknowledges them with evidence from outside.
 
-A finding is acknowledged by two people: it is known, and explained by something that no statement shows, such as a
-reversal or a refund. From then on it does not keep a comparison from being clean; other evidence opens it again. SQL:
-`sql/verbs/reconcile.sql` (`acknowledge_finding_1`).
+Two people acknowledge a finding that something explains which no statement shows, such as a refund. From then on it
+does not keep a comparison from being clean; other evidence opens it again. SQL: `sql/verbs/reconcile.sql`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from redrive.systems.payments.reads import SQL
 
 
 def listed(conn: Connection, *, rail_type: str | None, resolved: bool, limit: int) -> Sequence[Row]:
-    """The latest first; with `resolved`, those too that a later comparison no longer found."""
+    """resolved: also those that a later comparison no longer found."""
     conn.execute("SELECT set_config('redrive.tenant', '*', true)")  # a statement is of a rail, and so of all tenants
     return SQL.rows(conn, "findings", {"rail_type": rail_type, "all": resolved, "limit": limit})
 
@@ -23,7 +22,7 @@ def listed(conn: Connection, *, rail_type: str | None, resolved: bool, limit: in
 def acknowledge(
     conn: Connection, *, rail_type: str, kind: str, subject: str, reference: str, actor: str, reason: str
 ) -> None:
-    """Committed when it returns, also where a second person is still needed: then ActRefused says so."""
+    """Commits, also where a second person is still needed: then ActRefused says so."""
     query = "SELECT redrive_payments.acknowledge_finding_1(%s, %s, %s, %s, %s, %s) AS answer"
     found = conn.execute(query, (rail_type, kind, subject, actor, reason, reference)).fetchone()
     conn.commit()

@@ -1,7 +1,6 @@
-"""The metrics of payments, by the names of the document that asked for them (P-06).
+"""The metrics of payments (P-06), shown beside the engine's own.
 
-Shown by a relay beside the engine's own. What names no destination (claims, wake-ups, the reaper) is of the whole
-relay; the rest is of the rails alone.
+Claims, wake-ups and the reaper are of the whole relay; the rest is of the rails alone.
 """
 
 from __future__ import annotations

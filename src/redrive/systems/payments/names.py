@@ -1,7 +1,4 @@
-"""Names that the parts of the system share: where a payment goes, by what it is ordered and known, what a code means.
-
-Pure, and without any library. The same rules in SQL: `sql/verbs/submit.sql`.
-"""
+"""Names that the parts of the system share. The same rules in SQL: `sql/verbs/submit.sql`."""
 
 from __future__ import annotations
 
@@ -17,12 +14,11 @@ Meaning = Literal["delivered", "retryable", "terminal", "unknown"]
 
 
 def destination_of(rail_type: str) -> str:
-    """The engine's destination of a rail."""
     return f"{DESTINATION_PREFIX}{rail_type}"
 
 
 def order_of(participant_id: str) -> str:
-    """The ordering key of a participant: his payments on all rails, and no other messages, are one line."""
+    """The ordering key of a participant: his payments on all rails are one line."""
     return f"{ORDER_PREFIX}{participant_id}"
 
 

@@ -1,8 +1,8 @@
 """Rails: where payments go, as HTTP destinations of the engine, with what each offers against paying twice.
 
 A rail that remembers tokens is sent the same payment again; one that can be asked is asked first; one that does neither
-gets one attempt, and a payment whose fate is unknown is held for a person (G-13, P-05). What a rail's answer means is
-an explicit table of its codes: what is not in it, or does not fit its status, is unknown, never a failure (P-03).
+gets one attempt, and a payment whose fate is unknown is held for a person (G-13, P-05). A code that is not in the
+table, or does not fit its status, is unknown, never a failure (P-03).
 """
 
 from __future__ import annotations
@@ -120,7 +120,6 @@ class Rail:
 
     @property
     def rules(self) -> Rules:
-        """What follows from its promises."""
         return Rules(
             policy=self.policy,
             in_doubt=in_doubt_default(
@@ -145,12 +144,12 @@ class Rail:
 
     @property
     def name(self) -> str:
-        """Of its destination in the engine."""
         return destination_of(self.rail_type)
 
     def destination(self) -> Destination:
-        """As the engine runs it. A definitive no lets the participant's next payment go; what ran out of attempts
-        halts him, and what is held keeps him waiting."""
+        """A definitive no lets the participant's next payment go; what ran out of attempts, or is held, keeps him
+        waiting.
+        """
         return Destination(
             name=self.name,
             transport=RailTransport(self),
@@ -179,7 +178,7 @@ class RailTransport(HttpTransport):
         self._codes = {**CODES, **{code: (meaning, ANY_STATUS) for code, meaning in rail.codes.items()}}
 
     async def validate(self, attempt: Attempt) -> None:
-        """P-02 again, before each dispatch: what is wrong is terminal, and nothing has gone out."""
+        """P-02 again, before each dispatch."""
         try:
             payment_of(attempt, self.rail.destination_format)
         except PaymentRefused as refused:
@@ -213,8 +212,9 @@ class RailTransport(HttpTransport):
         return Unknown(code, text)
 
     def found(self, reply: Reply, attempt: Attempt) -> LookupAnswer:
-        """There, if the rail has carried it out: this payment, with this amount. Not there, if it never heard of it or
-        has refused it. Everything else is no answer."""
+        """There, if the rail has carried out this payment with this amount. Not there, if it never heard of it or has
+        refused it. Everything else is no answer.
+        """
         said = _read(reply)
         code = said.get("code")
         if reply.status == 404 and code == "NOT_FOUND":
@@ -231,7 +231,7 @@ class RailTransport(HttpTransport):
 
 
 def payment_of(attempt: Attempt, destination_format: str | None = None) -> Payment:
-    """The payment that a message carries, checked anew: its fields, and that they are those it was submitted with."""
+    """The payment of a message, checked anew: its fields, and that they are those it was submitted with."""
     given = attempt.payload
     if not isinstance(given, dict):
         raise PaymentRefused(
@@ -254,7 +254,7 @@ def payment_of(attempt: Attempt, destination_format: str | None = None) -> Payme
 
 
 def _require(is_same: bool, field: str, value: object) -> None:
-    """An edit may put right where it goes, not its participant or its number."""
+    """An edit may change where it goes, not its participant or its number."""
     if not is_same:
         raise PaymentRefused("SEQUENCE_TAMPERED", field, value, "it must be what the payment was submitted with.")
 
@@ -286,13 +286,12 @@ def with_rails(
 
 
 def rails_of(app: App) -> list[Rail]:
-    """Those that an app declares."""
     transports = [destination.transport for destination in app.destinations.values()]
     return [transport.rail for transport in transports if isinstance(transport, RailTransport)]
 
 
 def _read(reply: Reply) -> Mapping[str, Any]:
-    """What the rail wrote; nothing, where that is no whole JSON object."""
+    """Empty where the body is no whole JSON object."""
     try:
         said = json.loads(reply.body) if reply.is_whole else {}
     except (ValueError, RecursionError):
@@ -306,5 +305,5 @@ def _reference(said: Mapping[str, Any]) -> str | None:
 
 
 def _is_same(said: Mapping[str, Any], payload: Mapping[str, Any]) -> bool:
-    """To the cent. A rail that says nothing of it is believed: the token is ours."""
+    """A rail that does not name the amount is believed: the token is ours."""
     return all(said.get(name, payload[name]) == payload[name] for name in ("amount", "currency"))

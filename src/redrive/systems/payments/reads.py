@@ -1,4 +1,4 @@
-"""Reads of payments: `SQL` is the statements of `sql/reads`, one to a file."""
+"""Reads of payments: `SQL` has the statements of `sql/reads`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SQL: Final = SqlFiles(files("redrive.systems.payments") / "sql" / "reads")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One instruction, and the messages that were made for it."""
+    """One instruction and its messages."""
 
     instruction: Row
     intents: Sequence[Row]
@@ -31,5 +31,4 @@ def show(conn: Connection, instruction_id: str, *, tenant: str) -> Shown:
 
 
 def participants(conn: Connection, *, tenant: str, after: str, limit: int) -> Sequence[Row]:
-    """By id, a page."""
     return SQL.rows(conn, "participants", {"tenant": tenant, "after": after, "limit": limit})

@@ -1,10 +1,9 @@
-"""Comparing the books of three: intents, archive, and what the rails say they did.
+"""Compares intents, archive and the rails' statements.
 
 `reconcile` reads on in a rail's statement, judges what is not over on all sides (`redrive.patterns.reconciliation`),
-confirms what is parked or waits and was paid all the same, and writes down what cannot be explained. Safe to run twice,
-by the duty `payments.reconcile` and by `redrive payments reconcile`. After a failover or a restore the rails stand
-still until it has found nothing, in a statement that was read late enough (`redrive/store/sql/verbs/epoch.sql`). SQL:
-`sql/verbs/reconcile.sql`.
+confirms what is parked or waits and was paid all the same, and stores findings. Safe to run twice. After a failover or
+a restore the rails stand still until it has found nothing, in a statement that was read late enough
+(`redrive/store/sql/verbs/epoch.sql`). SQL: `sql/verbs/reconcile.sql`.
 """
 
 from __future__ import annotations
@@ -35,10 +34,11 @@ _FIRST: Final = UUID(int=0)
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What came of one rail. read: new entries of its statement. confirmed: late successes, now delivered.
+    """read: new entries of the statement. confirmed: late successes, now delivered. agreed: payments that are over on
+    all sides.
 
-    agreed: payments that are over on all sides now. open: those that are still under way. findings: what is not
-    explained. acknowledged: how many findings people have acknowledged; they are not among `findings`.
+    open: those still under way. acknowledged: how many findings people have acknowledged; they are not among
+    `findings`.
     """
 
     rail_type: str
@@ -57,10 +57,7 @@ class Compared:
 async def reconcile(
     store: Database, rail: Rail, *, lag_seconds: float = LAG_SECONDS, every_seconds: float = EVERY_SECONDS
 ) -> Compared:
-    """Compare all that is open of one rail, once. NotAllowed where the login is not a member of redrive_payments.
-
-    every_seconds: how often the duty does it, for that refusal.
-    """
+    """NotAllowed where the login is not a member of redrive_payments. every_seconds: of the duty, for that refusal."""
     try:
         return await _reconcile(store, rail, lag_seconds=lag_seconds)
     except psycopg.errors.InsufficientPrivilege as error:
@@ -99,7 +96,7 @@ async def _reconcile(store: Database, rail: Rail, *, lag_seconds: float) -> Comp
 
 
 def duty(rails: Sequence[Rail], *, every_seconds: float, lag_seconds: float) -> Duty:
-    """Of all rails that have a statement; one that cannot be read leaves the others theirs."""
+    """A rail that cannot be read does not stop the others."""
 
     async def run_once(store: Database) -> str:
         said = []
@@ -171,7 +168,7 @@ async def _strangers(store: Database, rail: Rail) -> AsyncIterator[list[Effect]]
 
 
 async def _settle(store: Database, rail: Rail, agreed: Sequence[str], late: Sequence[Late]) -> int:
-    """What agrees is over; what was paid late is confirmed. How many were."""
+    """Returns how many late payments were confirmed."""
     if agreed:
         ids = [UUID(key) for key in agreed]
         await store.rows("SELECT redrive_payments.agree_1(%s, %s)", [rail.rail_type, ids])
@@ -185,7 +182,7 @@ async def _settle(store: Database, rail: Rail, agreed: Sequence[str], late: Sequ
 async def _note(
     store: Database, rail: Rail, findings: Sequence[Finding], *, began: datetime, changed: bool
 ) -> set[tuple[str, str]]:
-    """Write the findings down; returns those that people have acknowledged."""
+    """Stores the findings; returns those that people have acknowledged."""
     said = json.dumps([asdict(finding) for finding in findings], default=str)
     rows = await store.rows(
         "SELECT redrive_payments.compared_1(%s, %s::json, NULL, %s, %s)::text", [rail.rail_type, said, began, changed]

@@ -1,7 +1,6 @@
-"""Payments over HTTP, below /api/v1/payments: what `redrive payments show` and `participants` tell.
+"""Payments over HTTP, below /api/v1/payments; read-only.
 
-Row-level security limits a caller of one tenant to that tenant's payments (sql/verbs/zz_grants.sql). Nothing is changed
-here: parked payments are handled as any other message.
+Row-level security limits a caller of one tenant to that tenant's payments (sql/verbs/zz_grants.sql).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A rail's statement over HTTP: `GET {url}/statement?after=CURSOR&limit=100`, a page at a time.
 
-What is no whole page of the agreed form is an error, never an empty page: missing entries would look like missing
-payments. An entry may say where the money went (`destination`): only the hash of it is kept.
+Anything but a whole page is an error, never an empty page: missing entries would look like missing payments. Of
+`destination` only the hash is kept.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ _TEXTS: Final = ("cursor", "token", "instruction_id", "participant_id", "amount"
 
 
 class Statement:
-    """Of one rail. Close it when it was read."""
-
     def __init__(self, rail: Rail) -> None:
         self._rail = rail
         self._client = Client(rail.egress, connections=1, connect_seconds=5.0)
@@ -35,7 +33,7 @@ class Statement:
         await self._client.aclose()
 
     async def page(self, after: str | None) -> Page:
-        """Behind a cursor, or from the beginning; Unreachable where the rail does not give it."""
+        """Unreachable where the rail does not give it."""
         url = f"{self._rail.url.rstrip('/')}/statement?after={quote(after or '', safe='')}&limit={PAGE}"
         parts = urlsplit(url)
         try:
@@ -78,7 +76,7 @@ def _entry(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hash_of(destination: object) -> str:
-    """As an instruction keeps it: SHA-256 of the canonical JSON, in hexadecimal digits."""
+    """As an instruction keeps it."""
     if not isinstance(destination, dict):
         raise TypeError("destination")
     return hashlib.sha256(canonical_json(destination)).hexdigest()

@@ -1,7 +1,7 @@
 """`submit`: an instruction, its participant's next number and its message, in the caller's transaction (P-01).
 
-One statement on the caller's connection, of any driver that `redrive.enqueue` knows; what is refused leaves the
-transaction usable. SQL: `sql/verbs/submit.sql`, which calls the engine's `enqueue_internal`.
+One statement on a connection of any driver that `redrive.enqueue` knows; a refusal leaves the transaction usable. SQL:
+`sql/verbs/submit.sql`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Rails that are declared in `redrive.toml`: `[payments.rails.NAME]`, with the fields of `Rail`.
+"""Rails declared in `redrive.toml`: `[payments.rails.NAME]`, with the fields of `Rail`.
 
-Secrets are named, as with a destination: `headers_env`, `headers_file`, `url_env`, `url_file`. Called by
-`redrive relay` where no app is named.
+Secrets are named, as with a destination: `headers_env`, `headers_file`, `url_env`, `url_file`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ RAILS: Final = "rails"
 
 
 def from_settings(table: Mapping[str, Any], file: Path) -> System:
-    """The system with the rails of the file."""
     unknown = [key for key in table if key != RAILS]
     if unknown:
         raise SettingsError(

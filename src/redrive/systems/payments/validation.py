@@ -1,8 +1,7 @@
-"""What may be paid (P-02): exact amounts, known currencies, destinations that can exist.
+"""What may be paid (P-02): exact amounts, known currencies, destinations that can exist. Pure.
 
-Pure. `submit` asks before anything is written, a rail asks again before each dispatch, when the payload may have been
-edited. Every refusal names the field, the value and the rule. IBAN and routing number are checked by
-python-stdnum, currencies and their minor units by the published list of ISO 4217.
+`submit` asks before anything is written, a rail again before each dispatch. Every refusal names the field, the value
+and the rule.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Instruction:
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Instruction:
-        """From the names of its fields, as in a JSON document; one that is missing, or not known, is refused."""
+        """From the names of its fields, as in a JSON document; one that is missing or unknown is refused."""
         known = {one.name for one in fields(cls)}
         for name in given:
             if name in _GIVEN_BY_US:
@@ -84,7 +83,7 @@ class Instruction:
 
 @dataclass(frozen=True, kw_only=True)
 class Payment:
-    """An instruction that was found to be right, in the one form in which it is kept, compared and sent."""
+    """A checked instruction, in the one form in which it is kept, compared and sent."""
 
     tenant: str
     instruction_id: str
@@ -97,7 +96,6 @@ class Payment:
 
     @property
     def payload(self) -> dict[str, Any]:
-        """What the message carries."""
         return {
             "instruction_id": self.instruction_id,
             "idempotency_key": self.idempotency_key,
@@ -110,17 +108,14 @@ class Payment:
 
     @property
     def amount_text(self) -> str:
-        """The amount with its currency."""
         return f"{self.amount} {self.currency}"
 
     @property
     def destination_shown(self) -> dict[str, str]:
-        """Enough to recognise it by."""
         return {name: value if name == "name" else hidden(value) for name, value in self.destination.items()}
 
 
 def checked(instruction: Instruction) -> Payment:
-    """The payment, or the first refusal."""
     tenant = text_field("tenant", instruction.tenant)
     instruction_id = text_field("instruction_id", instruction.instruction_id)
     currency = _currency(instruction.currency)
@@ -141,7 +136,6 @@ def checked(instruction: Instruction) -> Payment:
 
 
 def text_field(name: str, value: object) -> str:
-    """An id or a key, within its length."""
     longest = _LENGTHS[name]
     if not isinstance(value, str) or not 1 <= len(value) <= longest or _CONTROL.search(value):
         rule = f"it must be text of 1 to {longest} characters, none of them a control character."
@@ -172,7 +166,7 @@ def _currency(value: object) -> Any:
 
 
 def exact_amount(value: object, currency: Any) -> Decimal:
-    """With as many decimals as the currency has; nothing is ever rounded."""
+    """With the currency's decimals; nothing is ever rounded."""
     amount = _decimal(value)
     if amount <= 0:
         raise PaymentRefused("AMOUNT_INVALID", "amount", value, "it must be above 0.")
@@ -264,7 +258,6 @@ _CURRENCY_OF_RAIL: Final = {"sepa": "EUR", "sepa_instant": "EUR"}
 
 
 def format_of(rail_type: str) -> str | None:
-    """What a destination of the rail looks like, where that is known from its name."""
     return _FORMAT_OF_RAIL.get(rail_type)
 
 
@@ -277,7 +270,7 @@ def _destination(value: object, wanted: str | None) -> dict[str, str]:
 
 
 def require_format(value: Mapping[str, Any], wanted: str | None) -> None:
-    """It has the fields of the format, or of any one where none is wanted; a name may be added."""
+    """It has the fields of the format, or of any where none is wanted; a name may be added."""
     given = frozenset(value) - {"name"}
     formats = [FORMATS[wanted]] if wanted is not None else list(FORMATS.values())
     if given not in formats:

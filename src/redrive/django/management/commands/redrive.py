@@ -1,7 +1,6 @@
 """`manage.py redrive`: our command line on Django's database.
 
-`relay` runs the app that REDRIVE_APP names, `migrate` is `redrive db upgrade`, everything else is passed on as it is:
-`manage.py redrive status`, `manage.py redrive dead list`.
+`relay` runs the app that REDRIVE_APP names, `migrate` is `redrive db upgrade`, everything else is passed on.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def _streams(options: dict[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def _logging_kept() -> Iterator[None]:
-    """A command of ours sets up logging for its process; called by a program it gives back what it found."""
+    """Our commands set up logging for their process; a program that calls one gets back what it had."""
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
     try:

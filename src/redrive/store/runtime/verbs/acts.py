@@ -95,7 +95,7 @@ class PostgresActs(Connected):
         return wire.objects(HistoryEntry, await self.rows(_HISTORY, [id]))
 
     async def evidence(self, id: MessageId) -> Sequence[Proof]:
-        """What says that a message was delivered although its claim says otherwise, the earliest first."""
+        """What says that a message was delivered, the earliest first."""
         return wire.objects(Proof, await self.rows(_EVIDENCE, [id]))
 
     async def _act(self, verb: LiteralString, id: MessageId, actor: str, reason: str, *values: Any) -> None:
@@ -118,13 +118,11 @@ class PostgresActs(Connected):
             raise ActRefused(f"Message {id} is {answer}; {verb} does not apply.", next=_WHAT_APPLIES.get(answer, ""))
 
     async def _refuse(self, answer: str, verb: str, id: MessageId, actor: str) -> None:
-        """Raises the refusal of an act that needs a second person, or that evidence forbids."""
         if answer in NOT_ALONE:
             raise not_alone(answer, verb, id, actor, proofs=await self.evidence(id) if answer == "evidence" else ())
 
 
 def not_alone(answer: str, verb: str, id: MessageId, actor: str, *, proofs: Sequence[Proof] = ()) -> ActRefused:
-    """Why an act is not done: there is evidence against it, or a second person has to ask for it."""
     match answer:
         case "second_person":
             return ActRefused(

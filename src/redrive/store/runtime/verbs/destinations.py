@@ -59,6 +59,6 @@ class PostgresDestinations(Connected):
         return bool(await self.value("close_breaker_1", destination, claimed_at, now))
 
     async def half_open(self, destination: str, *, actor: str, reason: str, now: Now = None) -> str:
-        """An operator's test; the words of its answer are in `breaker.sql`."""
+        """An operator's test; `breaker.sql` explains its answers."""
         require_actor_and_reason(actor, reason)
         return str(await self.value("half_open_1", destination, actor, reason, now))

@@ -36,7 +36,7 @@ class PostgresDuties(Connected):
     async def reap(
         self, *, limit: int, worker: WorkerId | None = None, expected: datetime | None = None, now: Now = None
     ) -> Reaped:
-        """No relay can renew while the server refuses writes: leases then count from the last refusal."""
+        """While the server refuses writes no relay can renew: leases then count from the last refusal."""
         since = self._refused_at
         ago = None if since is None else asyncio.get_running_loop().time() - since
         requeued = await self.value("reap_1", limit, worker, now, ago, expected)

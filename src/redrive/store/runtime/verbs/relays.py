@@ -67,14 +67,14 @@ class PostgresRelays(Connected):
         return wire.objects(RestoredDestination, await self.call("declare_restored_1", actor, reason, dry_run, now))
 
     async def database_id(self) -> UUID:
-        """The same in every copy and backup of it."""
+        """The same in every copy and backup."""
         id: UUID = await self.value("database_id_1")
         return id
 
     async def witness(
         self, worker: WorkerId, *, kept: str, remembers: bool, sent: Sequence[Sent], wal: Wal | None, now: Now = None
     ) -> Witnessed:
-        """Whether it knows what a relay remembers; if not, an epoch begins."""
+        """Whether the database knows what a relay remembers; if not, an epoch begins."""
         seen = wal or (None, None, None)
         (row,) = await self.call("witness_1", worker, kept, remembers, *wire.columns(sent, 3), *seen, now)
         return Witnessed(row.restored, row.unknown, Wal(row.system_identifier, row.wal_lsn, row.at), row.closed)

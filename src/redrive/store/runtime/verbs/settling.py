@@ -78,7 +78,7 @@ class PostgresSettling(Connected):
         return wire.settled(1, rows, 0.0)
 
     async def _readable(self, worker: WorkerId, rows: list[Any], lease_seconds: float) -> list[Any]:
-        """The claimed rows less those that cannot be read, which are parked: no relay could ever send them."""
+        """Parks the claimed rows that cannot be read, which no relay could send, and returns the others."""
         unreadable = [row for row in rows if not wire.is_decodable(row)]
         if not unreadable:
             return rows
@@ -88,7 +88,7 @@ class PostgresSettling(Connected):
 
 
 async def _run(record: Record, conn: AsyncConnection[Any], outcome: Outcome) -> None:
-    """User code inside our transaction. Deadlock, serialisation, a lost connection are run again."""
+    """User code inside our transaction."""
     try:
         await record(conn, outcome.attempt, outcome.settlement)
         if conn.info.transaction_status is not psycopg.pq.TransactionStatus.INTRANS:
@@ -109,7 +109,7 @@ def _is_ours_to_retry(error: BaseException, conn: AsyncConnection[Any]) -> bool:
 
 
 def _waited_for_a_lock(error: BaseException | None) -> bool:
-    """Whether this, or what it was raised from (an ORM wraps errors of the driver), is a lock that did not come."""
+    """Also where an ORM wraps the driver's error."""
     while error is not None:
         if isinstance(error, psycopg.errors.LockNotAvailable):
             return True

@@ -1,4 +1,4 @@
-"""What the commands of payments share: `--tenant`, a connection, the amount as people read it."""
+"""What the commands of payments share."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ def payments_command(body: Callable[..., None]) -> Callable[..., None]:
 
 
 def money(row: Row) -> str:
-    """12.34 EUR."""
     return f"{row['amount']} {row['currency']}" if row["amount"] is not None else "no amount"
 
 
 def account(row: Row) -> str:
-    """iban …3000, as far as it is shown."""
     return account_of(row["destination"])

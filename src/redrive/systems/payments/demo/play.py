@@ -1,4 +1,4 @@
-"""The demo as it happens: rails in processes of their own, a relay here, and the story told while it goes on."""
+"""Runs the demo: rails in processes of their own, a relay here, and the story told while it goes on."""
 
 from __future__ import annotations
 
@@ -99,7 +99,6 @@ async def _play(demo: Demo, dsn: str, number: int, console: Console) -> int:
 async def _told(
     dsn: str, number: int, console: Console, *, ended: asyncio.Event, relay: asyncio.Task[None]
 ) -> Mapping[str, Mapping[str, Any]]:
-    """Say what happens to each payment when it happens, until all is as it will be."""
     deadline = asyncio.get_running_loop().time() + STORY_SECONDS_MAX
     said: dict[str, str] = {}
     while True:
@@ -147,7 +146,6 @@ def _summary(console: Console, home: Path, number: int, stands: Mapping[str, Map
 
 
 def violations(stands: Mapping[str, Mapping[str, Any]], home: Path, number: int) -> list[str]:
-    """What is not as it must be: by the database, and by the rails' ledgers."""
     found = []
     paid = [effect.instruction_id for rail in PROFILES for effect in read_effects(_ledger(home, rail))]
     for scene in SCENES:
@@ -180,7 +178,7 @@ def _submit(dsn: str, number: int) -> None:
 
 
 def _how_it_stands(dsn: str, number: int) -> dict[str, dict[str, Any]]:
-    """By instruction. shown: the state, or why it is parked."""
+    """shown: the state, or why it is parked."""
     names = [story.instruction_id(scene, number) for scene in SCENES]
     with psycopg.connect(dsn, row_factory=dict_row) as conn:
         rows = conn.execute(_HOW_IT_STANDS, [names]).fetchall()
@@ -192,7 +190,6 @@ def _how_it_stands(dsn: str, number: int) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def _rails(home: Path, number: int) -> Iterator[dict[str, str]]:
-    """Each in a process of its own, ended with the block; rail type to address."""
     started: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for rail_type, profile in PROFILES.items():
@@ -233,7 +230,7 @@ def _ledger(home: Path, rail_type: str) -> Path:
 
 
 def _write_settings(home: Path, dsn: str, urls: Mapping[str, str]) -> None:
-    """So that commands in another terminal find database and rails: run them in this directory."""
+    """So that commands in another terminal find database and rails."""
     lines = [f"dsn = {json.dumps(dsn)}"]
     for rail in story.rails(urls):
         lines += ["", f"[payments.rails.{rail.rail_type}]", f"url = {json.dumps(rail.url)}"]

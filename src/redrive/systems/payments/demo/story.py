@@ -23,7 +23,7 @@ _WALLET: Final = {"wallet_id": "grace@wallet"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """One payment. meets: what its requests meet at the rail, in turn. told: what happens, in words.
+    """meets: what its requests meet at the rail, in turn. told: what happens, in words.
 
     ends: delivered, dead, held, or pending where it waits behind one that is held. paid: whether the rail has paid it.
     """
@@ -152,12 +152,11 @@ def instruction_id(scene: Scene, run: int) -> str:
 
 
 def participant_id(name: str, run: int) -> str:
-    """Each run has companies of its own: a held payment of the last one delays no other."""
+    """Each run has companies of its own: a held payment of the last run delays no other."""
     return f"{name}-{run}"
 
 
 def rails(urls: Mapping[str, str]) -> list[Rail]:
-    """As they would be declared in `redrive.toml`, with little patience."""
     backoff = Backoff(initial_seconds=0.3, multiplier=2, max_seconds=2, jitter=0.2)
     return [
         Rail(

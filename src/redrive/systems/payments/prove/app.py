@@ -1,4 +1,4 @@
-"""The app that the relays of the proof run: its rails are those of the environment, where the simulators listen."""
+"""The app that the relays of the proof run, with the rails of the environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BREAKER: Final = Breaker(codes=DOWN_CODES, cool_off_seconds=0.5, cool_off_max_s
 
 
 def environment(config: Config, urls: Mapping[str, str]) -> dict[str, str]:
-    """What a relay process needs to know. urls: of each rail type."""
+    """urls: of each rail type."""
     return {VARIABLE: json.dumps({"config": config.printed(), "urls": dict(urls)})}
 
 

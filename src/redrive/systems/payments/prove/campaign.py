@@ -46,7 +46,7 @@ _OPEN = "SELECT (SELECT count(*) FROM redrive.pending) + (SELECT count(*) FROM r
 
 
 class _Run:
-    """What both runs share: rails, relays, a producer, and the rails' ledgers in the end."""
+    """What both runs share."""
 
     def __init__(
         self, environment: ProofEnvironment, plan: Plan, progress: Progress, config: Config, *, name: str
@@ -70,7 +70,7 @@ class _Run:
         return sorted(lines, key=lambda line: line["effected_at"] if line["log"] == "effect" else line.get("at", 0.0))
 
     def _reconcile(self) -> list[Compared]:
-        """Compare the books of all rails; what was paid late is confirmed, and looked at once more."""
+        """Twice: the first round confirms what was paid late."""
 
         async def compare() -> list[Compared]:
             async with open_database(self._environment.dsn) as store:
@@ -100,7 +100,6 @@ class Within(_Run):
         self._random = random.Random(f"{plan.seed}/faults")
 
     def run(self) -> None:
-        """The table of contents."""
         self._scene.open_rails(RAILS, seed=self._plan.seed, faults=FAULTS)
         self._scene.open_relays()
         producer = threading.Thread(target=submit_all, args=[self._environment, self._wanted])
@@ -174,7 +173,6 @@ class Beyond(_Run):
         self._wanted = beyond_instructions(plan)
 
     def run(self) -> None:
-        """The table of contents."""
         self._scene.open_rails([BEYOND_RAIL], seed=self._plan.seed, faults=BEYOND_FAULTS)
         self._scene.open_relays()
         submit_all(self._environment, self._wanted)
@@ -211,7 +209,7 @@ _HELD = (
 
 
 def submit_all(environment: ProofEnvironment, wanted: Sequence[Instruction]) -> None:
-    """Each batch in a transaction of its own; a batch whose commit is unknown is submitted again."""
+    """A batch whose commit is unknown is submitted again."""
     left = list(wanted)
     while left and not environment.ended.is_set():
         try:

@@ -1,4 +1,4 @@
-"""Which payments, rails and faults the proof has, and how short its times are. Pure; the report prints it."""
+"""Payments, rails, faults and times of the proof. Pure; the report prints it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ LOOKUP_AFTER_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RailConfig:
-    """A rail of the proof: its currency, how many decimals that has, and whom it pays."""
-
     rail_type: str
     currency: str
     decimals: int
@@ -51,10 +49,8 @@ FAULTS: Final[Mapping[str, float]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is short, in seconds, and what is tried how often; the report prints it.
-
-    late_seconds: between its request and a late effect. hang_seconds: until a rail that hangs answers. lag_seconds: how
-    long reconciliation, which runs all the while, waits for an entry before it is missing.
+    """late_seconds: between a request and its late effect. hang_seconds: until a rail that hangs answers. lag_seconds:
+    how long reconciliation waits for an entry before it is missing.
     """
 
     profile: str = Profile.TOKEN_AND_LOOKUP.value
@@ -77,7 +73,6 @@ class Config:
         return asdict(self)
 
     def limits(self) -> dict[str, Any]:
-        """Of the relays."""
         return {"lease_seconds": self.lease_seconds, "reap_every_seconds": self.reap_every_seconds}
 
 
@@ -97,8 +92,6 @@ BEYOND_FAULTS: Final[Mapping[str, float]] = {Fault.LATE: 30.0}
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How much of everything."""
-
     seed: int
     payments: int
     participants: int
@@ -119,7 +112,6 @@ class Plan:
 
 
 def instructions(plan: Plan) -> Sequence[Instruction]:
-    """What is to be paid, in the order in which it is submitted; from the seed alone."""
     chance = random.Random(plan.seed)
     return [
         _instruction(chance, f"pay-{number}", participant(number % plan.participants))
@@ -128,7 +120,7 @@ def instructions(plan: Plan) -> Sequence[Instruction]:
 
 
 def beyond_instructions(plan: Plan) -> Sequence[Instruction]:
-    """Those of the second run, each of a participant of its own: what is held keeps no other payment waiting."""
+    """Each of a participant of its own: what is held keeps no other payment waiting."""
     chance = random.Random(f"{plan.seed}/beyond")
     return [_instruction(chance, f"late-{number}", f"late-{number}", [BEYOND_RAIL]) for number in range(plan.beyond)]
 

@@ -1,12 +1,10 @@
 """Random histories: a seed becomes a rail with its abilities and a list of commands. Pure.
 
-A history says what producers submit, what the rail does with each request, what people do at the desk, what breaks and
-what is restored. `history_run` carries it out; the rail's ledger judges it (`judge`). Commands do not depend on each
-other: any of them can be left out, which is how a history that fails is shrunk. `act` stands for what people do next;
-it is drawn when it is known where the payments are (`steering`).
+Commands do not depend on each other: any of them can be left out, which is how a failing history is shrunk. `act` is
+drawn later, when it is known where the payments are (`steering`).
 
-What people say about a rail that cannot be asked is true: on such a rail they deny, and end the pause after a restore,
-only when the rail has not paid. Everywhere else they act at random, and the engine has to find out.
+What people say about a rail that cannot be asked is true: there they deny, and end the pause after a restore, only when
+the rail has not paid. Everywhere else they act at random, and the engine has to find out.
 """
 
 from __future__ import annotations
@@ -57,10 +55,9 @@ _OK: Final = "ok"
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """statement: the rail lists what it did. own_server: PostgreSQL is stopped, backed up and promoted in it.
-
-    mute: at first the rail cannot tell what became of a payment. compares: relays compare the statement all the while.
-    timeout_seconds: of a request; where it is long, an answer can come after the lease of its claim.
+    """own_server: PostgreSQL is stopped, backed up and promoted in it. mute: at first the rail cannot tell what became
+    of a payment. compares: relays compare the statement all the while. timeout_seconds: of a request; where it is long,
+    an answer can come after the lease of its claim.
     """
 
     seed: int
@@ -74,7 +71,7 @@ class History:
     commands: tuple[Command, ...]
 
     def lines(self) -> Iterator[str]:
-        """For people: everything that is needed to tell it again. `history_script` reads it."""
+        """Everything that is needed to tell it again; `history_script` reads it."""
         yield (
             f"history {self.seed}: {self.rail}, {self.relays} relays, timeout {self.timeout_seconds:g} s"
             f"{', at first it cannot tell' * self.mute}{', relays compare' * self.compares}"
@@ -87,7 +84,6 @@ class History:
 
     @property
     def rail(self) -> str:
-        """For people."""
         return f"rail with {ABILITY_NAMES[self.ability]}, {'a' if self.statement else 'no'} statement"
 
     @property
@@ -100,7 +96,6 @@ class History:
 
 
 def history(seed: int) -> History:
-    """The history of a seed."""
     return _Writer(seed).written()
 
 
@@ -165,10 +160,7 @@ class _Writer:
             self._sometimes(0.3, self._second_key)
 
     def _overslept(self) -> None:
-        """A relay sleeps beyond its lease while the rail pays; the application cancels, and submits a second key.
-
-        What it was answered comes long after another relay went on with the payment.
-        """
+        """A relay sleeps beyond its lease while the rail pays; the application cancels, and submits a second key."""
         self._timeout_seconds = 2.5
         self._sometimes(0.5, lambda: self._add("ready"))
         payment = f"pay-{len(self._payments) + 1}"
@@ -259,7 +251,7 @@ class _Writer:
         self._add("app_cancel", payment=self._chance.choice(self._payments))
 
     def _act(self) -> None:
-        """Which one is drawn when the payments are where they are by then: `steering`."""
+        """`steering` draws which one, when the payments are where they are by then."""
         self._add("act", draw=self._chance.randrange(1_000_000), **self._late())
 
     def _new_key(self) -> str:
@@ -284,7 +276,7 @@ class _Writer:
         self._add("resume", by=self._who())
 
     def _acknowledge(self) -> None:
-        """A finding, as one that is explained by a refund; it is not."""
+        """As one that is explained by a refund; it is not."""
         self._add("acknowledge", by=self._who())
 
     def _calm(self) -> None:

@@ -1,4 +1,4 @@
-"""The processes of the proof: simulated rails with a ledger each, and relays, in the environment of a proof."""
+"""The processes of the proof: simulated rails with a ledger each, and relays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SELECT r.name FROM redrive.relay r JOIN redrive.lease l USING (worker)
 
 
 class Scene:
-    """Rails and relays of one run. ledgers: rail type to the file of its rail, the judge."""
+    """Rails and relays of one run. ledgers: by rail type."""
 
     def __init__(self, environment: ProofEnvironment, config: Config, *, name: str) -> None:
         self._environment = environment
@@ -32,7 +32,6 @@ class Scene:
         self.ledgers: dict[str, Path] = {}
 
     def open_rails(self, rails: Sequence[RailConfig], *, seed: int, faults: Mapping[str, float]) -> None:
-        """Start them all, then wait until each has said where it listens."""
         started = {rail.rail_type: self._start_rail(rail.rail_type, seed, faults) for rail in rails}
         for rail_type, process in started.items():
             if not self._environment.wait(lambda said=process.said: _address(said), seconds=READY_SECONDS):  # type: ignore[misc]
@@ -56,7 +55,7 @@ class Scene:
         return self._relays
 
     def kill_busiest_relay(self) -> None:
-        """The one that has most in hand, without a signal that it could handle; another one takes its place."""
+        """Kills the one that has most in hand; another one takes its place."""
         name = self._environment.value(_BUSIEST)
         number = next((number for number, relay in enumerate(self._relays) if relay.name == name), 0)
         self._relays[number].end()
@@ -64,7 +63,7 @@ class Scene:
             self._relays[number] = self._start_relay(number)
 
     def close_relays(self) -> list[str]:
-        """Stop them gracefully; what did not end as it must, in words."""
+        """Stops them gracefully; returns what did not end as it must."""
         for relay in self._relays:
             # One that has just been started does not know yet how to stop.
             self._environment.wait(lambda relay=relay: self._has_begun(relay), seconds=STOP_SECONDS)  # type: ignore[misc]

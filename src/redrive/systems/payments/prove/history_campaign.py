@@ -22,8 +22,6 @@ HISTORIES: Final = 200  # at scale 1
 
 
 class Histories(history_campaign.Histories[PaymentsTold]):
-    """abilities: of the rails. guards: how often each answered."""
-
     @property
     def abilities(self) -> Mapping[str, int]:
         return Counter(one.history.rail for one in self.told)
@@ -37,12 +35,11 @@ class Histories(history_campaign.Histories[PaymentsTold]):
 
 
 def histories_of(seed: int, count: int) -> Sequence[History]:
-    """The random histories of a run."""
     return [history(number) for number in seeds_of(seed, count)]
 
 
 def run_histories(histories: Sequence[History], *, progress: Progress, say: Say | None = None) -> Histories:
-    """All of them. say: hears each line of their scripts as it happens."""
+    """say: hears each line of their scripts as it happens."""
     with open_directory() as directory:
         environment = HistoryEnvironment(directory, MODULE, systems=[payments.system])
         campaign = Campaign(environment, tell, proof="payments")

@@ -1,4 +1,4 @@
-"""Written histories: the form in which a history is printed, read back, so that one that was found can be kept. Pure.
+"""Reads written histories, in the form in which they are printed. Pure.
 
     history 0: rail with lookup only, no statement, 1 relays, timeout 0.3 s
       1 submit payment=pay-1 participant=p1 amount=5.00 faults=late -> new
@@ -30,7 +30,7 @@ _KINDS: Final[Mapping[str, Callable[[str], Any]]] = {
 
 
 def read_script(text: str) -> History:
-    """The first history in it; InvalidValue where there is none, or where a line is not one of its commands."""
+    """InvalidValue where there is none, or where a line is not one of its commands."""
     head, found = _parts(text)
     other = head["other"]
     return History(

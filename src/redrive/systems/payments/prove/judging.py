@@ -1,6 +1,6 @@
 """What must hold at the end of a history, judged by the rail's ledger; of the database only its reports count. Pure.
 
-One sentence for each violation, which begins with its class in brackets.
+Each violation is a sentence that begins with its class in brackets.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ class Reported:
 
     @property
     def is_said_unpaid(self) -> bool:
-        """Reported as certainly not paid."""
         return self.state in ("dead", "cancelled", "discarded", "skipped", "expired") and not (
             self.in_doubt or self.has_evidence
         )
@@ -95,7 +94,6 @@ def _reported_right(
 
 
 def _in_order(effects: Sequence[Effect], disordered: Collection[str]) -> Iterator[str]:
-    """A participant's payments in the order of their numbers."""
     last: dict[str, Effect] = {}
     for effect in sorted(effects, key=lambda one: one.effected_at):
         if effect.instruction_id in disordered:

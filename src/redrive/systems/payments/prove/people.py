@@ -50,7 +50,7 @@ async def _submit(run: PaymentsRun, command: Command) -> str:
 
 
 async def _again(run: PaymentsRun, command: Command) -> str:
-    """As a producer does it: until it is known to be committed. `second_key` has a key of its own."""
+    """Until it is known to be committed. `second_key` has a key of its own."""
     asked = next((one.values for one in run.history.submits if one.payment == command.payment), None)
     if asked is None:
         return "no such payment"
@@ -84,7 +84,7 @@ async def _app_cancel(run: PaymentsRun, command: Command) -> str:
 
 
 async def _id(run: PaymentsRun, command: Command) -> UUID:
-    """The message of a payment that an act is about: a copy, then what is parked, then the newest."""
+    """A copy, then what is parked, then the newest."""
     copies = run.copies.get(command.payment)
     if copies:
         return copies[-1]
@@ -93,20 +93,18 @@ async def _id(run: PaymentsRun, command: Command) -> UUID:
 
 
 async def _by(run: PaymentsRun, who: str, statement: Any, **values: Any) -> str:
-    """What one person is answered."""
     rows = await run.database.rows(statement, role=role_of(who), who=who, **values)
     return _counted(run, rows[0][0]) if rows else "nothing"
 
 
 def _counted(run: PaymentsRun, answer: object) -> str:
-    """Whether the command goes on after it or not: a guard has answered."""
     if answer in steering.GUARDS:
         run.guards[str(answer)] += 1
     return str(answer)
 
 
 async def _act(run: PaymentsRun, command: Command) -> str:
-    """The verb of the same name by one person after the other; what the last one was answered."""
+    """The verb of the same name by one person after the other; returns the last answer."""
     participants = (one.values["participant"] for one in run.history.submits if one.payment == command.payment)
     values = {
         "id": await _id(run, command),
@@ -227,7 +225,7 @@ async def _acknowledge(run: PaymentsRun, command: Command) -> str:
 
 
 async def _ready(run: PaymentsRun, _: Command) -> str:
-    """Until a relay has registered the rail: only then it can be paused."""
+    """Only a registered rail can be paused."""
     known = "SELECT true FROM redrive.destination WHERE name = %s AND money"
     until = time.monotonic() + READY_SECONDS
     while not await run.database.rows(known, DESTINATION):

@@ -1,4 +1,4 @@
-"""The relays and rails of histories, as processes that `redrive.kit.proof.fork_server` starts."""
+"""Relays and rails of histories, as processes that `redrive.kit.proof.fork_server` starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ _QUICK = Backoff(initial_seconds=0.02, multiplier=2, max_seconds=0.2, jitter="fu
 
 
 def rail_of(values: Mapping[str, Any]) -> Rail:
-    """A rail as a history declares it to its relays."""
     policy = Policy(attempts=4, backoff=_QUICK, lookups=3, lookup_backoff=_QUICK, crashes=3)
     return Rail(
         policy=policy,

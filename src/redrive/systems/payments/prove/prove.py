@@ -32,10 +32,7 @@ def prove(
     history: int | None = None,
     script: Path | None = None,
 ) -> PaymentsReport:
-    """Run it; the report says what was found.
-
-    histories: how many random ones. history: only the one of this seed. script: only the one that is written there.
-    """
+    """history: only the one of this seed. script: only the one that is written there."""
     began = time.monotonic()
     alone = read_script(script.read_text("utf-8")) if script else None
     if history is not None:
@@ -58,8 +55,6 @@ def prove(
 
 @dataclass(frozen=True, kw_only=True)
 class _Campaigns:
-    """What came of the two runs with thousands of payments."""
-
     server: str = ""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)

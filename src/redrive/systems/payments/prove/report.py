@@ -14,8 +14,7 @@ IN_HISTORIES = "histories: "
 
 @dataclass(frozen=True, kw_only=True)
 class PaymentsReport(ProofReport):
-    """settings: of both runs. counts: of the first; those of the second begin with `BEYOND`, those of the random
-    histories with `IN_HISTORIES`."""
+    """counts: of the first run; others begin with `BEYOND` or `IN_HISTORIES`."""
 
     proof = "payments"
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)

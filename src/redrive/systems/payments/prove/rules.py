@@ -1,6 +1,6 @@
-"""What must hold, judged by the rails' ledgers and by what was to be paid; of the database only the sequences are read.
+"""What must hold, judged by the rails' ledgers and by what was to be paid. Pure.
 
-Each rule gives one sentence with ids for every violation. Pure.
+Each rule gives one sentence with ids for every violation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ def effects(lines: Sequence[Line]) -> list[Effect]:
 
 
 def paid_once(wanted: Sequence[Instruction], made: Sequence[Effect]) -> Iterator[str]:
-    """One effect per instruction, and none of anything else."""
     counts = Counter(effect.instruction_id for effect in made)
     ids = {instruction.instruction_id for instruction in wanted}
     yield from _named("were paid more than once", [name for name, count in counts.items() if count > 1])
@@ -50,8 +49,7 @@ def paid_to_the_cent(wanted: Sequence[Instruction], made: Sequence[Effect]) -> I
 
 
 def in_order(lines: Sequence[Line]) -> Iterator[str]:
-    """A participant's payment was first asked for after the one before it was made, and had been asked for the last
-    time. lines: of all rails, by their time."""
+    """A participant's payment was first asked for after the one before it was made and asked for the last time."""
     first: dict[tuple[str, int], float] = {}
     last: dict[tuple[str, int], float] = {}
     for line in lines:
@@ -72,7 +70,6 @@ def in_order(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def without_gaps(numbers: Mapping[str, Sequence[int]]) -> Iterator[str]:
-    """numbers: of each participant, as the database has them."""
     broken = [name for name, found in numbers.items() if sorted(found) != list(range(1, len(found) + 1))]
     yield from _named("participants have gaps in their numbers", broken)
 
@@ -93,9 +90,8 @@ def asked_before_sent_again(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def held_when_too_late(late: Collection[str], *, held: Collection[str], found: Collection[str | None]) -> Iterator[str]:
-    """On a rail that forgets tokens: a payment that was made late is held, unless the question came after the effect.
-
-    found: those whose question was answered with yes.
+    """A rail that forgets tokens: a payment that was made late is held, unless it was `found` by a question after the
+    effect.
     """
     yield from _named(
         "were paid late, and are neither held nor found", [one for one in late if one not in {*held, *found}]
@@ -106,7 +102,6 @@ def held_when_too_late(late: Collection[str], *, held: Collection[str], found: C
 
 
 def counted(lines: Sequence[Line]) -> dict[str, int]:
-    """What the rails saw: requests, questions and faults."""
     found: dict[str, int] = defaultdict(int)
     for line in lines:
         if line["log"] == "request":

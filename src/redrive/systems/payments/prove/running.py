@@ -1,7 +1,4 @@
-"""Carries out a history of payments by the kit's runner; the rail's ledger judges.
-
-`PaymentsRun` is its state, with the rail as a process of its own; the commands are in `people` and `restores`.
-"""
+"""Carries out a history of payments; the commands are in `people` and `restores`, the rail's ledger judges."""
 
 from __future__ import annotations
 
@@ -67,13 +64,11 @@ SELECT i.instruction_id, i.idempotency_key,
 
 @dataclass(frozen=True, kw_only=True)
 class PaymentsTold(Told[History]):
-    """guards: how often each of them answered."""
-
     guards: Counter[str]
 
 
 class PaymentsRun(Runner[History]):
-    """copies, copy_keys: of each payment. submitted: so far. disordered: payments whose order may be another one."""
+    """disordered: payments whose order may be another one."""
 
     commands: ClassVar[Mapping[str, Carry]] = {**people.COMMANDS, **restores.COMMANDS}
     limits = LIMITS
@@ -120,7 +115,6 @@ class PaymentsRun(Runner[History]):
 
     @property
     def rail(self) -> dict[str, Any]:
-        """As relays know it."""
         return {
             "rail_type": RAIL_TYPE,
             "url": self._url,
@@ -203,7 +197,6 @@ class PaymentsRun(Runner[History]):
     # the end
 
     async def settle_down(self) -> None:
-        """The rail's faults come to an end, too."""
         await thaw(self)
         await self._replace_ended()
         await self.start_relay()

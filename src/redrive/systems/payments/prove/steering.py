@@ -1,7 +1,6 @@
-"""What people do next, drawn by where the payments are, so that most acts meet the guards that are made for them. Pure.
+"""Draws what people do next by where the payments are, so that most acts meet the guards that are made for them. Pure.
 
-A random history says only *that* people act; the runner looks where its payments are and draws here. What was drawn
-stands in the script, so a script that is repeated or shrunk draws nothing.
+What was drawn stands in the script, so a script that is repeated or shrunk draws nothing.
 """
 
 from __future__ import annotations
@@ -54,7 +53,6 @@ _BOTH: Final = ["alice", APPROVER]
 
 
 def situation_of(one: Reported) -> str:
-    """By what people and programs could do with it."""
     if one.state in ("dead", "held"):
         if one.has_evidence:
             return "evidence"
@@ -67,7 +65,7 @@ def situation_of(one: Reported) -> str:
 
 
 def acts(draw: int, seen: Iterable[Reported], payments: Sequence[str]) -> list[Command]:
-    """One act, and sometimes what follows it. seen: what the database says; payments: all that were submitted."""
+    """One act, and sometimes what follows it."""
     if not payments:
         return []
     return _Drawing(draw, seen, payments).drawn()
@@ -126,7 +124,6 @@ class _Drawing:
         ]
 
     def _following(self, verb: str, payment: str) -> list[Command]:
-        """What people do next when they have begun like that."""
         following = []
         if verb == "discard" and self._chance.random() < 0.4:
             following += [

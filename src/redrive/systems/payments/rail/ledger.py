@@ -1,7 +1,6 @@
 """The rail's own book: every request, acceptance and effect, on disk before it is answered.
 
 Append-only, one JSON object a line (`redrive.kit.proof.journal`); a kill leaves at most half a line, which is ignored.
-Opened again it knows all effects, and what was accepted and is not paid yet.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class Effect:
 
 
 class Ledger:
-    """One file. Two effects of one token are two effects: whether that may happen is the rail's profile."""
+    """Two effects of one token are two effects: whether that may happen is the rail's profile."""
 
     def __init__(self, path: Path) -> None:
         self._effects: list[Effect] = []
@@ -65,7 +64,6 @@ class Ledger:
         self._journal.close()
 
     def effect_of(self, token: str) -> Effect | None:
-        """The first one, if there is any."""
         found = self._by_token.get(token)
         return found[0] if found and found[0].cursor <= self._durable else None
 
@@ -84,7 +82,7 @@ class Ledger:
         return self._effects[after : min(after + limit, self._durable)]
 
     async def request(self, call: str, token: str, **noted: Any) -> int:
-        """Writes the request down; returns which one of its kind it is for this token."""
+        """Returns which one of its kind it is for this token."""
         self._requests[call, token] += 1
         nth = self._requests[call, token]
         await self._journal.append(log="request", call=call, token=token, nth=nth, at=time.time(), **noted)
@@ -94,13 +92,12 @@ class Ledger:
         return self._requests[call, token]
 
     async def accept(self, order: Order, *, due_at: float) -> None:
-        """It will be paid at `due_at`, a time of day."""
         self._orders.setdefault(order.token, order)
         self._accepted[order.token] = (order, due_at)
         await self._journal.append(log="accepted", **asdict(order), due_at=due_at)
 
     async def pay(self, order: Order) -> Effect:
-        """The effect: once this returns it has happened."""
+        """Once this returns the effect has happened."""
         self._orders.setdefault(order.token, order)
         cursor = len(self._effects) + 1
         kept = {name: value for name, value in asdict(order).items() if name in _EFFECT}
@@ -135,7 +132,6 @@ class Ledger:
 
 
 def read_effects(path: Path) -> Iterator[Effect]:
-    """The effects of a ledger file, in their order."""
     return (_of(Effect, line) for line in journal.read(path) if line.get("log") == "effect")
 
 

@@ -1,7 +1,7 @@
 """What a rail does wrong, decided from a seed and the token alone, so that a run can be repeated. Pure.
 
-Only the first few requests for a token meet a drawn fault; then the rail behaves, so that every campaign ends. A *plan*
-says for one instruction what its requests meet, one after the other, and has the last word.
+Only the first few requests for a token meet a drawn fault, so that every campaign ends. A *plan* names what the
+requests of one instruction meet, and has the last word.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Script:
                 raise InvalidValue(f"The faults of a {call} are {total:g} %; together they can be 0 to 100.")
 
     def fault(self, call: Call, *, token: str, instruction: str, nth: int) -> str | None:
-        """What the nth request of this kind for the token meets, if anything; nth counts from 1."""
+        """nth: which request of this kind for the token, from 1."""
         if call == "send" and instruction in self.plans:
             plan = self.plans[instruction]
             return plan[nth - 1] if nth <= len(plan) and plan[nth - 1] != "ok" else None
@@ -127,7 +127,7 @@ class Script:
         return None
 
     def lateness(self, token: str) -> float:
-        """How many seconds after its request a late effect of this token happens."""
+        """Seconds from its request to the late effect of this token."""
         low, high = self.late_seconds
         return low + (high - low) * self._draw("late", token)
 
@@ -137,7 +137,7 @@ class Script:
 
 
 def parsed(text: str) -> dict[str, float]:
-    """`lost_reply=10,late=5` as shares; InvalidValue where it is something else."""
+    """`lost_reply=10,late=5` as shares."""
     shares: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, share = part.partition("=")

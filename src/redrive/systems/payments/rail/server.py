@@ -3,8 +3,8 @@
     POST /payments            GET /payments/{token}            GET /statement?after=CURSOR&limit=500
     PUT /script               what goes wrong from now on: a control of the simulator, which no rail has
 
-What was accepted is in the ledger before an answer leaves; answers may be lost, effects are not. Called by
-`redrive payments rail`, and as `python -m redrive.systems.payments.rail.server` with its settings on standard input.
+What was accepted is in the ledger before an answer leaves; answers may be lost, effects are not. Also run as `python -m
+redrive.systems.payments.rail.server` with its settings on standard input.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TEXTS: Final = ("instruction_id", "participant_id", "rail_type", "amount", "cur
 
 @dataclass(frozen=True, kw_only=True)
 class RailSettings:
-    """ledger: its file, made if it is not there. port: 0 = any that is free."""
+    """port: 0 = any that is free."""
 
     ledger: Path
     port: int = 0
@@ -43,7 +43,7 @@ class RailSettings:
 
 
 class Rail:
-    """One rail. Requests are served side by side; what two requests of one token do is decided before either waits."""
+    """What two requests of one token do is decided before either waits."""
 
     def __init__(self, settings: RailSettings) -> None:
         self._profile = settings.profile
@@ -113,7 +113,6 @@ class Rail:
         return None
 
     async def _met(self, request: web.Request, order: Order, fault: str | None) -> web.StreamResponse:
-        """What becomes of a new payment."""
         match fault:
             case Fault.RESET:
                 return _dropped(request)
@@ -254,20 +253,19 @@ def _said(
 
 
 def _dropped(request: web.Request) -> web.StreamResponse:
-    """The connection ends here, without a word."""
+    """The connection ends without an answer."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()
 
 
 def script_of(values: Mapping[str, Any]) -> Script:
-    """A script from JSON."""
     late = values.get("late_seconds")
     return Script(**{**values, **({"late_seconds": (float(late[0]), float(late[1]))} if late else {})})
 
 
 async def serve(settings: RailSettings, *, started: asyncio.Future[str] | None = None) -> None:
-    """Until cancelled; its address is printed on standard output, and set as the result of `started`."""
+    """Until cancelled; its address is printed on standard output, and is the result of `started`."""
     runner = web.AppRunner(Rail(settings).app(), access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
@@ -283,7 +281,6 @@ async def serve(settings: RailSettings, *, started: asyncio.Future[str] | None =
 
 
 def settings_of(values: Mapping[str, Any]) -> RailSettings:
-    """Settings from JSON."""
     return RailSettings(
         ledger=Path(values["ledger"]),
         port=values.get("port", 0),
