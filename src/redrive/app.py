@@ -46,6 +46,7 @@ SPAN_SECONDS_MAX = 30 * 86_400.0
 # Names of `redrive.recover.engine_duties`: a second duty of the same name would take every other turn of the first.
 ENGINE_DUTIES: Final = frozenset(
     {"reap", "expire", "partitions", "forget_relays", "retire", "mend_lanes", "vacuum", "fold_failures", "replay"}
+    | {"forget_inbox"}
 )
 
 

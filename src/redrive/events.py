@@ -56,6 +56,7 @@ STEPS: Final = (
     "answer_request",
     "make_partitions",
     "forget_relays",
+    "forget_inbox",
     "vacuum",
     "retire",
     "begin_duty",

@@ -213,6 +213,14 @@ class Settings(RelayLimits):
         low=1,
         high=36_500,
     )
+    inbox_retention_days: int | None = _setting(
+        30,
+        "Age at which the inbox forgets what a consumer received. A message that the broker redelivers later is"
+        " processed again, so it must be longer than the broker keeps messages. None: nothing is forgotten.",
+        unit="days",
+        low=1,
+        high=36_500,
+    )
     metrics_listen: str | None = _setting(
         None,
         "Where a relay serves /metrics, /livez, /readyz and /health: a port of this machine (9464), or HOST:PORT; 0"

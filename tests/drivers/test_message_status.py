@@ -19,8 +19,9 @@ import pytest
 import redrive
 from redrive.errors import InvalidValue, NotFinished, NotFound, OpenTransaction
 from redrive.message import CancelAnswer
+from redrive.patterns.inbox import Inbox, Received
 from tests.drivers.conftest import PLACES, database_at
-from tests.support.doors import Door, Producer
+from tests.support.doors import Asynchronous, Door, Producer
 
 LATER = datetime(2090, 1, 1, 12, 30, 15, 123456, tzinfo=UTC)
 
@@ -190,3 +191,19 @@ async def test_what_nobody_knows_is_said_so_and_leaves_no_transaction(
         with pytest.raises(InvalidValue):
             await producer.status(**wrong)
     assert await producer.rows("SELECT 1") == [(1,)]
+
+
+@pytest.mark.req("G-23")
+async def test_every_connection_receives_a_message_of_a_broker_once(producer: Producer, key: str) -> None:
+    inbox = Inbox("billing")
+
+    async def call(name: str, *values: Any, **options: Any) -> Any:
+        is_async = isinstance(producer, Asynchronous)
+        found = getattr(inbox, f"a{name}" if is_async else name)(producer.connection, *values, **options)
+        return await found if is_async else found
+
+    assert await call("receive", key, order_by=key) is Received.FIRST
+    assert (await call("defer", key, {"n": 1}, order_by=key)).is_new
+    await producer.commit()
+    assert await call("receive", key, order_by=key) is Received.SEEN
+    await producer.rollback()

@@ -289,6 +289,9 @@ class Upkeep(Tables):
     async def answer_request(self, worker: WorkerId, id: int, answer: Mapping[str, Any], *, now: Now = None) -> bool:
         return False
 
+    async def forget_inbox(self, *, after_seconds: float, limit: int, now: Now = None) -> int:
+        return 0
+
     async def fold_failures(self, *, limit: int, now: Now = None) -> int:
         return 0
 

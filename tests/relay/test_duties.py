@@ -203,6 +203,7 @@ async def test_a_process_runs_the_engines_duties_and_the_apps_and_says_what_they
             "replay",
             "partitions",
             "forget_relays",
+            "forget_inbox",
             "greet",
             "broken",
         )

@@ -264,7 +264,9 @@ def test_the_engines_own_duties_cannot_be_taken(name: str) -> None:
 
 
 def test_the_engines_own_duties_are_all_known() -> None:
-    duties = engine_duties(reap_every_seconds=1, partition_days=1, partitions_ahead=1, retention_days=1)
+    duties = engine_duties(
+        reap_every_seconds=1, partition_days=1, partitions_ahead=1, retention_days=1, inbox_retention_days=1
+    )
     assert {duty.name for duty in duties} == ENGINE_DUTIES
 
 

@@ -1,6 +1,7 @@
 """The public names for the author of a system (`redrive.System`): import from here, never from the engine's modules.
 
     statements   a statement of your own on any connection that `redrive.enqueue` takes
+    inbox        receive a message of a broker, or defer it to the engine
     database     connections, SQL files, snapshots and duties on your own tables
     group        a command group that imports its commands when they are used, and options of proofs
     cli          what commands share: --dsn, --json, tables, notes, exit codes

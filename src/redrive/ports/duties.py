@@ -63,6 +63,9 @@ class DutyVerbs(Protocol):
 
     async def expire(self, *, limit: int, now: Now = None) -> int: ...
 
+    async def forget_inbox(self, *, after_seconds: float, limit: int, now: Now = None) -> int:
+        """Delete inbox rows that were received so long ago, unless their engine message is still open; how many."""
+
     async def fold_failures(self, *, limit: int, now: Now = None) -> int:
         """Count failures parked since the last call into their groups."""
 

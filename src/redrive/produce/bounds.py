@@ -49,6 +49,11 @@ def order_by(value: object) -> str | None:
     return None if value is None else _text("order_by", value, shortest=1, longest=ORDER_BY_MAX)
 
 
+def text(what: str, value: object, *, longest: int) -> str:
+    """Any text of 1 to `longest` characters."""
+    return _text(what, value, shortest=1, longest=longest)
+
+
 def token_seed(value: object) -> str | None:
     return None if value is None else _text("token_seed", value, shortest=1, longest=KEY_MAX)
 

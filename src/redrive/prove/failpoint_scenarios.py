@@ -74,6 +74,7 @@ RECIPES: Final[Mapping[str, Recipe]] = {
     "expire": _SELDOM,
     "make_partitions": _SELDOM,
     "forget_relays": _SELDOM,
+    "forget_inbox": _SELDOM,
     "mend_lanes": _SELDOM,
     "fold_failures": _SELDOM,
     "run_replay": _SELDOM,

@@ -1,7 +1,7 @@
 """The engine's own duties: each runs once, in short transactions, and says what it did.
 
-SQL: `store/sql/verbs/<duty>.sql` (`groups.sql`, `lanes.sql`, `partitions.sql` for fold_failures, mend_lanes, and
-partitions and retire).
+SQL: `store/sql/verbs/<duty>.sql` (`groups.sql`, `lanes.sql`, `inbox.sql`, `partitions.sql` for fold_failures,
+mend_lanes, forget_inbox, and partitions and retire).
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ SLICES_MAX: Final = 50
 STEP_EVERY_SECONDS: Final = 0.9  # of one replay: a duty that runs every second never finds it too early
 UNDER_WAY_MAX: Final = 1000  # messages of one replay that are under way at a time
 HOUR_SECONDS: Final = 3600.0
+INBOX_EVERY_SECONDS: Final = 60.0
+INBOX_BATCH: Final = 2000
+INBOX_BATCHES_MAX: Final = 100  # of one run: at most 200,000 rows a minute
 DAY_SECONDS: Final = 86_400
 FORGET_RELAYS_AFTER_SECONDS: Final = 86_400.0
 
@@ -33,11 +36,14 @@ def engine_duties(
     partition_days: float,
     partitions_ahead: int,
     retention_days: float | None,
+    inbox_retention_days: float | None = None,
     expected_time: Callable[[], Awaitable[datetime]] | None = None,
     events: Events | None = None,
 ) -> list[Duty]:
-    """retention_days: None = nothing is retired. expected_time: the database's time by the relay's reckoning; nothing
-    is reaped while its clock says otherwise."""
+    """retention_days, inbox_retention_days: None = nothing is retired, or forgotten.
+
+    expected_time: the database's time by the relay's reckoning; nothing is reaped while its clock says otherwise.
+    """
     events = events or Events()
     duties: dict[str, tuple[float, Callable[..., Awaitable[object]]]] = {
         "reap": (reap_every_seconds, partial(_reap, expected=expected_time)),
@@ -51,6 +57,9 @@ def engine_duties(
     }
     if retention_days is not None:
         duties["retire"] = (HOUR_SECONDS, partial(_retire, days=retention_days))
+    if inbox_retention_days is not None:
+        forget = partial(forget_inbox, after_seconds=inbox_retention_days * DAY_SECONDS)
+        duties["forget_inbox"] = (INBOX_EVERY_SECONDS, forget)
     return [
         Duty(name=name, every_seconds=every_seconds, run_once=partial(run_once, events=events))
         for name, (every_seconds, run_once) in duties.items()
@@ -153,6 +162,18 @@ async def _retire(store: Store, *, days: float, events: Events) -> str:
     with events.step("retire"):
         results = Counter([await store.retire(start) for start, end in await store.ranges() if end <= before])
     return ", ".join(f"{count} {result}" for result, count in sorted(results.items())) or "none"
+
+
+async def forget_inbox(store: Store, *, after_seconds: float, batch: int = INBOX_BATCH, events: Events) -> str:
+    """Rows of the inbox whose retention is over: what the broker redelivers after that is processed again."""
+    forgotten = 0
+    for _ in range(INBOX_BATCHES_MAX):
+        with events.step("forget_inbox") as added:
+            added["count"] = count = await store.forget_inbox(after_seconds=after_seconds, limit=batch)
+        forgotten += count
+        if count < batch:
+            break
+    return f"{forgotten} forgotten"
 
 
 async def _forget_relays(store: Store, *, events: Events) -> int:

@@ -64,6 +64,7 @@ class RelayProcess:
     partition_days: float = 7.0
     partitions_ahead: int = 4
     retention_days: float | None = None
+    inbox_retention_days: float | None = 30.0
     allow_asynchronous_commit: bool = False
     state_directory: Path | None = None
     suspect_module: str = "redrive.relay.crash.suspect_child"
@@ -91,6 +92,7 @@ class RelayProcess:
             partition_days=settings.partition_days,
             partitions_ahead=settings.partitions_ahead,
             retention_days=settings.retention_days,
+            inbox_retention_days=settings.inbox_retention_days,
             allow_asynchronous_commit=settings.asynchronous_commit == "warn",
             state_directory=settings.relay_state_directory,
         )
@@ -194,6 +196,7 @@ def _engine_duties(process: RelayProcess, watch: ClockWatch, events: Events) -> 
         partition_days=process.partition_days,
         partitions_ahead=process.partitions_ahead,
         retention_days=process.retention_days,
+        inbox_retention_days=process.inbox_retention_days,
         expected_time=watch.expected_time,
         events=events,
     )

@@ -45,6 +45,9 @@ class PostgresDuties(Connected):
     async def expire(self, *, limit: int, now: Now = None) -> int:
         return int(await self.value("expire_1", limit, now))
 
+    async def forget_inbox(self, *, after_seconds: float, limit: int, now: Now = None) -> int:
+        return int(await self.value("forget_inbox_1", after_seconds, limit, now))
+
     async def fold_failures(self, *, limit: int, now: Now = None) -> int:
         return int(await self.value("fold_failures_1", limit, now))
 
