@@ -9,7 +9,7 @@ what it chose. `docs/explanation/doubt.md` tells the story in prose.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -212,23 +212,39 @@ LATE_SUCCESS: Final = "LATE_SUCCESS"  # the code of a message that is held becau
 
 
 class ClockJump(NamedTuple):
-    """A jump of the database's clock. noticed_at: by the clock as it is since. offset_seconds: < 0 where set back."""
+    """A jump of the database's clock. noticed_at: by the clock as it is since. offset_seconds: < 0 where set back.
+    window_seconds: it happened at most so long before it was noticed; None = that is not known."""
 
     noticed_at: datetime
     offset_seconds: float
+    window_seconds: float | None
+
+    @property
+    def expected_at(self) -> datetime:
+        """What the clock before the jump would have shown when it was noticed."""
+        return self.noticed_at - timedelta(seconds=self.offset_seconds)
+
+    def may_be_older_than(self, moment: datetime) -> bool:
+        """Whether the clock since this jump may have shown `moment`, as far as its beginning tells."""
+        return self.window_seconds is None or moment >= self.noticed_at - timedelta(seconds=self.window_seconds)
+
+
+MEASURED_WITHIN: Final = timedelta(seconds=5)  # a relay measures a jump by round trips; as redrive.clock_tolerance()
 
 
 def by_present_clock(attempt: Attempt, jumps: Sequence[ClockJump], *, now: datetime) -> Attempt:
     """The attempt as the rules below see it after jumps of the database's clock: with the times at which things
     happened by the clock as it is now, so that what has passed since then is what really has passed (G-33).
 
-    A time before a jump was noticed, or in the future, is of the clock as it was. A token counts as used since the
-    earlier of both readings: it is rather held than sent again.
+    Where a clock that was set back has shown a time twice, the later reading counts: "absent" is never believed too
+    early. For a token, and for the message itself, the earliest does: it is rather held than sent again.
     """
 
     def present(moment: datetime) -> datetime:
-        offsets = (jump.offset_seconds for jump in jumps if moment < jump.noticed_at or moment > now)
-        return moment + timedelta(seconds=sum(offsets))
+        return max(_readings(moment, jumps, now), default=moment)
+
+    def earliest(moment: datetime) -> datetime:
+        return min(_readings(moment, jumps, now), default=moment)
 
     if not jumps or (attempt.in_doubt_since is None and attempt.down_since is None):
         return attempt
@@ -237,10 +253,23 @@ def by_present_clock(attempt: Attempt, jumps: Sequence[ClockJump], *, now: datet
         attempt,
         in_doubt_since=attempt.in_doubt_since and present(attempt.in_doubt_since),
         down_since=attempt.down_since and present(attempt.down_since),
-        token_used_since=min(used, present(used)),
-        created_at=present(attempt.created_at),
+        token_used_since=min(used, earliest(used)),
+        created_at=earliest(attempt.created_at),
         earlier=tuple(replace(entry, completed_at=present(entry.completed_at)) for entry in attempt.earlier),
     )
+
+
+def _readings(moment: datetime, jumps: Sequence[ClockJump], now: datetime) -> Iterator[datetime]:
+    """What `moment` may be by the present clock: one reading for each stretch between jumps whose clock may have shown
+    it. jumps: newest first."""
+    offset, until = timedelta(), now
+    for jump in jumps:
+        if moment <= until and jump.may_be_older_than(moment):
+            yield moment + offset
+        offset += timedelta(seconds=jump.offset_seconds)
+        until = jump.expected_at + MEASURED_WITHIN
+    if moment <= until:
+        yield moment + offset
 
 
 class Opening(StrEnum):

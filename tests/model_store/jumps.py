@@ -30,6 +30,11 @@ class Jump:
     written: AbstractSet[MessageId]
     finished: bool
 
+    @property
+    def seen(self) -> ClockJump:
+        window = None if self.window is None else self.window.total_seconds()
+        return ClockJump(self.noticed_at, self.offset.total_seconds(), window)
+
 
 @dataclass
 class Jumps(Upkeep):
@@ -53,7 +58,7 @@ class Jumps(Upkeep):
             len(self.jumps),
             unfinished[0] if unfinished else None,
             (latest - moment).total_seconds() if latest > moment + TOLERANCE else None,
-            tuple(ClockJump(j.noticed_at, j.offset.total_seconds()) for j in reversed(self.jumps[-20:])),
+            tuple(jump.seen for jump in reversed(self.jumps[-20:])),
         )
 
     def _enqueued_since_a_jump(self) -> list[datetime]:

@@ -10,7 +10,7 @@ from typing import Final
 import psycopg
 
 from redrive.kit.proof.environment import LOOK_SECONDS, READY_SECONDS, ProofEnvironment
-from redrive.kit.proof.processes import Ended, Process
+from redrive.kit.proof.processes import Ended, Process, patience
 from redrive.prove import checker, client, config
 from redrive.prove.evidence import Evidence, gather
 from redrive.prove.producer import Order, produce
@@ -77,7 +77,7 @@ class Environment(ProofEnvironment):
             now = time.monotonic()
             if count != ended:
                 ended, moved = count, now
-            if now > moved + seconds or now > began + 10 * seconds:
+            if now > moved + seconds * patience() or now > began + 10 * seconds * patience():
                 return False
             if self.ended.wait(LOOK_SECONDS):
                 raise Ended

@@ -18,6 +18,12 @@ from types import TracebackType
 from typing import Self
 
 END_SECONDS = 10.0
+PATIENCE_MAX = 4.0
+
+
+def patience() -> float:
+    """How many times longer a proof waits before it calls something stuck: by how many processes share a processor."""
+    return min(PATIENCE_MAX, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 class Ended(Exception):

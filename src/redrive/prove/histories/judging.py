@@ -96,10 +96,11 @@ class Disturbed:
 class Reported:
     """What the database says of a message: pending, leased, dead, held, unrecorded, how it was closed, or gone.
 
-    behind: it waits behind a message of its key that waits for a person.
+    behind: it waits behind a message of its key that waits for a person. waits_for: what the row of a pending one says.
     """
 
     state: str
+    waits_for: str = ""
 
 
 @dataclass(kw_only=True)
@@ -181,7 +182,9 @@ def _lost(book: Book, reported: Mapping[str, Reported]) -> Iterator[str]:
             case "gone":
                 yield f"[lost] {message.name} was committed, and the database does not have it."
             case "pending" | "leased":
-                yield f"[not over] {message.name} for {message.destination} is still {state}."
+                waits_for = reported[message.id].waits_for
+                because = f": {waits_for}" if waits_for else ""
+                yield f"[not over] {message.name} for {message.destination} is still {state}{because}."
             case "delivered" if message.id not in effects and not message.has("confirm"):
                 yield f"[lost] {message.name} is reported as delivered, and had no effect at {message.destination}."
             case "cancelled" if not message.has(

@@ -39,16 +39,34 @@ def _relay(settings: Mapping[str, Any]) -> NoReturn:
 
 
 def _watch(journal: Path) -> None:
-    """Writes down when this process was not let run, by a machine that has other work, or stood still."""
-    before = time.time()
+    """Writes down when this process stood still, or waited for a processor for half of a second."""
+    before = second = time.time()
+    waited = _waited_for_a_processor()
     while True:
         time.sleep(TICK_SECONDS)
         now = time.time()
         if now - before > TICK_SECONDS + STALL_SECONDS:
-            line = {"log": "stall", "pid": os.getpid(), "since": before, "until": now}
-            with journal.open("ab", buffering=0) as file:
-                file.write(json.dumps(line).encode() + b"\n")
+            _write_stall(journal, before, now)
+        if now - second >= 1.0:
+            before_that, waited = waited, _waited_for_a_processor()
+            if waited - before_that > STALL_SECONDS * (now - second):
+                _write_stall(journal, second, now)
+            second = now
         before = now
+
+
+def _waited_for_a_processor() -> float:
+    """Seconds, of the main thread, since it began; 0 where the system does not count them."""
+    try:
+        return int(Path(f"/proc/self/task/{os.getpid()}/schedstat").read_text("ascii").split()[1]) / 1e9
+    except OSError:
+        return 0.0
+
+
+def _write_stall(journal: Path, since: float, until: float) -> None:
+    line = {"log": "stall", "pid": os.getpid(), "since": since, "until": until}
+    with journal.open("ab", buffering=0) as file:
+        file.write(json.dumps(line).encode() + b"\n")
 
 
 def _observer(settings: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from redrive.kit.proof import journal
 from redrive.kit.proof.acts import ACTS
 from redrive.kit.proof.commands import Command
 from redrive.kit.proof.history_environment import OPERATOR_ROLE
+from redrive.kit.proof.processes import patience
 from redrive.kit.proof.runner import LOOK_SECONDS, LOST, Carry, Relay, Runner, Told, teller, thaw
 from redrive.prove.histories import faults, judging, people, producers, steering
 from redrive.prove.histories.destinations import HEALTHY
@@ -45,6 +46,22 @@ READY_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 25.0
 QUIET_SECONDS: Final = 60.0  # without an attempt that ends: a lease, the place of a reaper that died, retries
 _PAUSED: Final = "SELECT name FROM redrive.destination WHERE paused_at IS NOT NULL AND paused_until IS NULL"
+_WAITING: Final = """
+SELECT p.id::text,
+       format('attempt %%s, due in %%s s by the database''s clock',
+              p.attempt, round(extract(epoch FROM p.due_at - clock_timestamp()), 1))
+       || CASE WHEN p.suspect THEN ', suspect' ELSE '' END
+       || CASE WHEN p.in_doubt_since IS NOT NULL THEN ', in doubt' ELSE '' END
+       || CASE WHEN p.cancel_requested THEN ', cancel requested' ELSE '' END
+       || coalesce(', lane looked at in ' || (
+              SELECT string_agg(round(extract(epoch FROM w.due_at - clock_timestamp()), 1)::text, ' and ')
+                FROM redrive.lane_wake w WHERE w.lane = p.lane) || ' s',
+              CASE WHEN p.lane IS NULL THEN '' ELSE ', lane never looked at' END)
+       || coalesce(', the destination rests for ' || (
+              SELECT round(extract(epoch FROM greatest(d.paused_until, d.breaker_until) - clock_timestamp()), 1)::text
+                FROM redrive.destination d WHERE d.name = p.destination) || ' s', '')
+  FROM redrive.pending p
+"""
 _STATES: Final = """
 SELECT m.id::text,
        CASE WHEN EXISTS (SELECT FROM redrive.pending p JOIN redrive.parked h ON h.lane = p.lane
@@ -214,7 +231,7 @@ class EngineRun(Runner[History]):
         """
         began = moved = time.monotonic()
         ended = -1
-        while time.monotonic() < min(moved + QUIET_SECONDS, began + 5 * QUIET_SECONDS):
+        while time.monotonic() < min(moved + QUIET_SECONDS * patience(), began + 5 * QUIET_SECONDS * patience()):
             with contextlib.suppress(*LOST):
                 query = "SELECT count(*) FROM redrive.attempt WHERE destination <> ALL (%s)"
                 ((count,),) = await self.database.rows(query, without)
@@ -234,8 +251,11 @@ class EngineRun(Runner[History]):
 
     async def judged(self) -> list[str]:
         self._read_logs()
+        waiting: dict[str, str] = dict(await self.database.rows(_WAITING))
         rows = await self.database.rows(_STATES, [])
-        return judging.judged(self.book, {row[0]: Reported(state=row[1]) for row in rows})
+        return judging.judged(
+            self.book, {row[0]: Reported(state=row[1], waits_for=waiting.get(row[0], "")) for row in rows}
+        )
 
     def _read_logs(self) -> None:
         self.book.ended_at = time.time()

@@ -23,7 +23,8 @@ class PostgresClock(Connected):
     ) -> ClockLook:
         since, until = steady or (None, None)
         (row,) = await self.call("observe_clock_1", worker, since, until, now)
-        jumps = tuple(ClockJump(*jump) for jump in zip(row.noticed or (), row.offsets or (), strict=True))
+        columns = (row.noticed or (), row.offsets or (), row.windows or ())
+        jumps = tuple(ClockJump(*jump) for jump in zip(*columns, strict=True))
         return ClockLook(row.at, row.era, row.unfinished, row.ahead_seconds, jumps)
 
     async def clock_jumped(

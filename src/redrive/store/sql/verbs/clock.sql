@@ -17,14 +17,14 @@ $body$;
 
 -- observe_clock: one look at the clock. at: what it says. era: the latest jump that is known, 0 = none. unfinished: a jump of which
 -- something has still to be re-dated. ahead_seconds: how far beyond `at` something was written, where that cannot be: the clock
--- was set back while no relay looked. noticed, offsets: the latest jumps, newest first.
+-- was set back while no relay looked. noticed, offsets, windows: the latest jumps, newest first.
 -- p_steady_since, p_steady_until: over which stretch this relay has seen the clock go on without a jump. A relay that has seen none also
 -- looks at the newest messages that wait: while no relay ran, producers alone have written. A recorded jump explains older messages.
 -- Locks: the relay's row. Relies on: the primary keys of pending and message.
 CREATE OR REPLACE FUNCTION redrive.observe_clock_1(
     p_worker uuid, p_steady_since timestamptz DEFAULT NULL, p_steady_until timestamptz DEFAULT NULL,
     p_now timestamptz DEFAULT NULL, OUT at timestamptz, OUT era bigint, OUT unfinished bigint, OUT ahead_seconds float8,
-    OUT noticed timestamptz[], OUT offsets float8[]
+    OUT noticed timestamptz[], OUT offsets float8[], OUT windows float8[]
 ) LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp
     SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $body$
 DECLARE
@@ -32,8 +32,10 @@ DECLARE
 BEGIN
     UPDATE relay r SET steady_since = p_steady_since, steady_until = p_steady_until WHERE r.worker = p_worker;
     SELECT coalesce(max(j.era), 0), min(j.era) FILTER (WHERE j.finished_at IS NULL) INTO era, unfinished FROM clock_jump j;
-    SELECT array_agg(l.noticed_at ORDER BY l.era DESC), array_agg(l.offset_seconds ORDER BY l.era DESC) INTO noticed, offsets
-      FROM (SELECT j.era, j.noticed_at, j.offset_seconds FROM clock_jump j ORDER BY j.era DESC LIMIT 20) l;
+    SELECT array_agg(l.noticed_at ORDER BY l.era DESC), array_agg(l.offset_seconds ORDER BY l.era DESC),
+           array_agg(l.window_seconds ORDER BY l.era DESC)
+      INTO noticed, offsets, windows
+      FROM (SELECT j.era, j.noticed_at, j.offset_seconds, j.window_seconds FROM clock_jump j ORDER BY j.era DESC LIMIT 20) l;
     at := coalesce(p_now, clock_timestamp());
     IF p_steady_until IS NULL THEN
         v_enqueued := (SELECT max(redrive.enqueued_since_jump(n.id, (SELECT max(j.written_before) FROM clock_jump j)))
