@@ -44,7 +44,7 @@ STEPS: Final = (
     "redate",
     "witness",
     "announce_idle",
-    "probe",
+    "echo",
     "deregister",
     "suspect_destinations",
     "reap",

@@ -238,7 +238,7 @@ class Upkeep(Tables):
     ) -> None:
         """Nobody rings here: whoever has a model store polls."""
 
-    async def probe(self, worker: WorkerId) -> None:
+    async def echo(self, worker: WorkerId) -> None:
         """Nobody listens here."""
 
     async def deregister(self, worker: WorkerId) -> None:

@@ -201,7 +201,7 @@ async def test_a_line_that_does_not_hear_is_found_out_and_the_relay_polls(
     database: str, server_dsn: str, store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Connected to another database it takes LISTEN and hears nothing, as behind a pooler."""
-    monkeypatch.setattr(listening, "PROBE_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(listening, "ECHO_ANSWER_SECONDS", 0.2)
     async with relaying(store, declare(app, "shop"), listen_dsn=server_dsn) as relay:
         await relay.seen.until("listener.deaf")
         await enqueue(store, 3)

@@ -45,7 +45,7 @@ def shop(app: App) -> App:
 async def test_behind_a_pooler_that_lends_by_transaction_it_is_deaf_and_polls(
     store: PostgresStore, app: App, direct: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "PROBE_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(listening, "ECHO_ANSWER_SECONDS", 0.5)
     with pgbouncer(direct, "transaction") as pooled:
         async with relaying(store, shop(app), listen_dsn=pooled) as relay:
             await relay.seen.until("listener.deaf")

@@ -36,7 +36,7 @@ class HeardLine:
         said, self._said = self._said, set()
         if "lost" in said:
             raise TransientFailure("the line was lost")
-        return Heard("rung" in said, "probed" in said)
+        return Heard("rung" in said, "echoed" in said)
 
 
 class Bell:

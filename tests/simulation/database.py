@@ -71,8 +71,8 @@ class Database(ModelStore):
     ) -> None:
         self._bell.announce_idle(worker, destinations, seconds)
 
-    async def probe(self, worker: WorkerId) -> None:
-        self._bell.say(worker, "probed")
+    async def echo(self, worker: WorkerId) -> None:
+        self._bell.say(worker, "echoed")
 
     def known(self, name: str) -> Destination:
         return self._destination(name)
@@ -244,7 +244,7 @@ _DULL = frozenset(
         "heartbeat",
         "low_water",
         "announce_idle",
-        "probe",
+        "echo",
         "begin_duty",
         "end_duty",
         "suspect_destinations",

@@ -41,10 +41,10 @@ class RelayInfo:
 
 
 class Heard(NamedTuple):
-    """rung: there is new work. probed: this relay's own probe arrived."""
+    """rung: there is new work. echoed: this relay received its own echo."""
 
     rung: bool
-    probed: bool
+    echoed: bool
 
 
 class ListenConnection(Protocol):
@@ -124,7 +124,7 @@ class RelayVerbs(Protocol):
     ) -> None:
         """Ask producers of these destinations to notify, for so long. No destinations: the relay is awake."""
 
-    async def probe(self, worker: WorkerId) -> None:
+    async def echo(self, worker: WorkerId) -> None:
         """Notify this worker's own listening connection over another connection."""
 
     async def deregister(self, worker: WorkerId) -> None: ...

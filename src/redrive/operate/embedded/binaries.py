@@ -19,7 +19,7 @@ from pathlib import Path
 from redrive.operate.embedded.errors import NoBinaries
 
 MAJOR_OLDEST = 15
-PROBE_SECONDS_MAX = 20.0
+COMMAND_SECONDS_MAX = 20.0
 DEBIAN = Path("/usr/lib/postgresql")
 PROGRAMS = ("initdb", "postgres")
 CACHE = Path("/var/cache/redrive")
@@ -79,7 +79,7 @@ def _inspect(directory: Path, *, said_by: str, copyable: bool = False) -> Binari
         capture_output=True,
         text=True,
         check=False,
-        timeout=PROBE_SECONDS_MAX,
+        timeout=COMMAND_SECONDS_MAX,
     )
     match = re.search(r"\(PostgreSQL\) (\d+)", done.stdout)
     if match is None:

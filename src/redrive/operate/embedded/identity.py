@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Literal, get_args
 
 from redrive.operate.embedded import binaries as pg
-from redrive.operate.embedded.binaries import PROBE_SECONDS_MAX, Binaries
+from redrive.operate.embedded.binaries import COMMAND_SECONDS_MAX, Binaries
 from redrive.operate.embedded.errors import EmbeddedError, NoBinaries
 
 OVERFLOW_ID = 65534  # the kernel's overflow uid and gid
@@ -137,7 +137,7 @@ def _as_nobody() -> Identity:
 def _works(identity: Identity) -> bool:
     """Whether one can become this identity at all: a chroot and many containers forbid namespaces."""
     try:
-        return identity.run(["true"], seconds=PROBE_SECONDS_MAX).returncode == 0
+        return identity.run(["true"], seconds=COMMAND_SECONDS_MAX).returncode == 0
     except OSError:
         return False
 
@@ -155,8 +155,8 @@ def _reachable(binaries: Binaries, identity: Identity) -> Binaries | None:
 def _runs(directory: Path, identity: Identity) -> bool:
     # Both: initdb needs the libraries that lie beside, which the server does not.
     try:
-        done = identity.run([str(directory / "initdb"), "--version"], seconds=PROBE_SECONDS_MAX)
-        server = identity.run([str(directory / "postgres"), "--version"], seconds=PROBE_SECONDS_MAX)
+        done = identity.run([str(directory / "initdb"), "--version"], seconds=COMMAND_SECONDS_MAX)
+        server = identity.run([str(directory / "postgres"), "--version"], seconds=COMMAND_SECONDS_MAX)
     except OSError:
         return False
     return done.returncode == 0 and server.returncode == 0
@@ -167,7 +167,7 @@ def _check_reach(data_dir: Path, identity: Identity) -> None:
     if os.geteuid() != 0:
         return
     parent = data_dir.parent
-    if identity.run(["test", "-x", str(parent)], seconds=PROBE_SECONDS_MAX).returncode != 0:
+    if identity.run(["test", "-x", str(parent)], seconds=COMMAND_SECONDS_MAX).returncode != 0:
         raise EmbeddedError(
             f"The server runs as {identity}, which cannot pass {parent} to its data in {data_dir}.",
             next="choose a data directory below /var/lib, or chmod o+x each directory above it",

@@ -15,8 +15,8 @@ from redrive.events import Events
 from redrive.message import WorkerId
 from redrive.ports import Clock, ListenConnection, Store, TransientFailure
 
-PROBE_EVERY_SECONDS: Final = 30.0
-PROBE_ANSWER_SECONDS: Final = 2.0
+ECHO_EVERY_SECONDS: Final = 30.0
+ECHO_ANSWER_SECONDS: Final = 2.0
 RECONNECT_SECONDS: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 DEAF_SECONDS: Final = 60.0  # before another try: every LISTEN stays behind in a pooler
 
@@ -65,22 +65,22 @@ class Listening:
         while await self._receives_own_notification(line):
             self._lost = 0
             self._is_listening()
-            await self._hear(line, PROBE_EVERY_SECONDS, until_probed=False)
+            await self._hear(line, ECHO_EVERY_SECONDS, until_echoed=False)
 
     async def _receives_own_notification(self, line: ListenConnection) -> bool:
-        with self._events.step("probe", worker=self._worker):
-            await self._store.probe(self._worker)
-        return await self._hear(line, PROBE_ANSWER_SECONDS, until_probed=True)
+        with self._events.step("echo", worker=self._worker):
+            await self._store.echo(self._worker)
+        return await self._hear(line, ECHO_ANSWER_SECONDS, until_echoed=True)
 
-    async def _hear(self, line: ListenConnection, seconds: float, *, until_probed: bool) -> bool:
-        """Pass on every ring; True when the probe was heard."""
+    async def _hear(self, line: ListenConnection, seconds: float, *, until_echoed: bool) -> bool:
+        """Pass on every ring; True when its own echo was heard."""
         ends_at = self._clock.monotonic() + seconds
         while True:
             left = ends_at - self._clock.monotonic()
             heard = await line.wait(max(left, 0.0))  # one look at least: the process may have been held up
             if heard.rung:
                 self._on_ring()
-            if heard.probed and until_probed:
+            if heard.echoed and until_echoed:
                 return True
             if left <= 0:
                 return False

@@ -74,9 +74,9 @@ async def hears(store: PostgresStore, dsn: str, worker: WorkerId) -> bool:
     """Whether a notification of the store's connection arrives on a listening one."""
     try:
         async with listen_connection.opened(dsn, worker) as listening:
-            await store.probe(worker)
+            await store.echo(worker)
             async with asyncio.timeout(HEARD_SECONDS):
-                while not (await listening.wait(HEARD_SECONDS)).probed:
+                while not (await listening.wait(HEARD_SECONDS)).echoed:
                     pass
             return True
     except (TransientFailure, TimeoutError):

@@ -1,6 +1,6 @@
 """The connection that listens for the doorbell: one of its own, because a pooler would give it to others in between.
 
-`ring` in verbs/doorbell.sql notifies `outbox_pending`, `PostgresStore.probe` notifies `outbox_probe` with the worker's
+`ring` in verbs/doorbell.sql notifies `outbox_pending`, `PostgresStore.echo` notifies `outbox_echo` with the worker's
 id.
 """
 
@@ -19,7 +19,7 @@ from redrive.ports import Heard, TransientFailure
 from redrive.store.runtime.sessions import KEEPALIVE
 
 CHANNEL: Final = "outbox_pending"
-PROBE_CHANNEL: Final = "outbox_probe"
+ECHO_CHANNEL: Final = "outbox_echo"
 _OPTIONS: Final[Mapping[str, Any]] = {**KEEPALIVE, "application_name": "redrive listener"}
 
 
@@ -29,14 +29,14 @@ class PostgresListenConnection:
         self._worker = str(worker)
 
     async def wait(self, seconds: float) -> Heard:
-        rung = probed = False
+        rung = echoed = False
         try:
             async for said in self._conn.notifies(timeout=seconds, stop_after=1):
                 rung = rung or said.channel == CHANNEL
-                probed = probed or (said.channel == PROBE_CHANNEL and said.payload == self._worker)
+                echoed = echoed or (said.channel == ECHO_CHANNEL and said.payload == self._worker)
         except psycopg.Error as error:
             raise TransientFailure(redact.error_type(error)) from error
-        return Heard(rung, probed)
+        return Heard(rung, echoed)
 
 
 @asynccontextmanager
@@ -48,7 +48,7 @@ async def opened(dsn: str, worker: WorkerId) -> AsyncIterator[PostgresListenConn
     async with conn:
         try:
             await conn.execute("LISTEN outbox_pending")
-            await conn.execute("LISTEN outbox_probe")
+            await conn.execute("LISTEN outbox_echo")
         except psycopg.Error as error:
             raise TransientFailure(redact.error_type(error)) from error
         yield PostgresListenConnection(conn, worker)

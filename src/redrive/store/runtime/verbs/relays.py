@@ -11,7 +11,7 @@ import psycopg
 from redrive.message import WorkerId
 from redrive.ports import DestinationState, Now, RelayInfo, RestoredDestination, Sent, Wal, Witnessed, address_refused
 from redrive.store.runtime import wire
-from redrive.store.runtime.listen_connection import PROBE_CHANNEL
+from redrive.store.runtime.listen_connection import ECHO_CHANNEL
 from redrive.store.runtime.verbs.connected import Connected
 from redrive.who import require_actor_and_reason
 
@@ -53,8 +53,8 @@ class PostgresRelays(Connected):
     ) -> None:
         await self.value("announce_idle_1", worker, wire.array(destinations), seconds, now)
 
-    async def probe(self, worker: WorkerId) -> None:
-        await self.rows("SELECT pg_notify(%s, %s)", [PROBE_CHANNEL, str(worker)])
+    async def echo(self, worker: WorkerId) -> None:
+        await self.rows("SELECT pg_notify(%s, %s)", [ECHO_CHANNEL, str(worker)])
 
     async def forget_relays(self, *, after_seconds: float, now: Now = None) -> int:
         return int(await self.value("forget_relays_1", after_seconds, now))
