@@ -20,6 +20,7 @@ from redrive.operate.web.middleware import Guard
 from redrive.operate.web.principal import Role
 from redrive.operate.web.tokens import NewToken
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import Who
 from tests.support.databases import fresh_database
 
 ORIGIN = "http://console.test"
@@ -56,7 +57,7 @@ class House:
     async def _made(self, role: Role, tenant: str, *, name: str | None = None, days: float = 1.0) -> str:
         async with PostgresStore(self.dsn, connections=1) as store:
             wanted = NewToken(name=name or f"{role} of {tenant}", role=role, tenant=tenant, days=days)
-            return (await tokens.create(store, wanted, actor="test", reason="test"))[1]
+            return (await tokens.create(store, wanted, Who(actor="test", reason="test")))[1]
 
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.dsn, autocommit=True) as connection:

@@ -62,11 +62,12 @@ def test_the_whole_way_of_a_dead_letter(shop: Shop, redrive: Redrive) -> None:
     assert redrive("dead", "triage", id_, "--cause", "data", *WHY).exit_code == 0
     assert redrive("dead", "validate", id_, *WHY).exit_code == 5
     patch = json.dumps([{"op": "replace", "path": "/state", "value": "mended"}])
-    shown = redrive.json("dead", "remediate", id_, "--patch", patch, "--dry-run", *WHY)
-    read = redrive("dead", "remediate", id_, "--patch", patch, "--dry-run", *WHY).stdout
+    shown = redrive.json("dead", "edit", id_, "--patch", patch, "--dry-run", *WHY)
+    read = redrive("dead", "edit", id_, "--patch", patch, "--dry-run", *WHY).stdout
     assert read.startswith("--- before\n+++ after\n")
     assert json.loads(shown["after"]["text"])["state"] == "mended"
-    assert redrive("dead", "remediate", id_, "--patch", patch, "--ticket", "INC-7", *WHY).exit_code == 0
+    assert redrive("dead", "edit", id_, "--patch", patch, *WHY).exit_code == 0
+    assert redrive("dead", "remediate", id_, "--ticket", "INC-7", *WHY).exit_code == 0
     with answering(shop.dsn):
         assert redrive("dead", "validate", id_, *WHY).exit_code == 0
     page = redrive("dead", "show", id_).stdout
@@ -130,8 +131,10 @@ def test_a_replay_by_filter_is_looked_at_first_and_asked_for_with_yes(shop: Shop
         ["dead", "triage", NOBODY, "--destination", "shop", "--cause", "data"],
         ["dead", "triage", NOBODY, "--cause", "bad luck"],
         ["dead", "remediate", NOBODY],
-        ["dead", "remediate", NOBODY, "--patch", "no json"],
-        ["dead", "remediate", NOBODY, "--patch", "@/no/such/file"],
+        ["dead", "edit", NOBODY],
+        ["dead", "edit", NOBODY, "--approve", "--patch", "[]"],
+        ["dead", "edit", NOBODY, "--patch", "no json"],
+        ["dead", "edit", NOBODY, "--patch", "@/no/such/file"],
         ["replay", "create", "erp"],
         ["replay", "create", "erp", NOBODY, "--rate", "0"],
         ["replay", "create", "erp", NOBODY, "--canary", "-1"],

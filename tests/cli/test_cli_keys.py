@@ -18,6 +18,7 @@ from redrive.operate import cursors, operations
 from redrive.store.reads import models
 from redrive.store.reads.models import KeyGroup, KeyPosition
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import Who
 from tests.cli.conftest import NOBODY, Redrive, Shop, cursor
 from tests.cli.test_cli_basics import process
 from tests.support import messages as m
@@ -237,7 +238,7 @@ def test_a_key_that_went_on_since_it_was_looked_at_is_left_alone(lanes: Shop) ->
         seen = await operations.find_head(store, "default", "dead")
         await store.skip("default", "dead", actor="otto", reason="quicker")
         with pytest.raises(ActRefused, match="another one by now"):
-            await operations.skip(store, seen, actor="anna", reason="slower")
+            await operations.skip(store, seen, Who(actor="anna", reason="slower"))
 
     lanes.call(race)
     assert (lanes.state("dead"), lanes.state("dead+1")) == ("skipped", "pending")

@@ -15,6 +15,7 @@ from redrive.operate.web.principal import Role
 from redrive.operate.web.tokens import NewToken
 from redrive.settings import Settings
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import Who
 from tests.console.story import beside
 
 
@@ -52,4 +53,4 @@ def served(dsn: str, *, prefix: str = "", role: Role = Role.ADMIN, name: str = "
 async def _token(dsn: str, role: Role, name: str) -> str:
     async with PostgresStore(dsn, connections=1) as store:
         wanted = NewToken(name=name, role=role, tenant="*", days=1.0)
-        return (await tokens.create(store, wanted, actor="test", reason="test"))[1]
+        return (await tokens.create(store, wanted, Who(actor="test", reason="test")))[1]

@@ -17,6 +17,7 @@ from redrive.message import MessageId
 from redrive.store.reads.messages import show_destination
 from redrive.store.reads.models import DestinationView
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import Who
 
 LOOK_EVERY_SECONDS: Final = 0.1
 SETTLED_SECONDS: Final = 2.0  # from what is known of the destination to what is written of the message
@@ -47,10 +48,10 @@ class Probed:
     destination: DestinationView
 
 
-async def probe(store: PostgresStore, name: str, *, actor: str, reason: str, seconds: float) -> Probed:
+async def probe(store: PostgresStore, name: str, who: Who, *, seconds: float) -> Probed:
     """Let one message through, and wait for so long. NotFound; ActRefused where there is nothing to let through."""
     since = await store.now()
-    _check(name, await store.half_open(name, actor=actor, reason=reason))
+    _check(name, await store.half_open(name, actor=who.actor, reason=who.reason))
     seen = await _ended(store, name, since, seconds=seconds)
     answered = _answered(seen, since)
     entry = await _entry(store, seen.breaker_probe, since, seconds=0.0 if answered is None else SETTLED_SECONDS)

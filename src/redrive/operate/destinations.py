@@ -37,7 +37,6 @@ class Destinations:
 
 
 async def destinations(store: PostgresStore) -> Destinations:
-    """Every destination that was registered, was paused, or has open messages."""
     seen = await status(store)
     if seen.sees_nothing:
         raise NotAllowed("This login may not see any message, so none can be counted.", next="redrive status")

@@ -33,12 +33,10 @@ class Listed(BaseModel, Generic[Row]):
 
 
 def listed(page: Page[Row, Any]) -> Listed[Row]:
-    """The document of a page."""
     return Listed(items=page.rows, at=page.at, next=cursors.encode(page.next), looked_at=page.looked_at)
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it."""
     if isinstance(value, Mapping):
         return {str(key): _body(one) if isinstance(one, bytes) else plain(one) for key, one in value.items()}
     return to_jsonable_python(value)
@@ -53,5 +51,4 @@ def _body(value: bytes) -> dict[str, str]:
 
 
 def titled(name: str, value: Any) -> dict[str, Any]:
-    """A document with the name of its schema."""
     return {"schema": f"redrive.{name}/v1", **plain(value)}

@@ -22,7 +22,7 @@ HOLDER_FOUND_SECONDS: Final = 3600.0
 HOLDER_FOUND_TRANSACTIONS: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """code: stable name of the kind. subject: a destination, relay or duty. next: the command that helps."""
 
@@ -45,7 +45,6 @@ def report(status: Status) -> StatusReport:
 
 
 def findings(status: Status) -> list[Finding]:
-    """Everything that needs a person, the most urgent first."""
     return [
         *_blind(status),
         *_unhandled(status),
@@ -66,10 +65,10 @@ def _blind(status: Status) -> Iterator[Finding]:
     """A login that may see nothing must not take an empty list for good news."""
     if status.sees_nothing:
         yield Finding(
-            code="no_tenant",
-            subject="this login",
-            detail="has chosen no tenant, or has no role that may see messages: row-level security shows it none",
-            next="ALTER ROLE … SET redrive.tenant = 'NAME' (or '*'), or options='-c redrive.tenant=NAME' in the DSN",
+            "no_tenant",
+            "this login",
+            "has chosen no tenant, or has no role that may see messages: row-level security shows it none",
+            "ALTER ROLE … SET redrive.tenant = 'NAME' (or '*'), or options='-c redrive.tenant=NAME' in the DSN",
         )
 
 
@@ -79,10 +78,10 @@ def _unhandled(status: Status) -> Iterator[Finding]:
     for name in status.unhandled:
         waiting = by_name[name].pending + by_name[name].leased
         yield Finding(
-            code="unhandled",
-            subject=name,
-            detail=f"{waiting:,} open {_messages(waiting)} and no live relay handles it",
-            next="redrive relay MODULE:APP, with an app that declares this destination",
+            "unhandled",
+            name,
+            f"{waiting:,} open {_messages(waiting)} and no live relay handles it",
+            "redrive relay MODULE:APP, with an app that declares this destination",
         )
 
 
@@ -91,10 +90,10 @@ def _paused(status: Status) -> Iterator[Finding]:
         if backlog.paused and backlog.paused_until is None:  # else it goes on by itself
             reason = f" ({backlog.pause_reason})" if backlog.pause_reason else ""
             yield Finding(
-                code="paused",
-                subject=backlog.destination,
-                detail=f"paused{reason}; {backlog.pending:,} {_messages(backlog.pending)} wait",
-                next=f"redrive destinations resume {quote(backlog.destination)} --reason '…'",
+                "paused",
+                backlog.destination,
+                f"paused{reason}; {backlog.pending:,} {_messages(backlog.pending)} wait",
+                f"redrive destinations resume {quote(backlog.destination)} --reason '…'",
             )
 
 
@@ -103,10 +102,10 @@ def _down(status: Status) -> Iterator[Finding]:
         if not backlog.paused and backlog.breaker in ("open", "half_open"):
             code = f" ({backlog.breaker_code})" if backlog.breaker_code else ""
             yield Finding(
-                code="down",
-                subject=backlog.destination,
-                detail=f"does not answer{code}; {backlog.pending:,} {_messages(backlog.pending)} wait",
-                next=f"redrive destinations test {quote(backlog.destination)}, once it is up again",
+                "down",
+                backlog.destination,
+                f"does not answer{code}; {backlog.pending:,} {_messages(backlog.pending)} wait",
+                f"redrive destinations test {quote(backlog.destination)}, once it is up again",
             )
 
 
@@ -117,11 +116,11 @@ def _clock(status: Status) -> Iterator[Finding]:
         redated = f"; {jump.redated:,} {_messages(jump.redated)} re-dated" if jump.redated else ""
         more = "" if jump.finished else ", more to come"
         yield Finding(
-            code="clock_jumped",
-            subject="the database's clock",
-            detail=f"was {way} by {span(abs(jump.offset_seconds))} at {jump.noticed_at:%Y-%m-%d %H:%M:%S} UTC,"
+            "clock_jumped",
+            "the database's clock",
+            f"was {way} by {span(abs(jump.offset_seconds))} at {jump.noticed_at:%Y-%m-%d %H:%M:%S} UTC,"
             f" noticed by {jump.noticed_by}{redated}{more}",
-            next="see what sets that machine's clock (NTP, a suspended or restored machine):"
+            "see what sets that machine's clock (NTP, a suspended or restored machine):"
             " docs/how-to/after-a-clock-jump.md",
         )
 
@@ -130,10 +129,10 @@ def _overdue(status: Status) -> Iterator[Finding]:
     for duty in status.duties:
         if duty.overdue:
             yield Finding(
-                code="duty_overdue",
-                subject=duty.name,
-                detail=f"this duty runs every {duty.every_seconds:g} s and has not ended for three times that",
-                next="look at the relays' logs for duty.failed, or start a relay",
+                "duty_overdue",
+                duty.name,
+                f"this duty runs every {duty.every_seconds:g} s and has not ended for three times that",
+                "look at the relays' logs for duty.failed, or start a relay",
             )
 
 
@@ -141,10 +140,10 @@ def _stale(status: Status) -> Iterator[Finding]:
     for relay in status.relays:
         if not relay.live and relay.leases:
             yield Finding(
-                code="relay_stale",
-                subject=relay.name,
-                detail=f"not seen for {relay.seen_seconds_ago:,.0f} s, with {relay.leases:,} in hand",
-                next="its messages come back when their leases run out; see whether the process lives",
+                "relay_stale",
+                relay.name,
+                f"not seen for {relay.seen_seconds_ago:,.0f} s, with {relay.leases:,} in hand",
+                "its messages come back when their leases run out; see whether the process lives",
             )
 
 
@@ -153,10 +152,10 @@ def _halted(status: Status) -> Iterator[Finding]:
     keys = sum(status.blocked_keys.get(reason, 0) for reason in ParkReason)
     if keys:
         yield Finding(
-            code="keys_halted",
-            subject="ordering keys",
-            detail=f"{keys:,} {'key waits' if keys == 1 else 'keys wait'} behind a parked message",
-            next="redrive keys list --blocked",
+            "keys_halted",
+            "ordering keys",
+            f"{keys:,} {'key waits' if keys == 1 else 'keys wait'} behind a parked message",
+            "redrive keys list --blocked",
         )
 
 
@@ -165,10 +164,10 @@ def _held(status: Status) -> Iterator[Finding]:
     holder = status.oldest_holder
     if holder is not None and _is_forgotten(holder, status.at):
         yield Finding(
-            code="old_snapshot",
-            subject=described(holder),
-            detail="keeps alive all rows that were deleted since it began, so that every look takes longer and longer",
-            next=_ENDS[holder.kind].format(pid=holder.pid, name=(holder.name or "").replace("'", "''")),
+            "old_snapshot",
+            described(holder),
+            "keeps alive all rows that were deleted since it began, so that every look takes longer and longer",
+            _ENDS[holder.kind].format(pid=holder.pid, name=(holder.name or "").replace("'", "''")),
         )
 
 
@@ -203,10 +202,10 @@ def _deaf(status: Status) -> Iterator[Finding]:
     for relay in status.relays:
         if relay.live and relay.listener == "deaf":
             yield Finding(
-                code="relay_deaf",
-                subject=relay.name,
-                detail="it listens for new work and does not hear itself (a pooler between transactions?), so it polls",
-                next="set listen_dsn (REDRIVE_LISTEN_DSN) to a direct connection, or wakeup = poll",
+                "relay_deaf",
+                relay.name,
+                "it listens for new work and does not hear itself (a pooler between transactions?), so it polls",
+                "set listen_dsn (REDRIVE_LISTEN_DSN) to a direct connection, or wakeup = poll",
             )
 
 
@@ -214,17 +213,17 @@ def _replays(status: Status) -> Iterator[Finding]:
     for replay in status.waiting_replays:
         if replay.status == "stopped":
             yield Finding(
-                code="replay_stopped",
-                subject=replay.name,
-                detail=f"stopped by itself: {replay.stop_reason}",
-                next=f"redrive replay status {replay.id}, then resume or cancel it",
+                "replay_stopped",
+                replay.name,
+                f"stopped by itself: {replay.stop_reason}",
+                f"redrive replay status {replay.id}, then resume or cancel it",
             )
         else:
             yield Finding(
-                code="replay_waiting",
-                subject=replay.name,
-                detail="moves money, and no second person has approved it",
-                next=f"redrive replay approve {replay.id} --reason '…', or cancel it",
+                "replay_waiting",
+                replay.name,
+                "moves money, and no second person has approved it",
+                f"redrive replay approve {replay.id} --reason '…', or cancel it",
             )
 
 
@@ -235,10 +234,10 @@ def _parked(status: Status) -> Iterator[Finding]:
 
 def _waiting(backlog: Backlog, reason: str, number: int) -> Finding:
     return Finding(
-        code=reason,
-        subject=backlog.destination,
-        detail=f"{number:,} {reason} {_messages(number)} {'waits' if number == 1 else 'wait'} for a person",
-        next=f"redrive {reason} list --destination {quote(backlog.destination)}",
+        reason,
+        backlog.destination,
+        f"{number:,} {reason} {_messages(number)} {'waits' if number == 1 else 'wait'} for a person",
+        f"redrive {reason} list --destination {quote(backlog.destination)}",
     )
 
 

@@ -26,55 +26,32 @@ VALUE_MAX: Final = 200  # characters
 ITEMS_MAX: Final = 20  # of a value that is a list
 
 # Name in the event to name in the line. Other values are left out.
-FIELDS: Final[Mapping[str, str]] = {
+_AS_THEY_ARE: Final = (
+    "destination", "destinations", "attempt", "worker", "reason", "in_doubt", "delay_seconds", "seconds", "count",
+    "lost", "during", "tries", "duty", "result", "pid",
+)  # fmt: skip
+FIELDS: Final[Mapping[str, str]] = {name: name for name in _AS_THEY_ARE} | {
     "id": "message_id",
-    "destination": "destination",
-    "destinations": "destinations",
-    "attempt": "attempt",
-    "worker": "worker",
     "code": "error_code",
-    "reason": "reason",
-    "in_doubt": "in_doubt",
-    "delay_seconds": "delay_seconds",
-    "seconds": "seconds",
     "latency_ms": "duration_ms",
     "error": "error_type",
-    "count": "count",
-    "lost": "lost",
-    "during": "during",
-    "tries": "tries",
-    "duty": "duty",
     "name": "duty",
-    "result": "result",
-    "pid": "pid",
 }
 
+_INFO: Final = (
+    "relay.started", "relay.stopping", "relay.stopped", "listener.listening", "message.retried", "destination.resumed",
+    "breaker.recovered", "suspects.waiting", "suspects.ended",
+)  # fmt: skip
+_WARNING: Final = (
+    "relay.unreachable", "relay.reply_lost", "relay.asynchronous_commit", "relay.unwitnessed", "listener.reconnecting",
+    "listener.deaf", "message.parked", "message.refused", "message.lease_lost", "destination.paused", "breaker.opened",
+    "suspects.spawned",
+)  # fmt: skip
+_ERROR: Final = ("relay.restored", "relay.clock_jumped", "duty.failed", "lanes.mended")
 _LEVELS: Final[Mapping[str, int]] = {
-    "relay.started": logging.INFO,
-    "relay.stopping": logging.INFO,
-    "relay.stopped": logging.INFO,
-    "relay.unreachable": logging.WARNING,
-    "relay.reply_lost": logging.WARNING,
-    "relay.asynchronous_commit": logging.WARNING,
-    "relay.restored": logging.ERROR,
-    "relay.clock_jumped": logging.ERROR,
-    "relay.unwitnessed": logging.WARNING,
-    "listener.listening": logging.INFO,
-    "listener.reconnecting": logging.WARNING,
-    "listener.deaf": logging.WARNING,
-    "message.retried": logging.INFO,
-    "message.parked": logging.WARNING,
-    "message.refused": logging.WARNING,
-    "message.lease_lost": logging.WARNING,
-    "destination.paused": logging.WARNING,
-    "destination.resumed": logging.INFO,
-    "breaker.opened": logging.WARNING,
-    "breaker.recovered": logging.INFO,
-    "duty.failed": logging.ERROR,
-    "lanes.mended": logging.ERROR,
-    "suspects.spawned": logging.WARNING,
-    "suspects.waiting": logging.INFO,
-    "suspects.ended": logging.INFO,
+    **dict.fromkeys(_INFO, logging.INFO),
+    **dict.fromkeys(_WARNING, logging.WARNING),
+    **dict.fromkeys(_ERROR, logging.ERROR),
 }
 
 
@@ -108,7 +85,6 @@ def level_of(name: str) -> int:
 
 
 def fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of an event that may be in a line, under the line's names."""
     return {FIELDS[name]: _plain(value) for name, value in values.items() if name in FIELDS and value is not None}
 
 

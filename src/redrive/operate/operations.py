@@ -22,6 +22,7 @@ from redrive.store.reads.models import KeyView
 from redrive.store.reads.status import status
 from redrive.store.runtime.open_store import explained, opened
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import Who
 
 __all__ = [
     "explained",
@@ -64,9 +65,9 @@ async def find_head(store: PostgresStore, tenant: str, order_by: str, *, sequenc
     return found
 
 
-async def skip(store: PostgresStore, head: KeyView, *, actor: str, reason: str) -> None:
+async def skip(store: PostgresStore, head: KeyView, who: Who) -> None:
     """Close this head for good, so that its key goes on; refused if the key has another one by now."""
-    await store.skip(head.tenant, head.order_by, sequence=head.sequence, actor=actor, reason=reason)
+    await store.skip(head.tenant, head.order_by, sequence=head.sequence, actor=who.actor, reason=who.reason)
 
 
 async def require_known(store: PostgresStore, destination: str) -> None:

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 
 def moment(value: datetime | None) -> str:
-    """A moment in UTC, to the second."""
     return "–" if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
 
 
@@ -16,7 +15,6 @@ def short_moment(value: datetime | None) -> str:
 
 
 def span(seconds: float | None, *, units: int = 2) -> str:
-    """A duration in its largest units."""
     if seconds is None:
         return "–"
     if seconds < 1:
@@ -30,7 +28,6 @@ def span(seconds: float | None, *, units: int = 2) -> str:
 
 
 def until(value: datetime | None, now: datetime) -> str:
-    """When something is due, seen from now."""
     if value is None:
         return "–"
     seconds = (value - now).total_seconds()
@@ -38,5 +35,4 @@ def until(value: datetime | None, now: datetime) -> str:
 
 
 def ago(value: datetime | None, now: datetime) -> str:
-    """How long something is past, seen from now."""
     return "–" if value is None else f"{span(max(0.0, (now - value).total_seconds()), units=1)} ago"

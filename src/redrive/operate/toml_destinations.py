@@ -90,7 +90,6 @@ def __getattr__(name: str) -> Any:
 
 
 def known_keys() -> frozenset[str]:
-    """Everything that a table of an HTTP destination may hold."""
     return frozenset({"transport", *_OWN_KEYS, *_options(DestinationOptions), *_options(_http_transport().__init__)})
 
 
@@ -188,7 +187,6 @@ def _fitting(kind: Any, given: Any, what: str) -> Any:
 
 
 def _built(kind: Any, given: Mapping[str, Any], what: str) -> Any:
-    """A table inside the table, such as `policy`."""
     hints = get_type_hints(kind)
     known = [field.name for field in fields(kind) if field.init]
     try:

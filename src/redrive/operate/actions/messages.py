@@ -72,7 +72,6 @@ async def preview(store: PostgresStore, request: Request, ids: Sequence[MessageI
 
 
 def place_of(view: MessageView) -> str:
-    """The state of a message, or the reason why it is parked."""
     return view.detail if view.state == "parked" and view.detail else view.state
 
 
@@ -132,9 +131,8 @@ def _judge(request: Request, id_: MessageId, view: MessageView | None) -> ActRes
 async def _perform_one(store: PostgresStore, request: Request, judged: ActResult) -> ActResult:
     if judged.outcome is not Outcome.WOULD:
         return judged
-    who = request.who
     try:
-        answer = await request.action.call(store, judged.id, actor=who.actor, reason=who.reason, **request.options)
+        answer = await request.action.call(store, judged.id, request.who, **request.options)
         outcome, detail = _said(answer) if isinstance(answer, CancelAnswer) else (Outcome.DONE, judged.detail)
     except ActRefused as refused:  # it moved on since it was looked at
         detail = refused.message.removeprefix(f"Message {judged.id}: ").rstrip(".")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -26,7 +26,7 @@ class Noun(StrEnum):
     DESTINATION = "destination"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Option:
     """One value that a verb takes. The same name, bounds and help hold on the command line, in the API and in forms.
 
@@ -38,6 +38,7 @@ class Option:
     name: str
     help: str
     type: type = str
+    _: KW_ONLY
     required: bool = False
     default: Any = None
     least: float = 1
@@ -63,7 +64,6 @@ class Option:
             raise InvalidValue(f"{self.name} is {text!r}; it must be {kind}.") from None
 
     def check(self, value: Any) -> Any:
-        """The value, if it is within its bounds; InvalidValue if not."""
         if self.type is str:
             return one_line_text(self.name, value, most=int(self.most))
         if self.type in (int, float):
@@ -74,17 +74,14 @@ class Option:
         return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """Where a verb stands on the command line. noun: `redrive <noun> <verb>`. help: where it is not that of the verb.
+    """Where a verb stands on the command line: `redrive <noun> <verb>`. help: where it is not that of the verb.
 
     within: the command that carries it out, where that has another name than the verb.
     """
 
-    noun: str
-    examples: tuple[str, ...] = ()
-    help: str = ""
-    within: str = ""
+    def __init__(self, noun: str, *examples: str, help: str = "", within: str = "") -> None:  # noqa: A002 - as in Action
+        self.noun, self.examples, self.help, self.within = noun, examples, help, within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +94,7 @@ class Action:
     applies_to: the states, or reasons of a parked message, that it fits, and where it leads from each.
     steps: the steps of the repair of a dead letter from which the console takes it.
     one_of: options of which at least one is given.
-    call: the store call.
+    call: the store call: the store, what it is done to, who does it; the options by their names.
     permission, all_tenants: what it takes over HTTP.
     two_people: where the destination moves money, a second person has to ask for the same.
     final: it cannot be undone, so the command line asks.
@@ -131,7 +128,6 @@ class Action:
 
     @property
     def summary(self) -> str:
-        """The first paragraph of its help, on one line."""
         return " ".join(self.help.split("\n\n")[0].split())
 
     def require_one(self, given: Mapping[str, Any]) -> None:

@@ -42,7 +42,6 @@ def not_found(id_: MessageId) -> ActResult:
 
 
 def count(results: Sequence[ActResult]) -> dict[Outcome, int]:
-    """How often each outcome occurs, all of them named."""
     counted = Counter(result.outcome for result in results)
     return {outcome: counted[outcome] for outcome in Outcome}
 

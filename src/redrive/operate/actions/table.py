@@ -5,12 +5,12 @@ A verb on messages needs nothing else than its row and its store call. `model.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
 from redrive.errors import InvalidValue
-from redrive.message import MessageId, ParkReason
+from redrive.message import ParkReason
 from redrive.operate import destination_test, operations
 from redrive.operate.actions.model import Action, Command, Noun, Option
 from redrive.operate.desk import groups, replays, workflow
@@ -25,300 +25,256 @@ EXAMPLE_ID: Final = "0199b2c4-7d1e-7a30-9c57-3f0a1b2c3d4e"
 EXAMPLE_GROUP: Final = "3f9a0c41d2e7"
 EXAMPLE_REPLAY: Final = "erp-2.4"
 SNOOZE_HOURS_MAX: Final = groups.SNOOZE_MAX / timedelta(hours=1)
-_WAIT_SECONDS_MAX: Final = 3600.0
-_HTTP_WAIT_SECONDS_MAX: Final = 25.0  # a request that lasts longer is cut off by common proxies
 _TEXT: Final = float(workflow.TEXT_MAX)
 _KEY_LENGTH: Final = 1000.0
-
-_OUT_OF_ORDER: Final = Option(
-    name="out_of_order",
-    type=bool,
-    default=False,
-    help="Also messages whose ordering key went on: before all of it that still wait.",
-    label="Also if later messages of its ordering key went out without it",
-)
-_STAGE: Final = Option(name="stage", help="Start at this stage instead of the one that failed.")
+StoreCall = Callable[..., Awaitable[Any]]
 
 
-async def _copy(store: PostgresStore, id_: MessageId, *, actor: str, reason: str, key: str) -> MessageId:
-    return await workflow.copy(store, id_, key, Who(actor=actor, reason=reason))
+def _seconds(help_text: str, *, http_default: float) -> Option:
+    """How long to wait. Common proxies cut off a request that lasts longer than 25 seconds."""
+    return Option(
+        "seconds", help_text, float, flag="--wait", default=30.0, least=0, most=3600.0, http_most=25.0,
+        http_default=http_default,
+    )  # fmt: skip
+
+
+# verbs on messages
+
+
+def _message(name: str, title: str, words: str, applies_to: Mapping[str, str], *places: Command, **more: Any) -> Action:
+    """A verb on messages: it calls the store's method of its name."""
+    given: dict[str, Any] = {
+        "call": lambda store, id_, who, **options: getattr(store, name)(
+            id_, actor=who.actor, reason=who.reason, **options
+        ),
+        "path": "/messages/{id}/{act}",
+        "page": "/messages/{id}/{act}",
+    } | more
+    return Action(
+        name=name, noun=Noun.MESSAGE, title=title, help=words, applies_to=applies_to, commands=places, **given
+    )
+
+
+def _discards(noun: str, words: str) -> Command:
+    example = f"{EXAMPLE_ID} --reason 'customer was refunded by hand'"
+    return Command(noun, example, help=f"{words} This cannot be undone.")
 
 
 MESSAGE_ACTIONS: Final = (
-    Action(
-        name="requeue",
-        noun=Noun.MESSAGE,
-        help="""Send dead letters again: these, or those that a filter selects.
+    _message(
+        "requeue",
+        "Send it again",
+        """Send dead letters again: these, or those that a filter selects.
 
         Same id, key and token; a fresh budget. What a filter selected is shown and asked about first. A message of an
         ordering key that has gone on without it needs --out-of-order; the refusal says how many later ones went.""",
-        title="Send it again",
-        call=lambda store, id_, **given: store.requeue(id_, **given),
-        applies_to={"dead": "pending again, with a fresh budget"},
-        options=(_STAGE, _OUT_OF_ORDER),
-        commands=(
-            Command(
-                noun="messages",
-                examples=(
-                    f"{EXAMPLE_ID} --reason 'erp is back'",
-                    "--destination erp --error-class HTTP_409 --dry-run --reason 'price list fixed'",
-                ),
+        {"dead": "pending again, with a fresh budget"},
+        Command(
+            "messages",
+            f"{EXAMPLE_ID} --reason 'erp is back'",
+            "--destination erp --error-class HTTP_409 --dry-run --reason 'price list fixed'",
+        ),
+        options=(
+            Option("stage", "Start at this stage instead of the one that failed."),
+            Option(
+                "out_of_order",
+                "Also messages whose ordering key went on: before all of it that still wait.",
+                bool,
+                default=False,
+                label="Also if later messages of its ordering key went out without it",
             ),
         ),
-        path="/messages/{id}/{act}",
-        page="/messages/{id}/{act}",
         two_people=True,
         by_filter=True,
         against_evidence=True,
     ),
-    Action(
-        name="cancel",
-        noun=Noun.MESSAGE,
-        help="""No further attempt of these messages.
+    _message(
+        "cancel",
+        "Cancel it",
+        """No further attempt of these messages.
 
         What is in flight ends as it ends, and the answer says so. A parked message is discarded instead.""",
-        title="Cancel it",
-        call=lambda store, id_, **given: store.cancel(id_, **given),
-        applies_to={
+        {
             "pending": "cancelled: it is not sent any more",
             "leased": "no further attempt; the one under way ends as it ends",
         },
-        commands=(Command(noun="messages", examples=(f"{EXAMPLE_ID} --reason 'order withdrawn'",)),),
-        path="/messages/{id}/{act}",
-        page="/messages/{id}/{act}",
+        Command("messages", f"{EXAMPLE_ID} --reason 'order withdrawn'"),
         two_people=True,
         against_evidence=True,
     ),
-    Action(
-        name="confirm",
-        noun=Noun.MESSAGE,
-        help="It did happen: close it as delivered. It is never sent again; this cannot be undone.",
-        title="Confirm that it happened",
-        call=lambda store, id_, **given: store.confirm(id_, **given),
-        applies_to=dict.fromkeys(("dead", "held"), "delivered, on your word; it is never sent again"),
+    _message(
+        "confirm",
+        "Confirm that it happened",
+        "It did happen: close it as delivered. It is never sent again; this cannot be undone.",
+        dict.fromkeys(("dead", "held"), "delivered, on your word; it is never sent again"),
+        Command("dead", f"{EXAMPLE_ID} --reference TX-8812 --reason 'paid by hand'"),
+        Command("held", f"{EXAMPLE_ID} --reference TX-8812 --reason 'seen in the ledger'"),
         options=(
             Option(
-                name="reference",
-                help="The destination's own id of it, as evidence.",
+                "reference",
+                "The destination's own id of it, as evidence.",
                 most=_KEY_LENGTH,
                 one_message=True,
                 label="Reference: the destination’s own id, if it has one",
             ),
         ),
-        commands=(
-            Command(noun="dead", examples=(f"{EXAMPLE_ID} --reference TX-8812 --reason 'paid by hand'",)),
-            Command(noun="held", examples=(f"{EXAMPLE_ID} --reference TX-8812 --reason 'seen in the ledger'",)),
-        ),
-        path="/messages/{id}/{act}",
-        page="/messages/{id}/{act}",
         two_people=True,
     ),
-    Action(
-        name="deny",
-        noun=Noun.MESSAGE,
-        help="It did not happen: send it again, with a fresh budget and no doubt.",
-        title="It did not happen: send it again",
-        call=lambda store, id_, **given: store.deny(id_, **given),
-        applies_to={"held": "pending again: it is sent once more, after a lookup where the destination can be asked"},
-        commands=(Command(noun="held", examples=(f"{EXAMPLE_ID} --reason 'not in the ledger'",)),),
-        path="/messages/{id}/{act}",
-        page="/messages/{id}/{act}",
+    _message(
+        "deny",
+        "It did not happen: send it again",
+        "It did not happen: send it again, with a fresh budget and no doubt.",
+        {"held": "pending again: it is sent once more, after a lookup where the destination can be asked"},
+        Command("held", f"{EXAMPLE_ID} --reason 'not in the ledger'"),
         two_people=True,
         against_evidence=True,
     ),
-    Action(
-        name="repair",
-        noun=Noun.MESSAGE,
-        help="Run `record` again with the kept answer; a relay does it. The message is never sent.",
-        title="Record its answer again",
-        call=lambda store, id_, **given: store.repair(id_, **given),
-        applies_to={"unrecorded": "its kept answer is recorded again; it is never sent"},
-        commands=(Command(noun="unrecorded", examples=(f"{EXAMPLE_ID} --reason 'missing column added'",)),),
-        path="/messages/{id}/{act}",
-        page="/messages/{id}/{act}",
+    _message(
+        "repair",
+        "Record its answer again",
+        "Run `record` again with the kept answer; a relay does it. The message is never sent.",
+        {"unrecorded": "its kept answer is recorded again; it is never sent"},
+        Command("unrecorded", f"{EXAMPLE_ID} --reason 'missing column added'"),
     ),
-    Action(
-        name="discard",
-        noun=Noun.MESSAGE,
-        help="Close parked messages for good: they are never sent. This cannot be undone.",
-        title="Discard it for good",
-        call=lambda store, id_, **given: store.discard(id_, **given),
-        applies_to={reason.value: "discarded for good" for reason in ParkReason},
-        commands=tuple(
-            Command(noun=noun, help=words, examples=(f"{EXAMPLE_ID} --reason 'customer was refunded by hand'",))
-            for noun, words in (
-                ("dead", "Close dead letters for good: they are never sent. This cannot be undone."),
-                ("held", "Close held messages although it is not known whether they happened. This cannot be undone."),
-                (
-                    "unrecorded",
-                    "Close unrecorded messages: their answer is never recorded on your side. This cannot be undone.",
-                ),
-            )
-        ),
-        path="/messages/{id}/{act}",
-        page="/messages/{id}/{act}",
+    _message(
+        "discard",
+        "Discard it for good",
+        "Close parked messages for good: they are never sent. This cannot be undone.",
+        {reason.value: "discarded for good" for reason in ParkReason},
+        _discards("dead", "Close dead letters for good: they are never sent."),
+        _discards("held", "Close held messages although it is not known whether they happened."),
+        _discards("unrecorded", "Close unrecorded messages: their answer is never recorded on your side."),
         two_people=True,
         final=True,
         against_evidence=True,
     ),
-    Action(
-        name="copy",
-        noun=Noun.MESSAGE,
-        help="Enqueue a new message with the content of a discarded one. The discarded one stays discarded.",
-        title="Enqueue a copy of it",
-        call=_copy,
-        applies_to={"discarded": "a new message with its content is enqueued, under a new key"},
+    _message(
+        "copy",
+        "Enqueue a copy of it",
+        "Enqueue a new message with the content of a discarded one. The discarded one stays discarded.",
+        {"discarded": "a new message with its content is enqueued, under a new key"},
+        Command("messages", f"{EXAMPLE_ID} --key order:7:again --reason 'discarded by mistake'"),
+        call=lambda store, id_, who, *, key: workflow.copy(store, id_, key, who),
         options=(
             Option(
-                name="key",
-                help="The idempotency key of the copy.",
+                "key",
+                "The idempotency key of the copy.",
                 required=True,
                 most=_KEY_LENGTH,
                 label="Idempotency key of the copy",
             ),
         ),
-        commands=(
-            Command(noun="messages", examples=(f"{EXAMPLE_ID} --key order:7:again --reason 'discarded by mistake'",)),
-        ),
         path="/messages/{id}/copy",
-        page="/messages/{id}/{act}",
         two_people=True,
         single=True,
     ),
 )
 
-STEPS: Final = (
-    Action(
-        name="triage",
+
+# the steps of the repair of a dead letter
+
+
+def _step(name: str, title: str, words: str, example: str, *, said: str, call: StoreCall, **more: Any) -> Action:
+    given: dict[str, Any] = {
+        "applies_to": {"dead": workflow.DONE[name]},
+        "page": f"/groups/{{group}}/{name}",
+        "by_filter": True,
+    } | more
+    return Action(
+        name=name,
         noun=Noun.DEAD,
-        help="Say what the cause was. It decides which evidence is needed before these can be sent again.",
-        title="Set the cause",
+        title=title,
+        help=words,
+        said=said,
+        call=call,
+        commands=(Command("dead", example),),
+        path=f"/dead/{name}",
+        **given,
+    )
+
+
+STEPS: Final = (
+    _step(
+        "triage",
+        "Set the cause",
+        "Say what the cause was. It decides which evidence is needed before these can be sent again.",
+        f"--group {EXAMPLE_GROUP} --cause data --reason 'no currency'",
         said="Cause set for",
         call=lambda store, ids, who, *, cause, owner=None: workflow.triage(store, ids, cause, who, owner=owner),
-        applies_to={"dead": workflow.DONE["triage"]},
         steps=("open",),
         options=(
-            Option(name="cause", type=Cause, required=True, help="Why it failed.", label="Cause"),
-            Option(name="owner", help="Who looks into it."),
+            Option("cause", "Why it failed.", Cause, required=True, label="Cause"),
+            Option("owner", "Who looks into it."),
         ),
-        commands=(Command(noun="dead", examples=(f"--group {EXAMPLE_GROUP} --cause data --reason 'no currency'",)),),
-        path="/dead/triage",
-        page="/groups/{group}/triage",
-        by_filter=True,
     ),
-    Action(
-        name="remediate",
-        noun=Noun.DEAD,
-        help="Say what was done about the cause: evidence, or the ticket by which the data were corrected elsewhere.",
-        title="Say what was done",
-        one_of=("evidence", "ticket"),
+    _step(
+        "remediate",
+        "Say what was done",
+        "Say what was done about the cause: evidence, or the ticket by which the data were corrected elsewhere.",
+        f"--group {EXAMPLE_GROUP} --evidence 'erp is up since 14:02' --reason 'INC-7'",
         said="Remedy noted for",
         call=workflow.remediate,
-        applies_to={"dead": workflow.DONE["remediate"]},
         steps=("triaged",),
         options=(
-            Option(
-                name="evidence", most=_TEXT, help="What was seen or done: the destination is up, release 2.4 is live."
-            ),
-            Option(name="ticket", most=_TEXT, help="Where it is written down; for data that were corrected elsewhere."),
+            Option("evidence", "What was seen or done: the destination is up, release 2.4 is live.", most=_TEXT),
+            Option("ticket", "Where it is written down; for data that were corrected elsewhere.", most=_TEXT),
         ),
-        commands=(
-            Command(
-                noun="dead",
-                help="""Say what was done about the cause, or change the payload.
-
-                A changed payload is a new version of the same message, with a token of its own; the old one is kept. It
-                is refused for a message that is in doubt: an earlier version may have had its effect. Needs a login
-                that may read payloads. --dry-run with --patch shows the first payload before and after.
-
-                Where the destination moves money, a changed payload is only proposed: a second person, an approver,
-                sees the change and approves the very same payload with --approve.""",
-                examples=(
-                    f"--group {EXAMPLE_GROUP} --evidence 'erp is up since 14:02' --reason 'INC-7'",
-                    f"--group {EXAMPLE_GROUP} --patch @currency.json --reason 'INC-7'",
-                ),
-            ),
-        ),
-        path="/dead/remediate",
-        page="/groups/{group}/remediate",
-        by_filter=True,
+        one_of=("evidence", "ticket"),
     ),
-    Action(
-        name="edit",
-        noun=Noun.DEAD,
-        help="Change payloads by one patch: a new version beside the old one. One it does not fit stays as it is.",
-        title="Edit the payload",
+    _step(
+        "edit",
+        "Edit the payload",
+        """Change payloads by one patch: a new version beside the old one. One it does not fit stays as it is.
+
+        The new version is of the same message, with a token of its own. It is refused for a message that is in doubt:
+        an earlier version may have had its effect. Needs a login that may read payloads. --dry-run shows the first
+        payload before and after.
+
+        Where the destination moves money, a changed payload is only proposed: a second person, an approver, sees the
+        change and approves the very same payload with --approve.""",
+        f"--group {EXAMPLE_GROUP} --patch @currency.json --reason 'INC-7'",
         said="New version saved for",
         call=lambda store, ids, who, *, patch: workflow.edit(store, ids, patch, who),
-        applies_to={"dead": workflow.DONE["edit"]},
         steps=("triaged", "remediated", "validated"),
-        options=(
-            Option(
-                name="patch", type=list, required=True, most=1000, help="Change the payload by a JSON Patch (RFC 6902)."
-            ),
-        ),
-        commands=(Command(noun="dead", within="remediate"),),
-        path="/dead/edit",
-        page="/groups/{group}/edit",
+        options=(Option("patch", "Change the payload by a JSON Patch (RFC 6902).", list, required=True, most=1000),),
         two_people=True,
-        by_filter=True,
     ),
-    Action(
-        name="validate",
-        noun=Noun.DEAD,
-        help="""Let a relay check whether they could be sent: `validate`, and `lookup` where in doubt. Nothing is sent.
+    _step(
+        "validate",
+        "Check whether they could be sent",
+        """Let a relay check whether they could be sent: `validate`, and `lookup` where in doubt. Nothing is sent.
 
         Refused without the evidence that the cause needs.""",
-        title="Check whether they could be sent",
+        f"--group {EXAMPLE_GROUP} --reason 'INC-7'",
         said="A relay checked",
         call=workflow.validate,
-        applies_to={"dead": workflow.DONE["validate"]},
         steps=("remediated",),
-        options=(
-            Option(
-                name="seconds",
-                type=float,
-                flag="--wait",
-                default=30.0,
-                least=0,
-                most=_WAIT_SECONDS_MAX,
-                http_most=_HTTP_WAIT_SECONDS_MAX,
-                http_default=0.0,
-                help="How many seconds to wait for the answers of relays.",
-            ),
-        ),
-        commands=(Command(noun="dead", examples=(f"--group {EXAMPLE_GROUP} --reason 'INC-7'",)),),
-        path="/dead/validate",
-        page="/groups/{group}/validate",
-        by_filter=True,
+        options=(_seconds("How many seconds to wait for the answers of relays.", http_default=0.0),),
     ),
-    Action(
-        name="ignore",
-        noun=Noun.DEAD,
-        help="Leave them parked; no repair is expected of anyone. `triage` takes that back.",
-        title="Ignore them",
+    _step(
+        "ignore",
+        "Ignore them",
+        "Leave them parked; no repair is expected of anyone. `triage` takes that back.",
+        f"--group {EXAMPLE_GROUP} --reason 'test data'",
         said="Ignored:",
         call=workflow.ignore,
-        applies_to={"dead": workflow.DONE["ignore"]},
         steps=("open", "triaged", "remediated", "validated"),
-        commands=(Command(noun="dead", examples=(f"--group {EXAMPLE_GROUP} --reason 'test data'",)),),
-        path="/dead/ignore",
-        page="/groups/{group}/ignore",
-        by_filter=True,
     ),
-    Action(
-        name="verify",
-        noun=Noun.DEAD,
-        help="Say that a replayed message has arrived, and close the matter. Refused unless it was delivered.",
-        title="Verify",
+    _step(
+        "verify",
+        "Verify",
+        "Say that a replayed message has arrived, and close the matter. Refused unless it was delivered.",
+        f"{EXAMPLE_ID} --reason 'seen in the ERP, INC-7 closed'",
         said="Verified:",
         call=workflow.verify,
         applies_to={"delivered": workflow.DONE["verify"]},
-        commands=(Command(noun="dead", examples=(f"{EXAMPLE_ID} --reason 'seen in the ERP, INC-7 closed'",)),),
-        path="/dead/verify",
         page="/replays/{replay}/verify",
+        by_filter=False,
     ),
 )
+
+
+# marks of a failure group
 
 
 async def _mark(
@@ -337,7 +293,7 @@ def _group_mark(name: Any, title: str, words: str, *options: Option, example: st
         title=title,
         call=lambda store, group, who, **given: _mark(store, group, who, mark=name, **given),
         options=options,
-        commands=(Command(noun="groups", examples=(f"{EXAMPLE_GROUP}{example} --reason 'erp 2.4 is live'",)),),
+        commands=(Command("groups", f"{EXAMPLE_GROUP}{example} --reason 'erp 2.4 is live'"),),
         path="/groups/{id}/{mark}",
         page="/groups/{group}/mark/{mark}",
         all_tenants=True,
@@ -345,7 +301,7 @@ def _group_mark(name: Any, title: str, words: str, *options: Option, example: st
 
 
 def _value(metavar: str, label: str) -> Option:
-    return Option(name="value", flag="", required=True, most=_TEXT, help=metavar, label=label)
+    return Option("value", metavar, flag="", required=True, most=_TEXT, label=label)
 
 
 MARKS: Final = (
@@ -358,13 +314,7 @@ MARKS: Final = (
         "Snooze",
         "Leave it out of the list for a while.",
         Option(
-            name="hours",
-            type=float,
-            default=24.0,
-            least=0,
-            above=True,
-            most=SNOOZE_HOURS_MAX,
-            help="How long.",
+            "hours", "How long.", float, default=24.0, least=0, above=True, most=SNOOZE_HOURS_MAX,
             label="For how many hours",
         ),
         example=" --hours 8",
@@ -374,7 +324,10 @@ MARKS: Final = (
         "resolve", "Mark as resolved", "Say that the cause is gone. One failure more, and the group is regressed."
     ),
     _group_mark("reopen", "Open it again", "Say that it needs a repair after all."),
-)
+)  # fmt: skip
+
+
+# replays
 
 
 def _steering(name: Any, title: str, words: str, *, permission: Permission = Permission.ACT) -> Action:
@@ -385,7 +338,7 @@ def _steering(name: Any, title: str, words: str, *, permission: Permission = Per
         title=title,
         call=lambda store, replay, who: replays.steer(store, replay, name, actor=who.actor, reason=who.reason),
         applies_to=dict.fromkeys(sorted(replays.FITS[name]), ""),
-        commands=(Command(noun="replay", examples=(f"{EXAMPLE_REPLAY} --reason 'INC-7'",)),),
+        commands=(Command("replay", f"{EXAMPLE_REPLAY} --reason 'INC-7'"),),
         path="/replays/{id}/approve" if name == "approve" else "/replays/{id}/{act}",
         page="/replays/{replay}/{act}",
         permission=permission,
@@ -401,13 +354,12 @@ STEERING: Final = (
         permission=Permission.APPROVE,
     ),
     _steering(
-        "pause",
-        "Send nothing more for now",
-        "Send nothing more of it for now. What is under way ends as it ends.",
+        "pause", "Send nothing more for now", "Send nothing more of it for now. What is under way ends as it ends."
     ),
     _steering("resume", "Go on", "Go on with a replay that was paused, or that stopped because too many failed."),
     _steering("cancel", "Send nothing more of it", "Send nothing more of it. What was not sent stays parked."),
 )
+_CREATE_EXAMPLE: Final = f"{EXAMPLE_REPLAY} --group {EXAMPLE_GROUP} --canary 10 --rate 50 --reason 'INC-7'"
 REPLAY: Final = Action(
     name="replay",
     noun=Noun.DEAD,
@@ -420,62 +372,34 @@ REPLAY: Final = Action(
     applies_to={"dead": "sent again by the replay"},
     options=(
         Option(
-            name="rate_per_second",
-            type=float,
-            flag="--rate",
-            default=50.0,
-            least=0,
-            above=True,
+            "rate_per_second", "Messages per second.", float, flag="--rate", default=50.0, least=0, above=True,
             most=replays.RATE_MAX,
-            help="Messages per second.",
         ),
         Option(
-            name="canary",
-            type=int,
-            default=0,
-            least=0,
-            most=replays.CANARY_MAX,
-            help="So many first; the rest if all arrive.",
+            "canary", "So many first; the rest if all arrive.", int, default=0, least=0, most=replays.CANARY_MAX
         ),
         Option(
-            name="failure_ratio_max",
-            type=float,
-            flag="--stop-at",
-            default=0.1,
-            least=0,
+            "failure_ratio_max", "Stop when a larger part fails.", float, flag="--stop-at", default=0.1, least=0,
             most=1,
-            help="Stop when a larger part fails.",
         ),
-        Option(name="stage", help="Where each starts; default: at the stage where it failed."),
-        Option(
-            name="out_of_order",
-            type=bool,
-            default=False,
-            help="Also those whose ordering key went on without them.",
-        ),
-        Option(
-            name="override",
-            type=bool,
-            default=False,
-            help="Also those that were not validated; the audit says so.",
-        ),
+        Option("stage", "Where each starts; default: at the stage where it failed."),
+        Option("out_of_order", "Also those whose ordering key went on without them.", bool, default=False),
+        Option("override", "Also those that were not validated; the audit says so.", bool, default=False),
     ),
     commands=(
-        Command(noun="dead", examples=(f"{EXAMPLE_ID} --reason 'INC-7'",)),
-        Command(
-            noun="replay",
-            within="create",
-            examples=tuple(
-                f"{EXAMPLE_REPLAY} --group {EXAMPLE_GROUP} --canary 10 --rate 50 --reason 'INC-7' {last}"
-                for last in ("--dry-run", "--yes")
-            ),
-        ),
+        Command("dead", f"{EXAMPLE_ID} --reason 'INC-7'"),
+        Command("replay", f"{_CREATE_EXAMPLE} --dry-run", f"{_CREATE_EXAMPLE} --yes", within="create"),
     ),
     path="/replays",
     page="/groups/{group}/replay",
     two_people=True,
     by_filter=True,
-)
+)  # fmt: skip
+
+
+# ordering keys and destinations
+
+_SKIP_REASON: Final = "--reason 'order was cancelled by phone'"
 SKIP: Final = Action(
     name="skip",
     noun=Noun.KEY,
@@ -484,16 +408,12 @@ SKIP: Final = Action(
     What is closed is the head that is shown, and no other: if the key has gone on meanwhile, nothing is done.""",
     title="Skip the head of a key",
     call=operations.skip,
-    options=(
-        Option(name="sequence", type=int, least=1, most=2**63 - 1, help="Only if the head still is this number."),
-    ),
+    options=(Option("sequence", "Only if the head still is this number.", int, least=1, most=2**63 - 1),),
     commands=(
         Command(
-            noun="keys",
-            examples=tuple(
-                f"default customer:7 {how} --reason 'order was cancelled by phone'"
-                for how in ("--dry-run", "--sequence 12 --yes")
-            ),
+            "keys",
+            f"default customer:7 --dry-run {_SKIP_REASON}",
+            f"default customer:7 --sequence 12 --yes {_SKIP_REASON}",
         ),
     ),
     path="/keys/skip",
@@ -503,77 +423,68 @@ SKIP: Final = Action(
 )
 
 
-async def _pause(store: PostgresStore, name: str, who: Who, *, key: str | None = None) -> bool:
-    given: dict[str, Any] = {"actor": who.actor, "reason": who.reason}
-    return await (store.pause(name, **given) if key is None else store.pause_key(name, key, **given))
+def _destination(
+    name: str, title: str, words: str, *examples: str, call: StoreCall, said: str = "", option: Option
+) -> Action:
+    return Action(
+        name=name,
+        noun=Noun.DESTINATION,
+        help=words,
+        title=title,
+        said=said,
+        call=call,
+        options=(option,),
+        commands=(Command("destinations", *examples),),
+        path=f"/destinations/{{name}}/{name}",
+        page="/destinations/{act}/{name:path}",
+        all_tenants=True,
+    )
 
 
-async def _resume(store: PostgresStore, name: str, who: Who, *, key: str | None = None) -> bool:
-    given: dict[str, Any] = {"actor": who.actor, "reason": who.reason}
-    return await (store.resume(name, **given) if key is None else store.resume_key(name, key, **given))
+def _switch(verb: str) -> Callable[..., Awaitable[bool]]:
+    async def call(store: PostgresStore, name: str, who: Who, *, key: str | None = None) -> bool:
+        method, place = (verb, (name,)) if key is None else (f"{verb}_key", (name, key))
+        return bool(await getattr(store, method)(*place, actor=who.actor, reason=who.reason))
+
+    return call
 
 
 _LIMIT_KEY: Final = Option(
-    name="key",
-    help="One limit key of it only, as `redrive destinations list` shows it.",
+    "key",
+    "One limit key of it only, as `redrive destinations list` shows it.",
     label="One limit key only (empty: the whole destination)",
 )
 DESTINATION_ACTIONS: Final = (
-    Action(
-        name="pause",
-        noun=Noun.DESTINATION,
-        help="Send nothing there for now. What runs ends; messages wait and spend none of their attempts.",
-        title="Pause",
+    _destination(
+        "pause",
+        "Pause",
+        "Send nothing there for now. What runs ends; messages wait and spend none of their attempts.",
+        "erp --reason 'maintenance until 18:00'",
+        call=_switch("pause"),
         said="was paused already",
-        call=_pause,
-        options=(_LIMIT_KEY,),
-        commands=(Command(noun="destinations", examples=("erp --reason 'maintenance until 18:00'",)),),
-        path="/destinations/{name}/pause",
-        page="/destinations/{act}/{name:path}",
-        all_tenants=True,
+        option=_LIMIT_KEY,
     ),
-    Action(
-        name="resume",
-        noun=Noun.DESTINATION,
-        help="Send there again, beginning with what is due.",
-        title="Resume",
+    _destination(
+        "resume",
+        "Resume",
+        "Send there again, beginning with what is due.",
+        "erp --reason 'erp 2.4 is live'",
+        call=_switch("resume"),
         said="was not paused",
-        call=_resume,
-        options=(_LIMIT_KEY,),
-        commands=(Command(noun="destinations", examples=("erp --reason 'erp 2.4 is live'",)),),
-        path="/destinations/{name}/resume",
-        page="/destinations/{act}/{name:path}",
-        all_tenants=True,
+        option=_LIMIT_KEY,
     ),
-    Action(
-        name="test",
-        noun=Noun.DESTINATION,
-        help="""Let one message through to a destination whose breaker is open, or that asked for a rest.
+    _destination(
+        "test",
+        "Let one through",
+        """Let one message through to a destination whose breaker is open, or that asked for a rest.
 
         It is one that waits, sent by a relay as usual. If the destination answers, the others follow, slowly at first;
         if not, it is left alone for longer. Ends with 0 if it answered, with 1 if not or if no relay took the message
         in time.""",
-        title="Let one through",
-        call=lambda store, name, who, *, seconds: destination_test.probe(
-            store, name, actor=who.actor, reason=who.reason, seconds=seconds
-        ),
-        options=(
-            Option(
-                name="seconds",
-                type=float,
-                flag="--wait",
-                default=30.0,
-                least=0,
-                most=_WAIT_SECONDS_MAX,
-                http_most=_HTTP_WAIT_SECONDS_MAX,
-                http_default=5.0,
-                help="Seconds, at most.",
-            ),
-        ),
-        commands=(Command(noun="destinations", examples=("erp", "erp --wait 60")),),
-        path="/destinations/{name}/test",
-        page="/destinations/{act}/{name:path}",
-        all_tenants=True,
+        "erp",
+        "erp --wait 60",
+        call=destination_test.probe,
+        option=_seconds("Seconds, at most.", http_default=5.0),
     ),
 )
 

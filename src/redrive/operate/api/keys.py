@@ -53,5 +53,5 @@ async def list_keys(
 async def skip(store: ScopedStore, principal: CurrentPrincipal, body: Skip) -> Skipped:
     head = await operations.find_head(store, body.tenant, body.order_by, sequence=body.sequence)
     if not body.dry_run:
-        await SKIP.call(store, head, actor=principal.name, reason=body.reason)
+        await SKIP.call(store, head, body.who(principal))
     return Skipped(dry_run=body.dry_run, head=head)

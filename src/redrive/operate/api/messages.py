@@ -89,7 +89,7 @@ async def show_payload(request: Request, store: ScopedStore, id: UUID) -> Payloa
 @router.post("/messages/{id}/copy", status_code=201, description=COPY.summary, dependencies=changes(COPY.permission))
 async def copy_message(store: ScopedStore, principal: CurrentPrincipal, id: UUID, body: Copy) -> Made:
     await own_ids(store, [MessageId(id)])
-    copied = await COPY.call(store, MessageId(id), actor=principal.name, reason=body.reason, key=body.key)
+    copied = await COPY.call(store, MessageId(id), body.who(principal), key=body.key)
     return Made(id=copied)
 
 

@@ -29,5 +29,4 @@ KEY: Final = Depends(_key)
 
 
 def changes(permission: Permission, *, all_tenants: bool = False) -> list[Any]:
-    """The `dependencies` of a route that changes something."""
     return [require(permission, all_tenants=all_tenants), KEY]

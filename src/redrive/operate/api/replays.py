@@ -16,10 +16,10 @@ from redrive.operate.actions.table import REPLAY, STEERING, find
 from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
 from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Limit, PlanShown, Why, Word
+from redrive.operate.api.schemas import Limit, Why, Word
 from redrive.operate.api.selecting import Filter, Selection, SelectionWhy, group_of, tenant_of
 from redrive.operate.desk import replays
-from redrive.operate.desk.replays import NewReplay
+from redrive.operate.desk.replays import NewReplay, PlanShown
 from redrive.operate.documents import Listed
 from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
 from redrive.operate.web.idempotency import key_hash, key_of
@@ -46,14 +46,7 @@ async def list_replays(
 async def plan_replay(store: ScopedStore, principal: CurrentPrincipal, body: ReplayBody) -> PlanShown:
     """What a replay would send, and what it would skip and why. Nothing is changed."""
     wanted = await _wanted(store, principal, body, name="plan", reason="plan")
-    plan = await replays.plan(store, wanted)
-    skipped = {verdict: number for verdict, number in plan.verdicts.items() if verdict != "would"}
-    return PlanShown(
-        would=plan.verdicts.get("would", 0),
-        skipped=skipped,
-        second_person=plan.money,
-        late_successes=plan.late_successes,
-    )
+    return replays.shown_plan(await replays.plan(store, wanted))
 
 
 @router.post("/replays", status_code=201, dependencies=changes(Permission.ACT))

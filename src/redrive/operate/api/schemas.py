@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
@@ -65,18 +65,6 @@ def acted(results: Sequence[ActResult]) -> Acted:
     counted = {one.value: number for one, number in count(results).items()}
     worst = sorted(results, key=lambda one: one.outcome is Outcome.DONE) if len(results) > LIMIT_MAX else results
     return Acted(**counted, items=worst[:ITEMS_SHOWN_MAX] if len(results) > LIMIT_MAX else results)
-
-
-class PlanShown(BaseModel):
-    """would: how many would go. skipped: how many not, by the reason. second_person: it needs one.
-
-    late_successes: of how many that would go a late answer, which changed nothing, says that they were delivered.
-    """
-
-    would: int
-    skipped: Mapping[str, int]
-    second_person: bool
-    late_successes: int
 
 
 class Made(BaseModel):

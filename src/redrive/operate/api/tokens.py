@@ -56,7 +56,7 @@ async def list_tokens(request: Request, after: After = None, limit: Limit = 50) 
 async def create_token(request: Request, principal: CurrentPrincipal, body: TokenBody) -> MadeToken:
     """Make one. Its secret is in this answer and nowhere else."""
     wanted = NewToken(name=body.name, role=body.role, tenant=body.tenant, days=body.days)
-    id_, secret = await tokens.create(authenticator(request).store, wanted, actor=principal.name, reason=body.reason)
+    id_, secret = await tokens.create(authenticator(request).store, wanted, body.who(principal))
     keep_instead(request, MadeToken(id=id_, secret=None).model_dump_json().encode())
     return MadeToken(id=id_, secret=secret)
 
@@ -64,5 +64,5 @@ async def create_token(request: Request, principal: CurrentPrincipal, body: Toke
 @router.post("/tokens/{id}/revoke", dependencies=changes(Permission.ADMIN, all_tenants=True))
 async def revoke_token(request: Request, principal: CurrentPrincipal, id: UUID, body: Why) -> Revoked:
     """Revokes a token and the sessions that were opened with it."""
-    now = await tokens.revoke(authenticator(request).store, id, actor=principal.name, reason=body.reason)
+    now = await tokens.revoke(authenticator(request).store, id, body.who(principal))
     return Revoked(id=id, revoked_now=now)

@@ -11,7 +11,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from enum import StrEnum
+from functools import wraps
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any, Final
@@ -63,42 +65,39 @@ def _refused_as_usage(check: Callable[[], Any]) -> Any:
 
 
 def why(body: Body) -> Body:
-    """--reason and --actor: every act is kept in the audit with both."""
-    return _reason(required=True)(_actor(body))
+    """--reason and --actor, which the audit keeps: the body gets them as `who`."""
+    return _why(required=True)(body)
 
 
 def why_not_required(reason: str) -> Callable[[Body], Body]:
     """The same for an act that explains itself."""
-    return lambda body: _reason(default=reason, show_default=True)(_actor(body))
+    return _why(default=reason, show_default=True)
 
 
-def _reason(**how: Any) -> Callable[[Body], Body]:
-    return click.option("--reason", callback=_text(REASON_MAX), help="Why; kept in the audit.", **how)
+def _why(**how: Any) -> Callable[[Body], Body]:
+    def decorate(body: Body) -> Body:
+        @wraps(body)
+        def command(*arguments: Any, actor: str, reason: str, **values: Any) -> Any:
+            return body(*arguments, who=Who(actor=actor, reason=reason), **values)
 
+        return reason_option(actor_option(command))
 
-def _actor(body: Body) -> Body:
-    return click.option(
+    reason_option = click.option("--reason", callback=_text(REASON_MAX), help="Why; kept in the audit.", **how)
+    actor_option = click.option(
         "--actor",
         default=user_name,
         show_default="the operating system's user",
         callback=_text(ACTOR_MAX),
         help="Who acts; kept in the audit.",
-    )(body)
+    )
+    return decorate
 
 
-def dry_run(body: Body) -> Body:
-    """--dry-run."""
-    return click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")(body)
-
-
-def confirmed(body: Body) -> Body:
-    """--yes, for what is asked about."""
-    return click.option("--yes", "-y", is_flag=True, help="Do not ask. Needed where there is no terminal.")(body)
+dry_run: Final = click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
+confirmed: Final = click.option("--yes", "-y", is_flag=True, help="Do not ask. Needed where there is no terminal.")
 
 
 def options(action: Action) -> Callable[[Body], Body]:
-    """The options of a verb, as its row of the table has them."""
-
     def decorate(body: Body) -> Body:
         for option in reversed(action.options):
             body = _parameter(option)(body)
@@ -131,7 +130,6 @@ def _checked(option: Option) -> Callable[[click.Context, click.Parameter, str | 
 
 
 def _json(_: click.Context, __: click.Parameter, value: str | None) -> Any:
-    """JSON itself, or @FILE."""
     if value is None:
         return None
     try:
@@ -151,7 +149,6 @@ def add_actions(group: click.Group, noun: str, *, but: Sequence[str] = ()) -> No
 
 
 def described(action: Action, noun: str) -> dict[str, Any]:
-    """Name, help and examples of a command."""
     place = action.command(noun)
     name = place.within or action.name
     lines = [f"redrive {noun} {name} {line}" for line in place.examples]
@@ -162,13 +159,13 @@ def _message_command(action: Action, noun: str) -> click.Command:
     only = ParkReason(noun) if noun in set(ParkReason) else None
     alone = [option.name for option in action.options if option.one_message]
 
-    async def run(call: Call, store: PostgresStore, actor: str, reason: str, dry_run: bool, **values: Any) -> None:
+    async def run(call: Call, store: PostgresStore, who: Who, dry_run: bool, **values: Any) -> None:
         ids: Sequence[MessageId] = values.pop("ids")
         ask = not values.pop("yes", True) and (action.final or not ids)
         if not ids:
             ids = await _selected(store, values.pop("given"), values["limit"])
         given = {option.name: values[option.name] for option in action.options}
-        request = Request(action=action, who=Who(actor=actor, reason=reason), options=given, only=only)
+        request = Request(action=action, who=who, options=given, only=only)
         await carry_out(call, store, request, ids, only_look=dry_run, ask=ask)
 
     def check(values: dict[str, Any]) -> None:
@@ -182,8 +179,11 @@ def _message_command(action: Action, noun: str) -> click.Command:
     if action.final or action.by_filter:
         body = confirmed(body)
     body = options(action)(body)
-    if action.by_filter:
-        body = _limit(body)
+    return _chosen(action, noun, _limit(body) if action.by_filter else body)
+
+
+def _chosen(action: Action, noun: str, body: Body) -> click.Command:
+    """The command, with the messages that it is done to: by ids, or where the verb takes one, by a filter."""
     chosen = selecting.selection(body) if action.by_filter else message_ids()(body)
     made: click.Command = click.command(**described(action, noun))(chosen)
     return made
@@ -202,16 +202,13 @@ async def _selected(store: PostgresStore, given: Mapping[str, str], limit: int) 
 
 
 def _step_command(action: Action, noun: str) -> click.Command:
-    async def run(call: Call, store: PostgresStore, actor: str, reason: str, **values: Any) -> None:
+    async def run(call: Call, store: PostgresStore, who: Who, **values: Any) -> None:
         given = {option.name: values.pop(option.name) for option in action.options}
+        action.require_one(given)
         ids = await selecting.selected(store, *selecting.split(values)) if action.by_filter else values["ids"]
-        who = Who(actor=actor, reason=reason)
         report_step(call, action, who, await action.call(store, ids, who, **given))
 
-    body = options(action)(why(store_command(run)))
-    chosen = selecting.selection(body) if action.by_filter else message_ids()(body)
-    made: click.Command = click.command(**described(action, noun))(chosen)
-    return made
+    return _chosen(action, noun, options(action)(why(store_command(run))))
 
 
 async def carry_out(
@@ -223,7 +220,6 @@ async def carry_out(
     only_look: bool = False,
     ask: bool = False,
 ) -> None:
-    """Preview, ask if need be, act, report."""
     ids = list(dict.fromkeys(ids))
     if only_look or ask:
         previewed = await messages.preview(store, request, ids)
@@ -237,7 +233,6 @@ async def carry_out(
 
 
 def can_ask() -> bool:
-    """Whether a person sits at a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -251,7 +246,6 @@ def confirm(question: str, *, what: str) -> None:
 
 
 def _ask(request: Request, previewed: Sequence[ActResult]) -> None:
-    """Show what would be done and wait for a yes."""
     fitting = [result for result in previewed if result.outcome is Outcome.WOULD]
     if not fitting:
         return
@@ -280,7 +274,7 @@ def report_step(call: Call, action: Action, who: Who, results: Sequence[ActResul
 
 
 def _head(action: Action, who: Who, *, only_look: bool = False) -> dict[str, object]:
-    return {"act": action.name, "dry_run": only_look, "actor": who.actor, "reason": who.reason}
+    return {"act": action.name, "dry_run": only_look, **asdict(who)}
 
 
 def _print(call: Call, head: Mapping[str, object], results: Sequence[ActResult], *, shown: int) -> None:

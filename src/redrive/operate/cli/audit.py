@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any, Final
 
 import click
@@ -12,11 +13,10 @@ from redrive.operate.cli import output
 from redrive.operate.cli.context import Call, example, store_command
 from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
-from redrive.operate.cli.paging import going_on
+from redrive.operate.cli.paging import page_options, show_page
 from redrive.operate.desk import audit
 from redrive.operate.desk.audit import Head, Verified
-from redrive.operate.documents import listed
-from redrive.store.reads.models import LIMIT_MAX, AuditEntry
+from redrive.store.reads.models import AuditEntry
 from redrive.store.runtime.postgres import PostgresStore
 
 _COLUMNS: Final = (
@@ -24,8 +24,7 @@ _COLUMNS: Final = (
     Column("at (UTC)"),
     Column("actor", grow=True),
     Column("act"),
-    Column("subject", grow=True),
-    Column("reason", grow=True),
+    *output.growing("subject", "reason"),
     Column("before → after", fold=True),
 )
 
@@ -37,24 +36,16 @@ def command() -> None:
 
 @command.command("list", epilog=example("redrive audit list", "redrive audit list --subject erp --json"))
 @click.option("--subject", help="Only of this message, destination, `group ID` or `replay ID`.")
-@going_on("--before", int)
-@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
+@page_options("--before", int)
 @store_command
 async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
     """What was done, latest first."""
     page = await audit.list_audit(store, **wanted)
-    if call.json:
-        output.document("audit", listed(page))
-        return
-    if page.rows:
-        output.show(output.table(_COLUMNS, [_row(entry) for entry in page.rows]))
-    else:
-        output.note("No act is recorded" + (" for that." if wanted["subject"] else " yet."))
-    if page.next:
-        output.note(f"More: the same with --before {page.next}")
+    nothing = "No act is recorded" + (" for that." if wanted["subject"] else " yet.")
+    show_page(call, "audit", page, _COLUMNS, _row, nothing=nothing)
 
 
-def _row(entry: AuditEntry) -> tuple[object, ...]:
+def _row(entry: AuditEntry, _: datetime) -> tuple[object, ...]:
     change = " → ".join(json.dumps(one, ensure_ascii=False) for one in (entry.before, entry.after) if one is not None)
     return entry.id, output.short_moment(entry.at), entry.actor, entry.act, entry.subject, entry.reason, change
 
@@ -81,7 +72,7 @@ def _report(call: Call, verified: Verified) -> None:
         output.document("audit_verified", values)
         return
     for fault in verified.faults:
-        output.show(Text(f"{fault.what}", style="bold red"))
+        output.show(Text(fault.what, style="bold red"))
     output.show(Text(f"{verified.checked:,} acts, {'as they were written' if verified.intact else 'BROKEN'}."))
     if head:
         output.show(Text(f"head {head}"))

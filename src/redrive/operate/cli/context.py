@@ -33,7 +33,6 @@ class Call:
 
     @property
     def dsn(self) -> str:
-        """The database that was named; SettingsError where none was."""
         return database_of(self.settings)
 
 
@@ -71,7 +70,6 @@ class IdType(click.ParamType[MessageId]):
     name = "id"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> MessageId:
-        """The id, or a usage error with what was given."""
         try:
             return MessageId(value if isinstance(value, UUID) else UUID(str(value).strip()))
         except ValueError:
@@ -82,7 +80,6 @@ MESSAGE_ID = IdType()
 
 
 def message_ids(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """One id or several."""
     return click.argument(
         "ids", metavar="ID..." if required else "[ID]...", nargs=-1, required=required, type=MESSAGE_ID
     )
@@ -144,10 +141,8 @@ def _call(context: click.Context, *, dsn: str | None, as_json: bool) -> Call:
 
 
 def example(*lines: str) -> str:
-    """An epilog with examples, line by line as written."""
     return "\n".join(["\b", "Example:" if len(lines) == 1 else "Examples:", *(f"  {line}" for line in lines)])
 
 
 def narrowed(wanted: Mapping[str, Any]) -> bool:
-    """Whether a list was asked for less than everything."""
     return any(value is not None for name, value in wanted.items() if name != "limit")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, Final, get_args
 
 import click
@@ -16,6 +17,7 @@ from redrive.operate.installed import installed_sets
 from redrive.operate.operations import explained
 from redrive.store.migrations import migrate
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import Who
 
 _PHASES: Final = get_args(migrate.Phase)
 
@@ -93,12 +95,7 @@ def sql(call: Call, phase: migrate.Phase, above: int, no_transactions: bool) -> 
         output.raw(script.rstrip("\n"))
 
 
-_RESTORED: Final = (
-    Column("destination", grow=True),
-    Column("pending", "right"),
-    Column("dead", "right"),
-    Column("was paused"),
-)
+_RESTORED: Final = (Column("destination", grow=True), *output.right("pending", "dead"), Column("was paused"))
 
 
 @command.command(
@@ -110,14 +107,14 @@ _RESTORED: Final = (
 @acts.dry_run
 @acts.why
 @store_command
-async def restored(call: Call, store: PostgresStore, dry_run: bool, actor: str, reason: str) -> None:
+async def restored(call: Call, store: PostgresStore, dry_run: bool, who: Who) -> None:
     """Declare that this database was restored, copied or promoted: what was committed last may be missing.
 
     Every destination that moves money is paused with the reason `epoch`, and all that waits there is in doubt: before
     it is sent, the other side is asked. A rail with a statement goes on by itself, once a comparison that began late
     enough has found nothing; any other when two people resume it.
     """
-    paused = await store.declare_restored(actor=actor, reason=reason, dry_run=dry_run)
+    paused = await store.declare_restored(**asdict(who), dry_run=dry_run)
     if call.json:
         items = [one._asdict() for one in paused]
         output.document("db.restored", {"dry_run": dry_run, "destinations": items})

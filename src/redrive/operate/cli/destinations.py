@@ -9,8 +9,8 @@ import click
 from rich.text import Text
 
 from redrive.operate import operations
-from redrive.operate.actions.model import Action, Noun
-from redrive.operate.actions.table import DESTINATION_ACTIONS, find
+from redrive.operate.actions.model import Action
+from redrive.operate.actions.table import DESTINATION_ACTIONS
 from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import Call, example, store_command
 from redrive.operate.cli.exit_codes import Exit
@@ -28,23 +28,18 @@ _COLUMNS: Final = (
     Column("destination", grow=True),
     Column("state"),
     Column("handled"),
-    Column("pending", "right"),
-    Column("leased", "right"),
-    Column("parked", "right"),
+    *output.right("pending", "leased", "parked"),
     Column("limits"),
     Column("since"),
     Column("until"),
-    Column("by", grow=True),
-    Column("reason", grow=True),
+    *output.growing("by", "reason"),
 )
-
 _KEY_COLUMNS: Final = (
     Column("destination"),
     Column("limit key", grow=True),
     Column("state"),
     Column("for"),
-    Column("by", grow=True),
-    Column("reason", grow=True),
+    *output.growing("by", "reason"),
 )
 
 
@@ -131,12 +126,10 @@ def _add_change(action: Action) -> None:
     """pause, resume: a dry run only looks whether the destination is known."""
 
     @store_command
-    async def change(
-        call: Call, store: PostgresStore, name: str, dry_run: bool, actor: str, reason: str, **given: Any
-    ) -> None:
+    async def change(call: Call, store: PostgresStore, name: str, dry_run: bool, who: Who, **given: Any) -> None:
         if not given.pop("unseen", False):
             await operations.require_known(store, name)
-        changed = None if dry_run else await action.call(store, name, Who(actor=actor, reason=reason), **given)
+        changed = None if dry_run else await action.call(store, name, who, **given)
         _say(call, name if given["key"] is None else f"{name}/{given['key']}", action, changed)
 
     body = acts.options(action)(acts.dry_run(acts.why(change)))
@@ -145,10 +138,9 @@ def _add_change(action: Action) -> None:
     command.command(**acts.described(action, "destinations"))(click.argument("name")(body))
 
 
-for one in DESTINATION_ACTIONS:
-    if one.name != "test":
-        _add_change(one)
-TEST: Final = find(Noun.DESTINATION, "test")
+PAUSE, RESUME, TEST = DESTINATION_ACTIONS
+_add_change(PAUSE)
+_add_change(RESUME)
 
 
 @command.command(**acts.described(TEST, "destinations"))
@@ -156,8 +148,8 @@ TEST: Final = find(Noun.DESTINATION, "test")
 @acts.options(TEST)
 @acts.why_not_required("test")
 @store_command
-async def test(call: Call, store: PostgresStore, name: str, actor: str, reason: str, **given: Any) -> None:
-    probed = await TEST.call(store, name, Who(actor=actor, reason=reason), **given)
+async def test(call: Call, store: PostgresStore, name: str, who: Who, **given: Any) -> None:
+    probed = await TEST.call(store, name, who, **given)
     if call.json:
         output.document("destination_test", _test_item(probed))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,11 +15,10 @@ from redrive.operate.cli import acts, output, parked
 from redrive.operate.cli.context import Call, example, narrowed, store_command
 from redrive.operate.cli.message_page import heading
 from redrive.operate.cli.output import Column
-from redrive.operate.cli.paging import going_on
+from redrive.operate.cli.paging import page_options, show_page
 from redrive.operate.desk import groups
 from redrive.operate.desk.groups import GroupDetails
-from redrive.operate.documents import listed
-from redrive.store.reads.models import LIMIT_MAX, GroupFilter, GroupPosition, GroupStatus, GroupView
+from redrive.store.reads.models import GroupFilter, GroupPosition, GroupStatus, GroupView
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.who import Who
 
@@ -26,15 +26,11 @@ SHORT: Final = 12  # digits of an id that are shown in a list
 _COLUMNS: Final = (
     Column("group"),
     Column("status"),
-    Column("waiting", "right"),
-    Column("seen", "right"),
-    Column("destination", grow=True),
-    Column("kind", grow=True),
-    Column("error class", grow=True),
+    *output.right("waiting", "seen"),
+    *output.growing("destination", "kind", "error class"),
     Column("first"),
     Column("last"),
-    Column("owner", grow=True),
-    Column("text", grow=True),
+    *output.growing("owner", "text"),
 )
 
 
@@ -56,8 +52,7 @@ def command() -> None:
 )
 @click.option("--all", "everything", is_flag=True, help="Also what is resolved, snoozed or ignored.")
 @click.option("--destination", help="Only of this destination.")
-@going_on("--before", GroupPosition)
-@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
+@page_options("--before", GroupPosition)
 @store_command
 async def list_(
     call: Call, store: PostgresStore, statuses: tuple[GroupStatus, ...], everything: bool, **wanted: Any
@@ -65,17 +60,9 @@ async def list_(
     """Failure groups that need a repair, latest failure first: those that are open, or failed again since resolved."""
     chosen = tuple(map(GroupStatus, statuses)) or (None if everything else groups.NEEDS_SOMEBODY)
     page = await groups.list_groups(store, GroupFilter(statuses=chosen, **wanted))
-    shown = listed(page)
-    if call.json:
-        output.document("groups", shown)
-        return
-    if page.rows:
-        output.show(output.table(_COLUMNS, [_row(group, page.at) for group in page.rows]))
-    else:
-        quiet = statuses or everything or narrowed(wanted)
-        output.note("No failure group matches." if quiet else "No failure group needs you.")
-    if shown.next:
-        output.note(f"More: the same with --before {shown.next}")
+    quiet = statuses or everything or narrowed(wanted)
+    nothing = "No failure group matches." if quiet else "No failure group needs you."
+    show_page(call, "groups", page, _COLUMNS, _row, nothing=nothing)
 
 
 def _row(group: GroupView, now: datetime) -> tuple[object, ...]:
@@ -112,6 +99,7 @@ def _pairs(details: GroupDetails) -> list[tuple[str, object]]:
     group = details.group
     until = f" until {output.moment(group.snoozed_until)}" if group.status is GroupStatus.SNOOZED else ""
     resolved = f" (resolved {output.moment(group.resolved_at)})" if group.status is GroupStatus.REGRESSED else ""
+    last = output.moment(group.last_seen_at)
     rows: list[tuple[str, object]] = [
         ("group", group.id),
         ("status", Text.assemble(output.state(group.status.value), f"{until}{resolved}")),
@@ -119,10 +107,7 @@ def _pairs(details: GroupDetails) -> list[tuple[str, object]]:
         ("kind", group.kind or "–"),
         ("error class", group.error_class),
         ("text", group.sample_text or "–"),
-        (
-            "seen",
-            f"{group.seen:,}, first {output.moment(group.first_seen_at)}, last {output.moment(group.last_seen_at)}",
-        ),
+        ("seen", f"{group.seen:,}, first {output.moment(group.first_seen_at)}, last {last}"),
         ("waiting", f"{group.waiting:,}"),
         ("likely cause", details.likely_cause),
         ("first", details.first),
@@ -132,17 +117,15 @@ def _pairs(details: GroupDetails) -> list[tuple[str, object]]:
 
 
 def _add_mark(action: Action) -> None:
-    """A command that says something of a group."""
-
     @command.command(**acts.described(action, "groups"))
     @click.argument("group_id", metavar="GROUP")
     @acts.options(action)
     @acts.why
     @store_command
-    async def say(call: Call, store: PostgresStore, group_id: str, actor: str, reason: str, **given: Any) -> None:
-        group = await action.call(store, group_id, Who(actor=actor, reason=reason), **given)
+    async def say(call: Call, store: PostgresStore, group_id: str, who: Who, **given: Any) -> None:
+        group = await action.call(store, group_id, who, **given)
         if call.json:
-            output.document("group_mark", {"mark": action.name, "actor": actor, "reason": reason, "group": group})
+            output.document("group_mark", {"mark": action.name, **asdict(who), "group": group})
         else:
             output.show(output.table(_COLUMNS, [_row(group, await store.now())]))
 

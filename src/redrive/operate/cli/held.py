@@ -16,6 +16,5 @@ def command() -> None:
     """
 
 
-parked.add_list(command, ParkReason.HELD, "Held messages, latest first.")
-parked.add_show(command, ParkReason.HELD)
+parked.add_parked(command, ParkReason.HELD, "Held messages")
 acts.add_actions(command, "held")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final
 
@@ -13,15 +14,14 @@ from redrive.operate.actions.table import SKIP
 from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import Call, example, narrowed, store_command
 from redrive.operate.cli.output import Column
-from redrive.operate.cli.paging import going_on
-from redrive.operate.documents import listed
+from redrive.operate.cli.paging import page_options, show_page
 from redrive.operate.sanitize import one_line
-from redrive.store.reads.models import LIMIT_MAX, WAITING_MAX, KeyFilter, KeyPosition, KeyView
+from redrive.store.reads.models import WAITING_MAX, KeyFilter, KeyPosition, KeyView
 from redrive.store.runtime.postgres import PostgresStore
+from redrive.who import Who
 
 _COLUMNS: Final = (
-    Column("tenant", grow=True),
-    Column("ordering key", grow=True),
+    *output.growing("tenant", "ordering key"),
     Column("head", "right"),
     Column("state"),
     Column("destination", grow=True),
@@ -45,8 +45,7 @@ def command() -> None:
 @click.option("--tenant", help="Only of this tenant.")
 @click.option("--destination", help="Only keys whose head goes to this destination.")
 @click.option("--blocked", is_flag=True, help="Only keys that do not go on by themselves at once.")
-@going_on("--after", KeyPosition)
-@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
+@page_options("--after", KeyPosition)
 @store_command
 async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
     """Ordering keys with anything open: first those that wait for a person, then those that wait for a time.
@@ -57,18 +56,8 @@ async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
     to go on.
     """
     page = await operations.list_keys(store, KeyFilter(**wanted))
-    shown = listed(page)
-    if call.json:
-        output.document("keys", shown)
-        return
-    if page.rows:
-        output.show(output.table(_COLUMNS, [_row(key, page.at) for key in page.rows]))
-    else:
-        output.note(_nothing(wanted))
-    if page.looked_at:
-        output.note(f"Looked at {page.looked_at:,} keys only.")
-    if shown.next:
-        output.note(f"More: the same with --after {shown.next}")
+    looked = "Looked at {:,} keys only."
+    show_page(call, "keys", page, _COLUMNS, _row, nothing=_nothing(wanted), option="--after", looked=looked)
 
 
 def _nothing(wanted: dict[str, Any]) -> str:
@@ -107,8 +96,7 @@ async def skip(
     sequence: int | None,
     yes: bool,
     dry_run: bool,
-    actor: str,
-    reason: str,
+    who: Who,
 ) -> None:
     head = await operations.find_head(store, tenant, order_by, sequence=sequence)
     if not dry_run:
@@ -116,9 +104,9 @@ async def skip(
             if acts.can_ask():
                 output.note(f"  {_described(head)}")
             acts.confirm("Skip it?", what="skip")
-        await SKIP.call(store, head, actor=actor, reason=reason)
+        await SKIP.call(store, head, who)
     if call.json:
-        said = {"act": "skip", "dry_run": dry_run, "actor": actor, "reason": reason, "skipped": not dry_run}
+        said = {"act": "skip", "dry_run": dry_run, **asdict(who), "skipped": not dry_run}
         output.document("key_skip", {**said, "key": head})
         return
     output.show(Text(f"{'Would close' if dry_run else 'Closed'} {_described(head)}"))

@@ -1,7 +1,7 @@
 """`redrive`: the operator's command line. One file per noun; no SQL, no decisions about messages.
 
 Data go to stdout, everything else to stderr. Whatever goes wrong in a command ends here, as one sentence (or, with
-`--json`, one object) on stderr and one of the exit codes of `exits`.
+`--json`, one object) on stderr and one of the exit codes of `exit_codes`.
 """
 
 from __future__ import annotations
@@ -22,45 +22,22 @@ from redrive.operate.cli import output
 from redrive.operate.cli.exit_codes import EXIT_CODES_HELP, Exit, exit_of, problem
 from redrive.system import discover
 
-# Noun to module; a module is imported when its noun is used, so that a command starts at once.
-NOUNS: Final = {
-    "audit": "redrive.operate.cli.audit",
-    "bench": "redrive.operate.cli.bench",
-    "completion": "redrive.operate.cli.completion",
-    "config": "redrive.operate.cli.config",
-    "console": "redrive.operate.cli.console",
-    "db": "redrive.operate.cli.db",
-    "dead": "redrive.operate.cli.dead",
-    "demo": "redrive.operate.cli.demo",
-    "destinations": "redrive.operate.cli.destinations",
-    "doctor": "redrive.operate.cli.doctor",
-    "groups": "redrive.operate.cli.groups",
-    "health": "redrive.operate.cli.health",
-    "held": "redrive.operate.cli.held",
-    "keys": "redrive.operate.cli.keys",
-    "messages": "redrive.operate.cli.messages",
-    "metrics": "redrive.operate.cli.metrics",
-    "prove": "redrive.operate.cli.prove",
-    "replay": "redrive.operate.cli.replay",
-    "relay": "redrive.operate.cli.relay",
-    "status": "redrive.operate.cli.status",
-    "tokens": "redrive.operate.cli.tokens",
-    "unrecorded": "redrive.operate.cli.unrecorded",
-    "up": "redrive.operate.cli.up",
-}
+# A module of its own for each; it is imported when its noun is used, so that a command starts at once.
+NOUNS: Final = (
+    "audit", "bench", "completion", "config", "console", "db", "dead", "demo", "destinations", "doctor", "groups",
+    "health", "held", "keys", "messages", "metrics", "prove", "relay", "replay", "status", "tokens", "unrecorded", "up",
+)  # fmt: skip
 
 
 class Commands(click.Group):
     """The group of all nouns, and of the installed systems' own commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Ours, then those of systems."""
-        return [*sorted(NOUNS), *sorted(self._systems())]
+        return [*NOUNS, *sorted(self._systems())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """The noun's command, imported now."""
         if cmd_name in NOUNS:
-            found: click.Command = import_module(NOUNS[cmd_name]).command
+            found: click.Command = import_module(f"redrive.operate.cli.{cmd_name}").command
             return found
         return self._systems().get(cmd_name)
 
@@ -94,7 +71,6 @@ def _leave(code: int) -> NoReturn:
 
 
 def _report(error: BaseException, arguments: Sequence[str]) -> None:
-    """One sentence or one object on stderr."""
     if "--debug" in arguments:
         traceback.print_exception(error)
     if exit_of(error) is Exit.INTERRUPTED:

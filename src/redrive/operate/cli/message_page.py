@@ -34,7 +34,6 @@ _TIMELINE: Final = (
 
 
 def message_page(details: MessageDetails) -> Iterator[RenderableType]:
-    """The parts, from the top."""
     yield output.pairs(_envelope(details))
     yield heading("Timeline (UTC)")
     yield _timeline(details)
@@ -55,7 +54,6 @@ def message_page(details: MessageDetails) -> Iterator[RenderableType]:
 
 
 def heading(words: str) -> Text:
-    """A line over a part."""
     return Text(f"\n{words}", style="bold")
 
 
@@ -106,7 +104,6 @@ def _place(details: MessageDetails) -> Iterator[tuple[str, object]]:
 
 
 def _workflow(record: ParkedRecord) -> Iterator[tuple[str, object]]:
-    """How far a person has got with it."""
     if record.failure_group:
         yield "failure group", record.failure_group[:12]
     if record.workflow != "open" or record.escalated:

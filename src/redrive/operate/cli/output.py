@@ -35,34 +35,17 @@ ago, moment, short_moment, span, until = (
 WIDE: Final = 100_000  # columns where nothing is cut
 GAP: Final = 2  # columns between two of a table
 SHRUNK_MIN: Final = 8  # columns that a cell keeps when the terminal is narrow
-STATE_STYLES: Final = {
-    "pending": "cyan",
-    "leased": "blue",
-    "parked": "red",
-    "dead": "red",
-    "held": "magenta",
-    "unrecorded": "magenta",
-    "delivered": "green",
-    "done": "green",
-    "asked": "yellow",
-    "would": "cyan",
-    "refused": "red",
-    "not_found": "red",
-    "paused": "yellow",
-    "open": "bold red",
-    "half open": "yellow",
-    "ramping": "yellow",
-    "retrying": "yellow",
-    "not due": "yellow",
-    "breaker open": "yellow",
-    "suspect": "yellow",
-    "in flight": "blue",
-    "ready": "green",
-    "regressed": "bold red",
-    "snoozed": "dim",
-    "ignored": "dim",
-    "resolved": "green",
+_STATES: Final = {
+    "cyan": ("pending", "would"),
+    "blue": ("leased", "in flight"),
+    "red": ("parked", "dead", "refused", "not_found"),
+    "bold red": ("open", "regressed"),
+    "magenta": ("held", "unrecorded"),
+    "green": ("delivered", "done", "ready", "resolved"),
+    "yellow": ("asked", "paused", "half open", "ramping", "retrying", "not due", "breaker open", "suspect"),
+    "dim": ("snoozed", "ignored"),
 }
+STATE_STYLES: Final = {state: style for style, states in _STATES.items() for state in states}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +58,18 @@ class Column:
     fold: bool = False
 
 
+def right(*titles: str) -> tuple[Column, ...]:
+    return tuple(Column(title, "right") for title in titles)
+
+
+def growing(*titles: str) -> tuple[Column, ...]:
+    return tuple(Column(title, grow=True) for title in titles)
+
+
 class Printer(Console):
     """A console whose reader may leave at any time (`redrive messages list | head`)."""
 
     def on_broken_pipe(self) -> None:
-        """The reader has left: that is no error."""
         reader_left()
 
 
@@ -90,20 +80,18 @@ def reader_left() -> NoReturn:
 
 
 def stdout() -> Console:
-    """Where data go."""
     return _console(sys.stdout)
 
 
 def stderr() -> Console:
-    """Where everything else goes."""
     return _console(sys.stderr)
 
 
 def _console(stream: Any) -> Console:
     console = Printer(file=stream, highlight=False, markup=False, emoji=False)
-    if console.is_terminal:
-        return console
-    return Printer(file=stream, highlight=False, markup=False, emoji=False, width=WIDE)
+    if not console.is_terminal:
+        console.width = WIDE
+    return console
 
 
 def note(text: str, *, style: str = "") -> None:
@@ -112,7 +100,6 @@ def note(text: str, *, style: str = "") -> None:
 
 
 def prose(text: str, *, style: str = "") -> None:
-    """A sentence for the person, broken between words."""
     stderr().print(Text(text, style=style))
 
 
@@ -170,7 +157,6 @@ def _width(cell: Text) -> int:
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> Table:
-    """Names and values, one a line."""
     made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     made.add_column(style="bold" if stdout().is_terminal else "", no_wrap=True)
     made.add_column(overflow="fold")
@@ -180,14 +166,12 @@ def pairs(rows: Iterable[tuple[str, object]]) -> Table:
 
 
 def show(*parts: RenderableType) -> None:
-    """Print to stdout, in order."""
     console = stdout()
     for part in parts:
         console.print(part, crop=False)
 
 
 def state(name: str, detail: str | None = None) -> Text:
-    """A state in its colour, always with its word."""
     style = STATE_STYLES.get(detail or "", "") or STATE_STYLES.get(name, "")
     return Text(one_line(f"{name} ({detail})" if detail else name), style=style)
 

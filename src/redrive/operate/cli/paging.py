@@ -1,14 +1,24 @@
-"""The option that goes on with the next page of a list, for every list command."""
+"""What list commands share: the options of a page, and how a page is shown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+from uuid import UUID
 
 import click
 
 from redrive.errors import InvalidValue
 from redrive.operate import cursors
+from redrive.operate.cli import output
+from redrive.operate.cli.context import Call
+from redrive.operate.cli.output import Column
+from redrive.operate.documents import listed
+from redrive.store.reads.models import LIMIT_MAX, Page
+
+Row = TypeVar("Row")
+Body = Callable[..., Any]
 
 
 class CursorType(click.ParamType[Any]):
@@ -26,9 +36,43 @@ class CursorType(click.ParamType[Any]):
             self.fail(f"{value!r} is no position; use the one that a page ends with.", param, ctx)
 
 
-def going_on(option: str, kind: Callable[..., Any], *, of: str = "") -> Callable[[Any], Any]:
-    """`--before` or `--after`. of: where only a part of the answer is a list, the option that asks for it."""
+def page_options(option: str, kind: Callable[..., Any], *, rows: int = 50, of: str = "") -> Callable[[Body], Body]:
+    """`--before` or `--after`, and `--limit`. of: where only a part of the answer is a list, the option for that."""
     words = "Go on behind this position; each page says with which."
-    return click.option(
+    going_on = click.option(
         option, type=CursorType(kind), help=f"With {of}: {words[0].lower()}{words[1:]}" if of else words
     )
+    limit = click.option(
+        "--limit", type=click.IntRange(1, LIMIT_MAX), default=rows, show_default=True, help="Rows of a page."
+    )
+    return lambda body: going_on(limit(body))
+
+
+def show_page(
+    call: Call,
+    name: str,
+    page: Page[Row, Any],
+    columns: Sequence[Column],
+    row: Callable[[Row, datetime], Sequence[object]],
+    *,
+    nothing: str,
+    option: str = "--before",
+    looked: str = "",
+) -> None:
+    """A page as a table, or as the document of this name.
+
+    nothing: said of an empty page. looked: said of a bounded search that ended before the rows did.
+    """
+    shown = listed(page)
+    if call.json:
+        output.document(name, shown)
+        return
+    if page.rows:
+        output.show(output.table(columns, [row(one, page.at) for one in page.rows]))
+    else:
+        output.note(nothing)
+    if page.looked_at:
+        output.note(looked.format(page.looked_at))
+    if page.next is not None:
+        position = page.next if isinstance(page.next, UUID | int) else shown.next
+        output.note(f"More: the same with {option} {position}")

@@ -1,4 +1,4 @@
-"""What `dead`, `held` and `unrecorded` share: the worklist, and one record of it."""
+"""What `dead`, `held`, `unrecorded` and `messages` share: the worklist, and one message with its timeline."""
 
 from __future__ import annotations
 
@@ -17,17 +17,14 @@ from redrive.operate.cli import output
 from redrive.operate.cli.context import MESSAGE_ID, Call, example, narrowed, store_command
 from redrive.operate.cli.message_page import message_page
 from redrive.operate.cli.output import Column
-from redrive.operate.cli.paging import going_on
+from redrive.operate.cli.paging import page_options, show_page
 from redrive.operate.desk.groups import find_group
-from redrive.operate.documents import listed
-from redrive.store.reads.models import LIMIT_MAX, ParkedFilter, ParkedPosition, ParkedRecord
+from redrive.store.reads.models import ParkedFilter, ParkedPosition, ParkedRecord
 from redrive.store.runtime.postgres import PostgresStore
 
 _COLUMNS: Final = (
     Column("id"),
-    Column("destination", grow=True),
-    Column("kind", grow=True),
-    Column("error class", grow=True),
+    *output.growing("destination", "kind", "error class"),
     Column("attempts", "right"),
     Column("parked"),
     Column("text", grow=True),
@@ -35,37 +32,23 @@ _COLUMNS: Final = (
 
 
 def add_list(group: click.Group, reason: ParkReason, words: str) -> None:
-    """`list`: the worklist, latest parked first."""
-
     @group.command("list", help=words, epilog=example(f"redrive {reason} list --destination erp"))
     @click.option("--destination", help="Only of this destination.")
     @click.option("--error-class", help="Only of this error class.")
     @click.option("--kind", help="Only of this kind.")
     @click.option("--tenant", help="Only of this tenant.")
     @click.option("--group", help="Only of this failure group (the beginning of its id).")
-    @going_on("--before", ParkedPosition)
-    @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
+    @page_options("--before", ParkedPosition)
     @store_command
     async def list_(call: Call, store: PostgresStore, group: str | None, **wanted: Any) -> None:
         found = await find_group(store, group) if group else None
         chosen = ParkedFilter(reason=reason, failure_group=found.fingerprint if found else None, **wanted)
         page = await operations.list_parked(store, chosen)
-        shown = listed(page)
-        if call.json:
-            output.document("parked", shown)
-            return
-        if page.rows:
-            output.show(worklist(page.rows, page.at))
-        else:
-            output.note(
-                f"No {reason} message" + (" matches." if group or narrowed(wanted) else ": nothing waits for you here.")
-            )
-        if shown.next:
-            output.note(f"More: the same with --before {shown.next}")
+        waits = " matches." if group or narrowed(wanted) else ": nothing waits for you here."
+        show_page(call, "parked", page, _COLUMNS, _row, nothing=f"No {reason} message{waits}")
 
 
 def worklist(records: Sequence[ParkedRecord], now: datetime) -> RenderableType:
-    """Parked records as a table."""
     return output.table(_COLUMNS, [_row(record, now) for record in records])
 
 
@@ -81,24 +64,26 @@ def _row(record: ParkedRecord, now: datetime) -> tuple[object, ...]:
     )
 
 
-def add_show(group: click.Group, reason: ParkReason) -> None:
-    """`show`: one record, with its whole timeline."""
+def add_show(group: click.Group, noun: str, words: str) -> None:
+    """`show`: one message with its whole timeline; of `dead`, `held` and `unrecorded` only what is parked so."""
 
-    @group.command("show", epilog=example(f"redrive {reason} show {EXAMPLE_ID}"))
+    @group.command("show", help=words, epilog=example(f"redrive {noun} show {EXAMPLE_ID}"))
     @click.argument("message_id", metavar="ID", type=MESSAGE_ID)
     @click.option(
         "--payload", is_flag=True, help="Also headers and payload. Reading them is not yet kept in the audit."
     )
     @store_command
     async def show(call: Call, store: PostgresStore, message_id: MessageId, payload: bool) -> None:
-        """One record: why it is here, and every attempt so far."""
         details = await operations.show_message(store, message_id, payload=payload)
-        if details.parked is None or details.parked.reason is not reason:
-            place = details.parked.reason.value if details.parked else details.view.state
-            raise NotFound(
-                f"Message {message_id} is {place}, not {reason}.", next=f"redrive messages show {message_id}"
-            )
+        place = details.parked.reason.value if details.parked else details.view.state
+        if noun != "messages" and place != noun:
+            raise NotFound(f"Message {message_id} is {place}, not {noun}.", next=f"redrive messages show {message_id}")
         if call.json:
             output.document("message", details)
         else:
             output.show(*message_page(details))
+
+
+def add_parked(group: click.Group, reason: ParkReason, title: str) -> None:
+    add_list(group, reason, f"{title}, latest first.")
+    add_show(group, reason.value, "One record: why it is here, and every attempt so far.")

@@ -45,7 +45,6 @@ def _systems() -> dict[str, System]:
 
 
 def _options(body: Callable[..., None]) -> Callable[..., None]:
-    """What every proof takes."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of the report."),
         click.option("--dsn", metavar="DSN", help="A server to make a database on. Default: a server of its own."),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -13,12 +15,12 @@ from redrive.operate.cli import acts, output, selecting
 from redrive.operate.cli.context import Call, example, store_command
 from redrive.operate.cli.message_page import heading
 from redrive.operate.cli.output import Column
-from redrive.operate.cli.paging import going_on
+from redrive.operate.cli.paging import page_options, show_page
 from redrive.operate.cli.selecting import selection
 from redrive.operate.desk import replays
 from redrive.operate.desk.replays import NewReplay, Plan
 from redrive.operate.documents import listed, plain
-from redrive.store.reads.models import LIMIT_MAX, ReplayItem, ReplayView
+from redrive.store.reads.models import ReplayItem, ReplayView
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.who import Who
 
@@ -26,12 +28,7 @@ _LIST: Final = (
     Column("id"),
     Column("name", grow=True),
     Column("status"),
-    Column("messages", "right"),
-    Column("waiting", "right"),
-    Column("under way", "right"),
-    Column("delivered", "right"),
-    Column("failed", "right"),
-    Column("skipped", "right"),
+    *output.right("messages", "waiting", "under way", "delivered", "failed", "skipped"),
     Column("by", grow=True),
     Column("created"),
 )
@@ -63,18 +60,13 @@ def create_command(noun: str) -> click.Command:
     @acts.dry_run
     @acts.why
     @store_command
-    async def create(
-        call: Call,
-        store: PostgresStore,
-        yes: bool,
-        dry_run: bool,
-        **values: Any,
-    ) -> None:
+    async def create(call: Call, store: PostgresStore, yes: bool, dry_run: bool, who: Who, **values: Any) -> None:
         title = values.pop("name", None)
         ids, given = selecting.split(values)
         wanted = NewReplay(
-            name=title or f"{values['actor']}: {values['reason']}"[: replays.NAME_MAX],
+            name=title or f"{who.actor}: {who.reason}"[: replays.NAME_MAX],
             filter=await selecting.replay_filter(store, ids, given),
+            **asdict(who),
             **values,
         )
         if dry_run or (given and not yes):
@@ -92,15 +84,8 @@ def create_command(noun: str) -> click.Command:
 
 
 def _show_plan(call: Call, plan: Plan, *, to_stdout: bool) -> None:
-    skipped = {verdict: count for verdict, count in plan.verdicts.items() if verdict != "would"}
     if call.json:
-        values = {
-            "would": plan.verdicts.get("would", 0),
-            "skipped": skipped,
-            "second_person": plan.money,
-            "late_successes": plan.late_successes,
-        }
-        output.document("replay_plan", {"dry_run": True, **values})
+        output.document("replay_plan", {"dry_run": True, **plain(replays.shown_plan(plan))})
         return
     rows = [
         (f"{count:,}", replays.SKIPPED.get(verdict, "would be sent again")) for verdict, count in plan.verdicts.items()
@@ -120,21 +105,12 @@ command.add_command(create_command("replay"))
 
 @command.command("list", epilog=example("redrive replay list", "redrive replay list --open"))
 @click.option("--open", "only_open", is_flag=True, help="Only those with something left to do.")
-@going_on("--before", UUID)
-@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=20, show_default=True, help="Rows of a page.")
+@page_options("--before", UUID, rows=20)
 @store_command
 async def list_(call: Call, store: PostgresStore, only_open: bool, **page_of: Any) -> None:
     """Replays, latest first."""
     page = await replays.list_replays(store, finished=not only_open, **page_of)
-    if call.json:
-        output.document("replays", listed(page))
-        return
-    if page.rows:
-        output.show(output.table(_LIST, [_row(replay, page.at) for replay in page.rows]))
-    else:
-        output.note(_no_replay(only_open, page_of["before"]))
-    if page.next:
-        output.note(f"More: the same with --before {page.next}")
+    show_page(call, "replays", page, _LIST, _row, nothing=_no_replay(only_open, page_of["before"]))
 
 
 def _no_replay(only_open: bool, before: UUID | None) -> str:
@@ -143,7 +119,7 @@ def _no_replay(only_open: bool, before: UUID | None) -> str:
     return "No replay is under way." if only_open else "There was no replay yet."
 
 
-def _row(replay: ReplayView, now: Any) -> tuple[object, ...]:
+def _row(replay: ReplayView, now: datetime) -> tuple[object, ...]:
     return (
         replay.id,
         replay.name,
@@ -168,8 +144,7 @@ def _row(replay: ReplayView, now: Any) -> tuple[object, ...]:
 @click.option(
     "--outcome", help="With --items: only of this outcome, such as waiting, requeued, delivered, dead, skipped."
 )
-@going_on("--after", int, of="--items")
-@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
+@page_options("--after", int, of="--items")
 @store_command
 async def status(
     call: Call, store: PostgresStore, name: str, items: bool, outcome: str | None, after: int | None, limit: int
@@ -227,12 +202,12 @@ def _add_steering(action: Action) -> None:
     @acts.dry_run
     @acts.why
     @store_command
-    async def steer(call: Call, store: PostgresStore, name: str, dry_run: bool, actor: str, reason: str) -> None:
+    async def steer(call: Call, store: PostgresStore, name: str, dry_run: bool, who: Who) -> None:
         if dry_run:
             _show_replay(call, await replays.preview(store, name, action.name))
             output.note("Dry run: nothing was changed.")
         else:
-            _show_replay(call, await action.call(store, name, Who(actor=actor, reason=reason)))
+            _show_replay(call, await action.call(store, name, who))
 
 
 for one in STEERING:

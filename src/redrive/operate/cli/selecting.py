@@ -24,7 +24,6 @@ Body = Callable[..., Any]
 
 
 def selection(body: Body) -> Body:
-    """[ID]... or the options of a filter."""
     for option in (
         click.option("--tenant", help="All dead letters of this tenant."),
         click.option("--kind", help="All of this kind."),
@@ -46,7 +45,6 @@ def split(values: dict[str, Any]) -> tuple[tuple[MessageId, ...], dict[str, str]
 
 
 async def selected(store: PostgresStore, ids: Sequence[MessageId], given: Mapping[str, str]) -> list[MessageId]:
-    """The dead letters that are meant."""
     if ids:
         return list(dict.fromkeys(ids))
     found = await workflow.select(store, await _parked_filter(store, given))

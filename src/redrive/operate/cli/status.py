@@ -25,20 +25,11 @@ from redrive.store.runtime.postgres import PostgresStore
 
 _DESTINATIONS: Final = (
     Column("destination", grow=True),
-    Column("pending", "right"),
-    Column("due", "right"),
-    Column("retrying", "right"),
-    Column("suspect", "right"),
-    Column("leased", "right"),
-    Column("dead", "right"),
-    Column("held", "right"),
-    Column("unrecorded", "right"),
-    Column("oldest due", "right"),
+    *output.right("pending", "due", "retrying", "suspect", "leased", "dead", "held", "unrecorded", "oldest due"),
     Column("flow", grow=True),
 )
 _RELAYS: Final = (
-    Column("relay", grow=True),
-    Column("host", grow=True),
+    *output.growing("relay", "host"),
     Column("pid", "right"),
     Column("version"),
     Column("state"),
@@ -124,7 +115,6 @@ def _print(call: Call, status: Status, *, one_per_line: bool = False) -> None:
 
 
 def page(status: Status, *, findings_first: bool = False) -> Iterator[RenderableType]:
-    """The parts, from the top."""
     found = findings(status)
     yield Text(f"Redrive at {output.moment(status.at)}", style="bold")
     if findings_first:

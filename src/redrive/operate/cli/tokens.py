@@ -12,14 +12,14 @@ from redrive.operate.cli import output
 from redrive.operate.cli.acts import why
 from redrive.operate.cli.context import Call, example, store_command
 from redrive.operate.cli.output import Column
-from redrive.operate.cli.paging import going_on
+from redrive.operate.cli.paging import page_options
 from redrive.operate.web import tokens
 from redrive.operate.web.principal import Role
 from redrive.operate.web.tokens import DAYS_DEFAULT, DAYS_MAX, NewToken
-from redrive.store.reads.models import LIMIT_MAX
 from redrive.store.runtime.access import TokenView
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.store.runtime.tenant_store import ALL_TENANTS
+from redrive.who import Who
 
 _COLUMNS: Final = (
     Column("token"),
@@ -56,15 +56,13 @@ def command() -> None:
 )
 @why
 @store_command
-async def create(
-    call: Call, store: PostgresStore, name: str, role: str, tenant: str, days: float, actor: str, reason: str
-) -> None:
+async def create(call: Call, store: PostgresStore, name: str, role: str, tenant: str, days: float, who: Who) -> None:
     """Make one, and print its secret. It is printed once: only its hash is kept.
 
     NAME is who acts, in the audit; two people need two tokens, because some acts need a second person.
     """
     wanted = NewToken(name=name, role=Role(role), tenant=tenant, days=days)
-    id_, secret = await tokens.create(store, wanted, actor=actor, reason=reason)
+    id_, secret = await tokens.create(store, wanted, who)
     if call.json:
         output.document("token", {"id": id_, "name": name, "role": role, "tenant": tenant, "secret": secret})
         return
@@ -73,8 +71,7 @@ async def create(
 
 
 @command.command("list", epilog=example("redrive tokens list", "redrive tokens list --json"))
-@going_on("--before", UUID)
-@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=50, show_default=True, help="Rows of a page.")
+@page_options("--before", UUID)
 @store_command
 async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
     """All of them, latest first, without their secrets."""
@@ -97,9 +94,9 @@ def _row(one: TokenView) -> tuple[object, ...]:
 @click.argument("id_", metavar="TOKEN", type=click.UUID)
 @why
 @store_command
-async def revoke(call: Call, store: PostgresStore, id_: UUID, actor: str, reason: str) -> None:
+async def revoke(call: Call, store: PostgresStore, id_: UUID, who: Who) -> None:
     """Revoke a token and the sessions that were opened with it."""
-    was_good = await tokens.revoke(store, id_, actor=actor, reason=reason)
+    was_good = await tokens.revoke(store, id_, who)
     if call.json:
         output.document("token_revoked", {"id": id_, "revoked_now": was_good})
         return

@@ -16,6 +16,5 @@ def command() -> None:
     """
 
 
-parked.add_list(command, ParkReason.UNRECORDED, "Unrecorded messages, latest first.")
-parked.add_show(command, ParkReason.UNRECORDED)
+parked.add_parked(command, ParkReason.UNRECORDED, "Unrecorded messages")
 acts.add_actions(command, "unrecorded")

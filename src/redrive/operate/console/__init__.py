@@ -30,7 +30,6 @@ def asset(name: str) -> Asset | None:
 
 
 def login_page(request: Request, *, link: str | None, next: str, error: str | None) -> Response:
-    """The login by a one-time link or a token."""
     return bare_page(request, "login.html", title="Sign in", link=link, next=next, error=error)
 
 

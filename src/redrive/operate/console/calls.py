@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from starlette.responses import RedirectResponse, Response
 
 from redrive.errors import InvalidValue, NotAllowed, NotFound
 from redrive.message import MessageId
+from redrive.operate import cursors
 from redrive.operate.actions.model import Action
 from redrive.operate.console.jobs import JOB_SECONDS_MAX, TOKEN_MAX, Job, JobFunction, Jobs
 from redrive.operate.web import Permission, Principal, authenticator
@@ -26,6 +27,7 @@ from redrive.store.runtime.postgres import PostgresStore
 from redrive.system import System
 from redrive.who import REASON_MAX, Who, one_line_text
 
+Position = TypeVar("Position")
 FIELD_MAX: Final = 1000  # characters of one field
 PERMISSIONS: Final[Mapping[Permission, str]] = {
     Permission.READ: "see what is here",
@@ -57,7 +59,6 @@ class Call:
 
     @property
     def systems(self) -> Mapping[str, System]:
-        """Those whose lists are shown."""
         found: Mapping[str, System] = self.request.app.state.systems
         return found
 
@@ -78,6 +79,14 @@ class Call:
             raise InvalidValue(f"{name} has {len(value)} characters; it must have at most {limit}.")
         return value or None
 
+    def position(self, name: str, kind: Callable[..., Position]) -> Position | None:
+        """Where the page before ended, as its link says."""
+        text = self.given(name, limit=cursors.LENGTH_MAX)
+        try:
+            return cursors.decode(kind, text, bare=True)
+        except InvalidValue:
+            raise InvalidValue(f"{text!r} is no position; use the link that a page ends with.") from None
+
     def field(self, name: str, *, limit: int = 500) -> str | None:
         """A field of the form, None where it is empty."""
         value = self.form.get(name)
@@ -87,14 +96,12 @@ class Call:
         return words or None
 
     def reason(self) -> str:
-        """The reason that the form gives."""
         words = self.form.get("reason")
         if not isinstance(words, str) or not words.strip():
             raise InvalidValue("Say why, in a few words: the reason is kept in the audit.")
         return one_line_text("reason", words, most=REASON_MAX)
 
     def who(self) -> Who:
-        """Actor and reason of what the form asks for."""
         return Who(actor=self.principal.name, reason=self.reason())
 
     def options(self, action: Action) -> dict[str, Any]:
@@ -111,12 +118,10 @@ class Call:
             )
 
     def url(self, path: str, **query: Any) -> str:
-        """A link inside the console, wherever it is mounted."""
         given = {name: str(value) for name, value in query.items() if value not in (None, "")}
         return f"{self.prefix}{quote(path, safe='/:')}" + (f"?{urlencode(given)}" if given else "")
 
     def here(self, **changes: Any) -> str:
-        """This page with some of its query changed."""
         given = {**self.query, **changes}
         return self.url(self.request.scope["path"].removeprefix(self.prefix) or "/", **given)
 

@@ -80,7 +80,6 @@ def traffic_chart(traffic: Traffic, *, width: int = WIDE) -> Bars:
 
 
 def _took(slots: Sequence[Slot]) -> str:
-    """How long sends took in the last slot that had any."""
     last = max((slot for slot in slots if slot.median_ms is not None), default=None)
     if last is None or last.median_ms is None or last.slow_ms is None:
         return "nothing was sent"
@@ -111,7 +110,6 @@ def nice_top(most: float) -> float:
 
 
 def short(value: float) -> str:
-    """A number for an axis: 1.5k."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:g}{unit}"

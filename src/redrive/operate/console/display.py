@@ -52,7 +52,6 @@ class Shown:
 
 
 def payload(body: bytes, content_type: str, *, reveal: bool) -> Shown:
-    """The payload, values only where they are to be revealed."""
     if content_type != JSON_CONTENT:
         return Shown([], f"It is {one_line(content_type, limit=100)}, {len(body):,} bytes; only JSON is shown.")
     try:
@@ -168,7 +167,6 @@ def _rows(tag: str, old: Sequence[str], new: Sequence[str]) -> Iterator[DiffRow]
 
 
 def _marked(left: str, right: str) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
-    """Both with the part in the middle that is not the same."""
     shortest = min(len(left), len(right))
     head = next((at for at in range(shortest) if left[at] != right[at]), shortest)
     rest = shortest - head

@@ -28,7 +28,6 @@ class Asset(NamedTuple):
 
 @cache
 def assets() -> dict[str, Asset]:
-    """Every file of `static/`, by its plain name."""
     found = {}
     for file in (resources.files("redrive.operate.console") / "static").iterdir():
         stem, _, kind = file.name.rpartition(".")

@@ -74,7 +74,6 @@ class Job:
         return json.dumps({**values, "results": [[*what, number] for what, number in counted.items()]}).encode()
 
     def restore(self, answer: bytes) -> None:
-        """From what another process has kept."""
         kept = json.loads(answer)
         for name in _KEPT:
             setattr(self, name, kept[name])
@@ -82,7 +81,6 @@ class Job:
             self.results += [ActResult(id=_ANY_ID, outcome=Outcome(outcome), detail=detail)] * number
 
     def add(self, results: Sequence[ActResult]) -> None:
-        """Some messages more are through."""
         self.results += results
         self.done += len(results)
 
@@ -104,7 +102,6 @@ class Jobs:
         return secrets.token_urlsafe(16)
 
     def find(self, token: str | None, owner: str) -> Job | None:
-        """A job of this person."""
         job = self._kept.get(token or "")
         return job if job and job.owner == owner else None
 

@@ -72,7 +72,6 @@ class Pulse:
 
 
 async def listen(call: Call, shared: Pulse) -> Response:
-    """The stream of one page."""
     if shared.listeners >= LISTENERS_MAX:
         return Response(status_code=503, headers={"Retry-After": "30"})
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

@@ -6,6 +6,9 @@ the moment itself beside it.
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
@@ -15,24 +18,32 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from redrive.operate import time_format
+from redrive.operate.console import display
 from redrive.operate.console.calls import PERMISSIONS, Call
 from redrive.operate.console.files import assets
 from redrive.operate.sanitize import one_line, several_lines
 from redrive.operate.web import csrf_field, csrf_token, url
 
 # One colour for each state, by a class of the style sheet; the word is always there too.
-LOOKS: Final = {
-    "delivered": "good", "done": "good", "verified": "good", "resolved": "good", "validated": "good", "live": "good",
-    "flows": "good", "ok": "good", "closed": "good", "ready": "good", "on time": "good", "intact": "good",
-    "pending": "wait", "waiting": "wait", "would": "wait", "asked": "wait", "not_due": "wait", "new": "wait",
-    "leased": "work", "running": "work", "requeued": "work", "in_flight": "work", "triaged": "work",
-    "remediated": "work",
-    "retrying": "warn", "paused": "warn", "half_open": "warn", "ramping": "warn", "warn": "warn", "suspect": "warn",
-    "snoozed": "warn", "stale": "warn", "breaker_open": "warn", "stopped": "warn", "no relay": "warn",
-    "dead": "bad", "open": "bad", "regressed": "bad", "failed": "bad", "fail": "bad", "refused": "bad", "down": "bad",
-    "not handled": "bad", "overdue": "bad", "broken": "bad", "lost": "bad", "not_found": "bad",
-    "held": "held", "unrecorded": "late",
+_STATES: Final = {
+    "good": (
+        "delivered", "done", "verified", "resolved", "validated", "live", "flows", "ok", "closed", "ready", "on time",
+        "intact",
+    ),
+    "wait": ("pending", "waiting", "would", "asked", "not_due", "new"),
+    "work": ("leased", "running", "requeued", "in_flight", "triaged", "remediated"),
+    "warn": (
+        "retrying", "paused", "half_open", "ramping", "warn", "suspect", "snoozed", "stale", "breaker_open", "stopped",
+        "no relay",
+    ),
+    "bad": (
+        "dead", "open", "regressed", "failed", "fail", "refused", "down", "not handled", "overdue", "broken", "lost",
+        "not_found",
+    ),
+    "held": ("held",),
+    "late": ("unrecorded",),
 }  # fmt: skip
+LOOKS: Final = {state: look for look, states in _STATES.items() for state in states}
 NAVIGATION: Final = (
     ("", (("/", "Overview", "pulse", "o"),)),
     (
@@ -90,7 +101,6 @@ def environment() -> jinja2.Environment:
 
 
 def page(call: Call, template: str, *, title: str, status: int = 200, **values: Any) -> Response:
-    """A whole page; only its `main` part is another one from page to page."""
     context = {
         "call": call,
         "sections": _sections(call),
@@ -143,3 +153,14 @@ def bare_page(request: Request, template: str, *, title: str, status: int = 200,
     """A page without the frame: for who is not let in yet, or not there."""
     context = {"url": lambda path: url(request, path), "title": title, "csrf_field": csrf_field(request), **values}
     return HTMLResponse(environment().get_template(template).render(context), status_code=status)
+
+
+def csv_file(name: str, columns: Sequence[str], rows: Iterable[Iterable[object]]) -> Response:
+    """A download for a spreadsheet, which must not run any cell of it."""
+    file = io.StringIO()
+    writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow(display.cell(time_format.moment(one) if isinstance(one, datetime) else one) for one in row)
+    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
+    return Response(file.getvalue(), media_type="text/csv", headers=headers)

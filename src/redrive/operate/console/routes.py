@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from redrive.errors import ActRefused, ApproverNeeded, NotAllowed, NotFound, RedriveError, Unreachable, UsageError
+from redrive.errors import RedriveError
 from redrive.operate.actions.model import Noun
 from redrive.operate.actions.table import STEPS, find
 from redrive.operate.console import live
@@ -35,6 +35,7 @@ from redrive.operate.console.pages import (
 )
 from redrive.operate.console.rendering import page as render
 from redrive.operate.web import Permission, current_principal, require, scoped_store
+from redrive.operate.web.problems import status_of
 from redrive.ports import TransientFailure
 
 
@@ -104,15 +105,6 @@ ADDRESSES: Final = (
     Address("GET", "/audit", audit.list_, Permission.AUDIT, True),
     Address("GET", "/audit/export", audit.export, Permission.AUDIT, True),
 )
-STATUSES: Final[tuple[tuple[type[Exception], int], ...]] = (
-    (NotFound, 404),
-    (NotAllowed, 403),
-    (ApproverNeeded, 403),
-    (ActRefused, 409),
-    (UsageError, 422),
-    (Unreachable, 503),
-    (TransientFailure, 503),
-)
 
 
 def shared_by(request: Request) -> Shared:
@@ -124,7 +116,6 @@ def shared_by(request: Request) -> Shared:
 
 
 def router() -> APIRouter:
-    """All addresses, each with what it requires."""
     made = APIRouter(include_in_schema=False)
     for address in ADDRESSES:
         made.add_api_route(
@@ -156,8 +147,7 @@ def _endpoint(page: Page) -> Callable[[Request], Any]:
 
 
 def explain(call: Call, error: Exception) -> Response:
-    """An error as a page: what it was, and what helps."""
-    status = next((code for kind, code in STATUSES if isinstance(error, kind)), 500)
+    status = status_of(error)
     transient = isinstance(error, TransientFailure)
     said = "The database does not answer." if transient else str(getattr(error, "message", error))
     advice = "It is tried again when you load the page." if transient else str(getattr(error, "next", ""))

@@ -33,7 +33,6 @@ class Head(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Head:
-        """As `str` gives it."""
         number, _, digest = text.partition(":")
         try:
             return cls(int(number), bytes.fromhex(digest))

@@ -58,5 +58,4 @@ _OTHERWISE: Final = Advice(Cause.CODE_DEFECT, "Read the text and the place in th
 
 
 def likely_cause(error_class: str) -> Advice:
-    """The advice of the first rule that fits the whole error class."""
     return next((advice for pattern, advice in _RULES if pattern.fullmatch(error_class)), _OTHERWISE)

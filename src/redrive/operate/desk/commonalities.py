@@ -58,7 +58,6 @@ async def compare(store: PostgresStore, group: GroupView) -> Compared:
 
 
 def commonalities(failed: Sequence[Any], delivered: Sequence[Any]) -> Compared:
-    """What the failed share, by path."""
     if not failed:
         return Compared(failed=0, delivered=len(delivered), found=())
     bad, good = _traits(failed), _traits(delivered)

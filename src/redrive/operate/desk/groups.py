@@ -81,7 +81,6 @@ async def group_details(store: PostgresStore, prefix: str) -> GroupDetails:
 
 
 async def find_group(store: PostgresStore, prefix: str, *, now: datetime | None = None) -> GroupView:
-    """The one group whose id has this prefix."""
     wanted = prefix.strip().lower()
     if len(wanted) < PREFIX_MIN or not set(wanted) <= set("0123456789abcdef"):
         raise InvalidValue(f"{prefix!r} is no group; it is at least {PREFIX_MIN} hexadecimal digits of its id.")
@@ -94,13 +93,11 @@ async def find_group(store: PostgresStore, prefix: str, *, now: datetime | None 
 
 
 async def show_group(store: PostgresStore, prefix: str, *, now: datetime | None = None) -> tuple[GroupView, Advice]:
-    """The group, and the likely cause of its error class."""
     group = await find_group(store, prefix, now=now)
     return group, likely_cause(group.error_class)
 
 
 async def mark(store: PostgresStore, prefix: str, marking: Marking, *, now: datetime | None = None) -> GroupView:
-    """Marks the group and returns it as it is then."""
     group = await find_group(store, prefix, now=now)
     moment = now or await store.now()
     await mark_group(

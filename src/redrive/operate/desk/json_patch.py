@@ -111,7 +111,6 @@ def _value(operation: Mapping[str, Any]) -> Any:
 
 
 def _pointer(operation: Mapping[str, Any], name: str) -> Pointer:
-    """The parts of a JSON Pointer (RFC 6901)."""
     text = operation.get(name)
     if not isinstance(text, str) or (text and not text.startswith("/")) or re.search(r"~(?![01])", text):
         raise InvalidValue(f"{name} must be a JSON Pointer, such as /items/0/amount.")

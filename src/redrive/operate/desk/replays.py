@@ -7,6 +7,7 @@ something: there is no replay of everything. SQL: verbs/replay.sql.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -44,6 +45,25 @@ SKIPPED: Final[Mapping[str, str]] = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanShown:
+    """would: how many would go. skipped: how many not, by the reason. second_person: it needs one.
+
+    late_successes: of how many that would go a late answer, which changed nothing, says that they were delivered.
+    """
+
+    would: int
+    skipped: Mapping[str, int]
+    second_person: bool
+    late_successes: int
+
+
+def shown_plan(plan: Plan) -> PlanShown:
+    skipped = {verdict: number for verdict, number in plan.verdicts.items() if verdict != "would"}
+    would = plan.verdicts.get("would", 0)
+    return PlanShown(would=would, skipped=skipped, second_person=plan.money, late_successes=plan.late_successes)
+
+
 async def plan(store: PostgresStore, wanted: NewReplay) -> Plan:
     """Counts what would be sent and skipped, and why. Changes nothing."""
     _check(wanted)
@@ -73,7 +93,6 @@ async def create(store: PostgresStore, wanted: NewReplay, *, now: datetime | Non
 
 
 async def find(store: PostgresStore, id_or_name: str) -> ReplayView:
-    """One replay by its id, or the latest of that name."""
     try:
         page = await list_replays(store, id=UUID(id_or_name), limit=1)
     except ValueError:
@@ -94,7 +113,6 @@ async def preview(store: PostgresStore, id_or_name: str, act: str) -> ReplayView
 async def steer(
     store: PostgresStore, id_or_name: str, act: str, *, actor: str, reason: str, now: datetime | None = None
 ) -> ReplayView:
-    """Approves, pauses, resumes or cancels it, and returns it as it is then."""
     replay = await find(store, id_or_name)
     answer = await steer_replay(store, replay.id, act, actor=actor, reason=reason, now=now)
     if answer == "same_person":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from redrive.operate.desk.causes import Cause
 from redrive.produce import bounds, payload
 from redrive.store.reads.desk import latest_requests, proposed_edit
 from redrive.store.reads.messages import list_parked, show_message, show_parked
-from redrive.store.reads.models import LIMIT_MAX, ParkedFilter, ProposedEdit, RequestView
+from redrive.store.reads.models import LIMIT_MAX, ParkedFilter, Payload, ProposedEdit, RequestView
 from redrive.store.runtime import desk
 from redrive.store.runtime.desk import StepResult
 from redrive.store.runtime.postgres import PostgresStore
@@ -57,7 +57,7 @@ _WHY_NOT: Final[Mapping[str, tuple[str, str]]] = {
     "evidence": ("something says that it was delivered", "redrive held confirm {id} --reference …"),
     "second_person": (
         "it moves money: the new payload is noted, and a second person has to approve the same one",
-        "redrive dead remediate {id} --approve --reason '…' by another --actor, an approver, within a day",
+        "redrive dead edit {id} --approve --reason '…' by another --actor, an approver, within a day",
     ),
     "approver": (
         "it moves money and another person has proposed this payload; to approve it takes the role approver",
@@ -69,7 +69,6 @@ _WHY_NOT: Final[Mapping[str, tuple[str, str]]] = {
 
 
 async def select(store: PostgresStore, wanted: ParkedFilter) -> list[MessageId]:
-    """The ids of all dead letters that a filter selects now."""
     if wanted.reason is not ParkReason.DEAD:
         raise InvalidValue(f"The workflow is that of dead letters, not of what is {wanted.reason}.")
     found: list[MessageId] = []
@@ -86,53 +85,34 @@ async def select(store: PostgresStore, wanted: ParkedFilter) -> list[MessageId]:
 async def triage(
     store: PostgresStore, ids: Sequence[MessageId], cause: Cause, who: Who, *, owner: str | None = None
 ) -> list[ActResult]:
-    """Sets the cause."""
-
-    async def step(some: Sequence[MessageId]) -> list[StepResult]:
-        return await desk.triage(store, some, cause.value, actor=who.actor, reason=who.reason, owner=owner)
-
-    return await _each(ids, "triage", step)
+    return await _each(ids, "triage", lambda some: desk.triage(store, some, cause.value, owner=owner, **asdict(who)))
 
 
 async def remediate(
     store: PostgresStore, ids: Sequence[MessageId], who: Who, *, evidence: str | None = None, ticket: str | None = None
 ) -> list[ActResult]:
-    """Records the remedy."""
     for name, given in (("evidence", evidence), ("ticket", ticket)):
         if given is not None:
             one_line_text(name, given, most=TEXT_MAX)
     if evidence is None and ticket is None:
         raise InvalidValue("A remedy needs evidence or a ticket, or an edited payload.")
 
-    async def step(some: Sequence[MessageId]) -> list[StepResult]:
-        values = {"actor": who.actor, "reason": who.reason, "evidence": evidence, "ticket": ticket}
-        return await desk.remediate(store, some, **values)  # type: ignore[arg-type]  # each is text
-
-    return await _each(ids, "remediate", step)
+    given: dict[str, Any] = {**asdict(who), "evidence": evidence, "ticket": ticket}
+    return await _each(ids, "remediate", lambda some: desk.remediate(store, some, **given))
 
 
 async def ignore(store: PostgresStore, ids: Sequence[MessageId], who: Who) -> list[ActResult]:
-    """Marks them as not worth looking into."""
-
-    async def step(some: Sequence[MessageId]) -> list[StepResult]:
-        return await desk.ignore(store, some, actor=who.actor, reason=who.reason)
-
-    return await _each(ids, "ignore", step)
+    return await _each(ids, "ignore", lambda some: desk.ignore(store, some, **asdict(who)))
 
 
 async def verify(store: PostgresStore, ids: Sequence[MessageId], who: Who) -> list[ActResult]:
-    """Marks replayed messages as arrived; refused for one that was not delivered."""
-
-    async def step(some: Sequence[MessageId]) -> list[StepResult]:
-        return await desk.verify(store, some, actor=who.actor, reason=who.reason)
-
-    return await _each(ids, "verify", step)
+    return await _each(ids, "verify", lambda some: desk.verify(store, some, **asdict(who)))
 
 
 async def copy(store: PostgresStore, id_: MessageId, key: str, who: Who) -> MessageId:
     """A new message with the content of a discarded one, under a new key. Idempotent by that key."""
     bounds.key(key)
-    result, copied = await desk.copy(store, id_, key, actor=who.actor, reason=who.reason)
+    result, copied = await desk.copy(store, id_, key, **asdict(who))
     match result:
         case "new" | "duplicate" if copied is not None:
             return copied
@@ -165,17 +145,19 @@ async def edit(
 
 
 async def preview(store: PostgresStore, id_: MessageId, patch: Any) -> tuple[bytes, bytes]:
-    """The payload as it is and as the patch would make it."""
-    details = await show_message(store, id_, payload=True)
-    assert details.payload is not None
-    return details.payload.body, patched(details.payload.body, details.payload.content_type, patch)
+    found = await _payload(store, id_)
+    return found.body, patched(found.body, found.content_type, patch)
 
 
 async def proposal(store: PostgresStore, id_: MessageId) -> tuple[bytes, ProposedEdit]:
     """The payload as it is, and the one that another person has proposed. Needs a login that may read payloads."""
+    return (await _payload(store, id_)).body, await _proposed(store, id_)
+
+
+async def _payload(store: PostgresStore, id_: MessageId) -> Payload:
     details = await show_message(store, id_, payload=True)
     assert details.payload is not None
-    return details.payload.body, await _proposed(store, id_)
+    return details.payload
 
 
 async def _proposed(store: PostgresStore, id_: MessageId) -> ProposedEdit:
@@ -200,17 +182,12 @@ async def approve(store: PostgresStore, id_: MessageId, proposed: ProposedEdit, 
     parked = await show_parked(store, id_)
     if parked is None:
         return _result(StepResult(id_, (await show_message(store, id_)).view.state), "edit")
-    answer = await desk.edit(
-        store,
-        id_,
-        row_version=parked.row_version,
-        body=proposed.body,
-        content_type=proposed.content_type,
-        paths=proposed.paths,
-        actor=who.actor,
-        reason=who.reason,
-    )
-    return _result(StepResult(id_, answer), "edit")
+    given = {"body": proposed.body, "content_type": proposed.content_type, "paths": proposed.paths}
+    return await _new_version(store, id_, who, row_version=parked.row_version, **given)
+
+
+async def _new_version(store: PostgresStore, id_: MessageId, who: Who, **given: Any) -> ActResult:
+    return _result(StepResult(id_, await desk.edit(store, id_, **given, **asdict(who))), "edit")
 
 
 def patched(body: bytes, content_type: str, patch: Any) -> bytes:
@@ -240,17 +217,8 @@ async def _edit_one(store: PostgresStore, id_: MessageId, patch: Any, who: Who, 
         return ActResult(
             id=id_, outcome=Outcome.REFUSED, detail=str(error).rstrip("."), next=f"redrive dead show {id_}"
         )
-    answer = await desk.edit(
-        store,
-        id_,
-        row_version=details.parked.row_version,
-        body=body,
-        content_type=JSON_CONTENT,
-        paths=json_patch.paths(patch),
-        actor=who.actor,
-        reason=who.reason,
-    )
-    return _result(StepResult(id_, answer), "edit")
+    given = {"body": body, "content_type": JSON_CONTENT, "paths": json_patch.paths(patch)}
+    return await _new_version(store, id_, who, row_version=details.parked.row_version, **given)
 
 
 async def validate(
@@ -258,10 +226,7 @@ async def validate(
 ) -> list[ActResult]:
     """Asks relays to validate these messages, and waits `seconds` for their answers."""
 
-    async def step(some: Sequence[MessageId]) -> list[StepResult]:
-        return await desk.validate(store, some, actor=who.actor, reason=who.reason)
-
-    asked = await _each(ids, "validate", step)
+    asked = await _each(ids, "validate", lambda some: desk.validate(store, some, **asdict(who)))
     waiting = [result.id for result in asked if result.outcome is Outcome.DONE]
     answers = await _answers(store, waiting, seconds=seconds)
     return [_validated(result, answers.get(result.id)) if result.id in answers else result for result in asked]

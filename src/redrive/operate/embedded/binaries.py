@@ -35,7 +35,6 @@ class Binaries:
 
 
 def find() -> Binaries:
-    """The first binaries in the order of precedence."""
     named = os.environ.get("REDRIVE_PG_BIN")
     if named:
         return _inspect(Path(named), said_by="REDRIVE_PG_BIN")

@@ -38,7 +38,6 @@ def default_data_dir() -> Path:
 
 @contextlib.contextmanager
 def refusals_for(place: Path) -> Iterator[None]:
-    """Turn what the file system says into a sentence and a way out."""
     try:
         yield
     except OSError as error:

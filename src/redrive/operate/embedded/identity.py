@@ -37,13 +37,11 @@ class Identity:
         return f"uid {self.uid}" + (" in a user namespace" if self.way == "namespace" else "")
 
     def command(self, command: list[str]) -> list[str]:
-        """The command line that runs the command as this identity."""
         if self.way != "namespace":
             return command
         return ["unshare", "--user", f"--map-user={OVERFLOW_ID}", f"--map-group={OVERFLOW_ID}", "--", *command]
 
     def run(self, command: list[str], *, seconds: float) -> subprocess.CompletedProcess[str]:
-        """Run a program to its end."""
         return subprocess.run(
             self.command(command),
             stdin=subprocess.DEVNULL,
@@ -101,7 +99,6 @@ def usable(*, data_dir: Path, run_as: str | None = None) -> tuple[Binaries, Iden
 
 
 def _identities(data_dir: Path, forced: str | None) -> Iterator[Identity]:
-    """As whom the server could run, best first."""
     if os.geteuid() != 0:
         yield Identity(way="direct", uid=os.geteuid(), gid=os.getegid())
         return

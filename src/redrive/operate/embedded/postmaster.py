@@ -82,7 +82,6 @@ def _half_written(place: Path) -> Postmaster | None:
 
 
 def is_server_of(pid: int, place: Path) -> bool:
-    """Whether the pid is a live postgres that works in this directory."""
     if not is_alive(pid):
         return False
     try:

@@ -61,7 +61,6 @@ class Server:
         return self.dsn_of("postgres")
 
     def dsn_of(self, database: str) -> str:
-        """The same for another database, which need not exist yet."""
         name = quote(database, safe="")
         if self.port is None:
             host = quote(str(self.socket_dir), safe="")
@@ -72,7 +71,6 @@ class Server:
 
     @property
     def running(self) -> bool:
-        """Whether the server process lives."""
         return is_alive(self.pid)
 
     def stop(self) -> None:
@@ -140,7 +138,6 @@ def start(
 
 
 def _joined(place: Path, running: Postmaster, *, port: int | None) -> Server:
-    """The server that runs already, if it listens where it was asked to."""
     listens_on = running.port if running.listens else None
     if port is not None and (listens_on is None or port not in {0, listens_on}):
         has = f"TCP port {listens_on}" if listens_on else "a unix socket only"
@@ -175,7 +172,6 @@ def _started(
     settings: Mapping[str, str],
     environment: Mapping[str, str],
 ) -> Server:
-    """Start the server and wait until it takes connections."""
     tries = FREE_PORT_TRIES if port == 0 else 1
     while True:
         tries -= 1

@@ -68,7 +68,6 @@ class Health:
         return next(v for v in (Verdict.UNHEALTHY, Verdict.DEGRADED, Verdict.HEALTHY) if v in found)
 
     def checks(self) -> list[Check]:
-        """All checks, the most urgent first."""
         return [
             self._liveness(),
             _check("started", self._has_started and not self._is_stopping, Verdict.UNHEALTHY, self._phase()),

@@ -194,7 +194,6 @@ def new_registry() -> CollectorRegistry:
 
 
 def database_exposition(gauges: Sequence[Gauge]) -> bytes:
-    """The values of the database as text."""
     registry = new_registry()
     registry.register(_Families(gauges))
     return exposition(registry)[0]
@@ -211,7 +210,6 @@ class _Families:
 
 
 def exposition(registry: CollectorRegistry, accept: str = "") -> tuple[bytes, str]:
-    """The text and its content type."""
     from prometheus_client.exposition import choose_encoder
 
     encode, content_type = choose_encoder(accept)

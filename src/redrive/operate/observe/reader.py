@@ -48,7 +48,6 @@ class Reader:
         self._shown_until = 0.0
 
     def reading(self) -> Reading:
-        """The values to show now."""
         return self._shown if self._monotonic() < self._shown_until else Reading()
 
     async def run(self) -> None:

@@ -72,7 +72,6 @@ def answer_to(request: bytes, *, expose: Expose, health: Health) -> Answer:
 
 
 def _probe(is_well: bool, checks: list[Check], query: str) -> Answer:
-    """In the format of Kubernetes' own probes."""
     failed = [check for check in checks if check.verdict is Verdict.UNHEALTHY]
     listed = checks if "verbose" in query else failed
     lines = [_line(check) for check in listed] or ["ok"]

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from redrive.operate.web.dependencies import current_principal as current_principal
     from redrive.operate.web.dependencies import note_payload_read as note_payload_read
     from redrive.operate.web.dependencies import own_ids as own_ids
-    from redrive.operate.web.dependencies import page_key as page_key
     from redrive.operate.web.dependencies import require as require
     from redrive.operate.web.dependencies import scoped_store as scoped_store
     from redrive.operate.web.dependencies import url as url
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 _MODULE_OF = modules_of(
     {
         "redrive.operate.web.dependencies": "CurrentPrincipal ScopedStore authenticator current_principal"
-        " note_payload_read own_ids page_key require scoped_store url",
+        " note_payload_read own_ids require scoped_store url",
         "redrive.operate.web.csrf": "csrf_field csrf_token",
         "redrive.operate.web.principal": "Permission Principal Role",
         "redrive.operate.web.problems": "Refusal",

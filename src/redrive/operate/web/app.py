@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
@@ -25,7 +24,7 @@ from redrive.errors import OperatorError, RedriveError
 from redrive.operate.web.auth_config import AuthConfig
 from redrive.operate.web.authentication import Authenticator
 from redrive.operate.web.dependencies import Requirement, require
-from redrive.operate.web.login import login_router, plain_login_page
+from redrive.operate.web.login import login_router
 from redrive.operate.web.middleware import OPEN_PATHS, Guard, refused_response
 from redrive.operate.web.principal import Permission
 from redrive.operate.web.problems import CONTENT_TYPE, Refusal, refusal_of
@@ -77,22 +76,19 @@ _PHRASES: Final[Mapping[int, tuple[str, str]]] = {
 def create_app(dsn: str, auth: AuthConfig | None = None, *, systems: Mapping[str, System] | None = None) -> Guard:
     """The application on the database of the DSN. systems: those whose routers are mounted; None: all installed."""
     store = PostgresStore(dsn, connections=CONNECTIONS, name="redrive console")
-    pages = import_module(PAGES) if find_spec(PAGES) else None
-    app = _application(dsn, store, error_page=getattr(pages, "error_page", None))
-    app.include_router(login_router(getattr(pages, "login_page", plain_login_page)))
+    pages = import_module(PAGES)
+    app = _application(dsn, store, error_page=pages.error_page)
+    app.include_router(login_router(pages.login_page))
     app.include_router(import_module(API).router, prefix=API_PREFIX, responses=PROBLEMS)
     app.state.systems = discover() if systems is None else systems
     for name, system in app.state.systems.items():
         if system.router is not None:
             app.include_router(system.router(), prefix=f"{API_PREFIX}/{name}", responses=PROBLEMS, tags=[name])
     app.include_router(_description(app), prefix=API_PREFIX)
-    if pages is not None and hasattr(pages, "router"):
-        app.include_router(pages.router, include_in_schema=False)
-    if pages is not None and hasattr(pages, "asset"):
-        app.include_router(_assets(pages.asset))
+    app.include_router(pages.router, include_in_schema=False)
+    app.include_router(_assets(pages.asset))
     refuse_open_routes(app)
-    authenticator = Authenticator(store, auth or AuthConfig(), dsn)
-    return Guard(app, authenticator, error_page=getattr(pages, "error_page", None))
+    return Guard(app, Authenticator(store, auth or AuthConfig(), dsn), error_page=pages.error_page)
 
 
 def _description(app: FastAPI) -> APIRouter:
@@ -100,7 +96,6 @@ def _description(app: FastAPI) -> APIRouter:
 
     @router.get("/openapi.json", dependencies=[require(Permission.READ)])
     async def openapi() -> dict[str, Any]:
-        """The OpenAPI description of this API."""
         return description(app)
 
     return router
@@ -127,7 +122,6 @@ def refuse_open_routes(app: FastAPI) -> None:
 
 
 def routes_of(app: FastAPI) -> Iterator[tuple[str, frozenset[str], list[Requirement]]]:
-    """Path, methods and requirements of every route."""
     for route in iter_route_contexts(app.routes):
         if isinstance(route.original_route, Mount):
             continue

@@ -28,7 +28,6 @@ def forgery_cookie(auth: AuthConfig) -> str:
 
 
 def csrf_token(request: HTTPConnection) -> str:
-    """For the header `X-CSRF-Token` of a script's request."""
     secret = _secret(request)
     if secret is None:
         secret = request.scope[NEW_SECRET] = new_secret()
@@ -36,7 +35,6 @@ def csrf_token(request: HTTPConnection) -> str:
 
 
 def csrf_field(request: HTTPConnection) -> Markup:
-    """The hidden field that every form needs."""
     return Markup('<input type="hidden" name="{}" value="{}">').format(FIELD, csrf_token(request))
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import Depends
 from starlette.requests import HTTPConnection, Request
@@ -61,7 +60,6 @@ def require(permission: Permission, *, all_tenants: bool = False) -> Any:
 
 
 def scoped_store(request: Request) -> TenantStore:
-    """The store limited to the caller's tenant and database role."""
     principal = current_principal(request)
     return TenantStore(authenticator(request).store, role=principal.database_role, tenant=principal.tenant)
 
@@ -82,7 +80,6 @@ async def own_ids(store: PostgresStore, ids: Sequence[MessageId]) -> None:
 
 
 async def note_payload_read(request: Request, id_: MessageId, why: str) -> None:
-    """Writes into the audit that the caller read a payload."""
     await access.note_access(
         authenticator(request).console_store,
         actor=current_principal(request).name,
@@ -94,13 +91,4 @@ async def note_payload_read(request: Request, id_: MessageId, why: str) -> None:
 
 
 def url(request: HTTPConnection, path: str) -> str:
-    """A path of this application, with the prefix."""
     return f"{request.scope.get('root_path', '')}{path}"
-
-
-KEY_BYTES: Final = 16
-
-
-def page_key(request: HTTPConnection) -> str:  # noqa: ARG001 - one signature for all that templates call
-    """An idempotency key for one form."""
-    return secrets.token_urlsafe(KEY_BYTES)

@@ -8,34 +8,17 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form
-from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from redrive.operate.web.authentication import Visitor, session_cookie
-from redrive.operate.web.csrf import csrf_field
 from redrive.operate.web.dependencies import authenticator, require, url
 from redrive.operate.web.middleware import cookie
 from redrive.operate.web.principal import Permission
 from redrive.operate.web.problems import Refusal
 
-_PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Redrive: log in</title>
-<meta name="viewport" content="width=device-width, initial-scale=1"></head><body><main><h1>Log in</h1>{error}
-<form method="post" action="{action}">{csrf}<input type="hidden" name="next" value="{next}">
-<p><label>Token <input type="password" name="token" value="{link}" autocomplete="off" required></label></p>
-<p><button>Log in</button></p></form></main></body></html>"""
 
-
-def plain_login_page(request: Request, *, link: str | None, next: str, error: str | None) -> Response:
-    """The login page where the console's templates are not installed."""
-    said = Markup('<p role="alert">{}</p>').format(error) if error else Markup("")
-    page = Markup(_PAGE).format(  # noqa: S704 - a constant; what is put in is escaped
-        error=said, action=url(request, "/login"), csrf=csrf_field(request), next=next, link=link or ""
-    )
-    return HTMLResponse(page)
-
-
-def login_router(login_page: Any = plain_login_page) -> APIRouter:
+def login_router(login_page: Any) -> APIRouter:
     """login_page: `(request, *, link, next, error) -> Response`."""
     router = APIRouter(include_in_schema=False)
 

@@ -145,7 +145,6 @@ def route_path(scope: Scope) -> str:
 
 
 def is_open(path: str) -> bool:
-    """Reachable without a login."""
     return path in OPEN_PATHS or path.startswith(OPEN_PREFIX)
 
 
@@ -188,7 +187,6 @@ def _check_json(body: bytes) -> None:
 
 
 def _depth(body: bytes) -> int:
-    """How deep brackets are nested, outside strings."""
     deepest = depth = 0
     for sign in re.sub(rb'"(?:[^"\\]|\\.)*+"', b"", body):
         if sign in b"[{":

@@ -54,29 +54,26 @@ class Refusal(Exception):
     ) -> None:
         super().__init__(detail)
         self.status, self.code, self.detail = status, code, detail
-        self.denied = denied
-        self.headers = dict(headers or {})
-        self.more = more
+        self.denied, self.headers, self.more = denied, dict(headers or {}), more
 
     def problem(self) -> dict[str, Any]:
-        return problem(self.status, self.code, self.detail, **self.more)
+        return {
+            "type": f"urn:redrive:error:{self.code}",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+            "code": self.code,
+            **self.more,
+        }
 
 
-def problem(status: int, code: str, detail: str, **more: Any) -> dict[str, Any]:
-    return {
-        "type": f"urn:redrive:error:{code}",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail,
-        "code": code,
-        **more,
-    }
+def status_of(error: BaseException) -> int:
+    return next((number for kind, number in _STATUSES if isinstance(error, kind)), 500)
 
 
 def refusal_of(error: BaseException, dsn: str) -> Refusal:
-    """The refusal for an error of the layers below."""
     known = _in_our_words(error, dsn)
-    status = next((number for kind, number in _STATUSES if isinstance(known, kind)), 500)
+    status = status_of(known)
     if status == 503:
         return Refusal(503, _code(known), "The database does not answer as it should.", headers={"Retry-After": "5"})
     if status == 500 or not isinstance(known, RedriveError):

@@ -19,11 +19,9 @@ class RateLimit:
         self._times: OrderedDict[str, deque[float]] = OrderedDict()
 
     def exhausted(self, name: str) -> bool:
-        """The name has reached its limit."""
         return len(self._recent(name)) >= self._most
 
     def count(self, name: str) -> bool:
-        """Counts one event; False if it is beyond the limit."""
         recent = self._recent(name)
         if len(recent) >= self._most:
             return False

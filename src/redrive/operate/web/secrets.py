@@ -26,5 +26,4 @@ def derived(secret: str, purpose: str) -> str:
 
 
 def equal(one: str, other: str) -> bool:
-    """Compares in constant time."""
     return hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode("utf-8", "surrogatepass"))

@@ -118,7 +118,6 @@ def server_of(app: Guard) -> uvicorn.Server:
 
 @asynccontextmanager
 async def beside(app: Guard, sock: socket.socket) -> AsyncIterator[None]:
-    """Serves while the body of `async with` runs."""
     server = server_of(app)
     task = asyncio.create_task(server.serve(sockets=[sock]))
     try:

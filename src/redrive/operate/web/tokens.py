@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from redrive.store.runtime import access
 from redrive.store.runtime.access import Bearer, TokenView
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.store.runtime.tenant_store import ALL_TENANTS, TenantStore
+from redrive.who import Who
 
 NAME_MAX: Final = 100
 DAYS_MAX: Final = 3660.0
@@ -41,22 +42,21 @@ def console_store(store: PostgresStore) -> TenantStore:
     return TenantStore(store, role="redrive_console", tenant=ALL_TENANTS)
 
 
-async def create(store: PostgresStore, wanted: NewToken, *, actor: str, reason: str) -> tuple[UUID, str]:
+async def create(store: PostgresStore, wanted: NewToken, who: Who) -> tuple[UUID, str]:
     """The token's id, and its secret, which cannot be read again."""
     secret = new_secret(TOKEN_PREFIX)
     bearer = Bearer(wanted.name, wanted.role, wanted.tenant)
     seconds = wanted.days * 86_400
     id_ = await access.create_token(
-        console_store(store), bearer, hash_of(secret), kind="token", valid_seconds=seconds, actor=actor, reason=reason
+        console_store(store), bearer, hash_of(secret), kind="token", valid_seconds=seconds, **asdict(who)
     )
     return id_, secret
 
 
-async def revoke(store: PostgresStore, id_: UUID, *, actor: str, reason: str) -> bool:
+async def revoke(store: PostgresStore, id_: UUID, who: Who) -> bool:
     """True if the token was valid until now. NotFound."""
-    return await access.revoke_token(console_store(store), id_, actor=actor, reason=reason)
+    return await access.revoke_token(console_store(store), id_, **asdict(who))
 
 
 async def listed(store: PostgresStore, *, before: UUID | None = None, limit: int = 50) -> list[TokenView]:
-    """Latest first."""
     return await access.list_tokens(console_store(store), before=before, limit=limit)

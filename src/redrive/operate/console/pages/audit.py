@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -12,12 +10,9 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from redrive.errors import InvalidValue
-from redrive.operate.console import display
 from redrive.operate.console.calls import Call
-from redrive.operate.console.rendering import page
+from redrive.operate.console.rendering import csv_file, page
 from redrive.operate.desk import audit
-from redrive.operate.time_format import moment
 from redrive.operate.web import Permission
 from redrive.store.reads.models import LIMIT_MAX, AuditEntry
 
@@ -26,11 +21,9 @@ COLUMNS: Final = ("id", "at", "actor", "act", "subject", "reason", "before", "af
 
 
 async def list_(call: Call) -> Response:
-    """All, or those about one subject."""
     call.require(Permission.AUDIT)
-    found = await audit.list_audit(
-        call.store, subject=call.given("subject"), before=_number(call.given("before")), limit=PAGE
-    )
+    subject, before = call.given("subject"), call.position("before", int)
+    found = await audit.list_audit(call.store, subject=subject, before=before, limit=PAGE)
     verified = await audit.verify(call.store) if call.given("verify") else None
     return page(
         call,
@@ -38,7 +31,7 @@ async def list_(call: Call) -> Response:
         title="Audit",
         found=found,
         runs=runs(found.rows),
-        subject=call.given("subject"),
+        subject=subject,
         verified=verified,
         brief=brief,
         about=about,
@@ -52,26 +45,13 @@ def runs(entries: Sequence[AuditEntry]) -> list[tuple[AuditEntry, int]]:
 
 
 async def export(call: Call) -> Response:
-    """The latest thousand as CSV."""
     call.require(Permission.AUDIT)
-    file = io.StringIO()
-    writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
-    for one in (await audit.list_audit(call.store, subject=call.given("subject"), limit=LIMIT_MAX)).rows:
-        values = (
-            one.id,
-            moment(one.at),
-            one.actor,
-            one.act,
-            one.subject,
-            one.reason,
-            brief(one.before),
-            brief(one.after),
-        )
-        writer.writerow(display.cell(value) for value in values)
-    return Response(
-        file.getvalue(), media_type="text/csv", headers={"Content-Disposition": 'attachment; filename="audit.csv"'}
+    found = await audit.list_audit(call.store, subject=call.given("subject"), limit=LIMIT_MAX)
+    rows = (
+        (one.id, one.at, one.actor, one.act, one.subject, one.reason, brief(one.before), brief(one.after))
+        for one in found.rows
     )
+    return csv_file("audit", COLUMNS, rows)
 
 
 _SUBJECT: Final = re.compile(r"(?:(\w+) )?([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
@@ -96,9 +76,3 @@ def brief(value: Any) -> str:
         for name, one in value.items()
         if one is not None
     )
-
-
-def _number(text: str | None) -> int | None:
-    if text and not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise InvalidValue(f"{text!r} is no position; use the link that a page ends with.")
-    return int(text) if text else None

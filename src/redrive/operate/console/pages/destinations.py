@@ -27,14 +27,12 @@ PROBED: Final = {
 
 
 async def list_(call: Call) -> Response:
-    """All of them."""
     status = await operations.status(call.store)
     known = {one.name: one for one in await operations.list_destinations(call.store)}
     return page(call, "destinations.html", title="Destinations", status_=status, known=known, flow=flow)
 
 
 async def show(call: Call) -> Response:
-    """One: how it is, what waits there, and how it was tried again lately."""
     name = call.path("name")
     status = await operations.status(call.store)
     backlog = next((one for one in status.backlog if one.destination == name), None)
@@ -64,7 +62,6 @@ async def show(call: Call) -> Response:
 
 
 async def act(call: Call) -> Response:
-    """Pause, resume, or let one message through."""
     action, name = find(Noun.DESTINATION, call.path("act")), call.path("name")
     who, given = call.who(), call.options(action)
     await operations.require_known(call.store, name)

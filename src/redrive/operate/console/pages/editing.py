@@ -67,7 +67,6 @@ class Looked:
 
 
 async def show(call: Call) -> Response:
-    """The editor with one message of the group."""
     call.require(Permission.PAYLOAD)
     group = await groups.find_group(call.store, call.path("group"))
     details = await _message(call, group)
@@ -147,7 +146,6 @@ async def proposed(call: Call) -> Response:
 
 
 async def approve(call: Call) -> Response:
-    """Make the payload that was looked at the new version of its message."""
     call.require(Permission.PAYLOAD)
     call.require(Permission.ACT)
     id_ = call.message_id()
@@ -212,7 +210,6 @@ _NOTHING: Final = object()
 
 
 def _effect(operation: dict[str, Any], here: Any, bodies: Sequence[bytes]) -> Effect:
-    """How the same place looks in the others."""
     path = operation["path"]
     mine = _at(here, path)
     others = [_at(json.loads(body), path) for body in bodies]

@@ -84,14 +84,13 @@ class Repair:
 
 
 async def list_(call: Call) -> Response:
-    """Groups that need a repair, latest failure first."""
     view = call.given("view") or "open"
     if view not in VIEWS:
         raise InvalidValue(f"view is {view!r}; it must be one of {', '.join(VIEWS)}.")
     wanted = GroupFilter(
         statuses=VIEWS[view],
         destination=call.given("destination"),
-        before=cursors.decode(GroupPosition, call.given("before")),
+        before=call.position("before", GroupPosition),
         limit=PAGE,
     )
     found = await groups.list_groups(call.store, wanted)
@@ -137,7 +136,6 @@ async def _compared(call: Call, group: GroupView) -> commonalities.Compared | No
 
 
 async def repair_of(store: PostgresStore, group: GroupView) -> Repair:
-    """From the messages of a group and its latest replay."""
     steps = await group_steps(store, group.fingerprint)
     ids = await group_replays(store, group.id, limit=1)
     replay = await replays.find(store, str(ids[0])) if ids else None
@@ -173,7 +171,6 @@ def step(action: Action, *, steps: Sequence[str] = ()) -> Page:
 
 
 async def replay(call: Call) -> Response:
-    """Send what was validated again."""
     call.require(Permission.ACT)
     group = await groups.find_group(call.store, call.path("group"))
     wanted = replace(
@@ -199,7 +196,6 @@ def new_replay(call: Call, group: GroupView) -> replays.NewReplay:
 
 
 async def mark(call: Call) -> Response:
-    """What a person says of the group: a verb of the table."""
     action = find(Noun.GROUP, call.path("mark"))
     who, given = call.who(), call.options(action)
 
@@ -224,7 +220,6 @@ async def _on_those_at(call: Call, title: str, steps: Sequence[str], doing: Any)
 
 
 def as_of(call: Call) -> datetime | None:
-    """When the page with the form was made."""
     text = call.field("as_of")
     try:
         return datetime.fromisoformat(text) if text else None

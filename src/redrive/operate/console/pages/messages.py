@@ -7,7 +7,6 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from redrive.errors import InvalidValue
 from redrive.message import MessageId, ParkReason, token
 from redrive.operate import operations
 from redrive.operate.actions import messages as actions
@@ -31,10 +30,10 @@ ACTS: Final = by_name(MESSAGE_ACTIONS)
 
 
 async def list_(call: Call) -> Response:
-    """By filter, newest first; the filter is the URL."""
     wanted = {name: call.given(name) for name in FILTERS}
     found = await operations.list_messages(
-        call.store, MessageFilter(**wanted, state=call.given("state"), before=_id(call.given("before")), limit=PAGE)
+        call.store,
+        MessageFilter(**wanted, state=call.given("state"), before=call.position("before", MessageId), limit=PAGE),
     )
     return page(
         call, "messages.html", title="Messages", found=found, wanted=wanted, state=call.given("state"), states=STATES
@@ -42,7 +41,6 @@ async def list_(call: Call) -> Response:
 
 
 async def show(call: Call) -> Response:
-    """One message, its payload hidden."""
     return await _page(call, reveal=False)
 
 
@@ -75,7 +73,6 @@ async def _page(call: Call, *, reveal: bool) -> Response:
 
 
 def fitting_acts(details: MessageDetails) -> list[Action]:
-    """The verbs that fit the message as it stands."""
     place = place_of(details.view)
     return [action for action in ACTS.values() if place in action.applies_to]
 
@@ -91,7 +88,6 @@ async def ask(call: Call) -> Response:
 
 
 async def perform(call: Call) -> Response:
-    """Carry out the verb that the form asks for."""
     action, id_ = _action(call), call.message_id()
     request = Request(action=action, who=call.who(), options=call.options(action))
     if action.single:
@@ -113,10 +109,9 @@ async def perform(call: Call) -> Response:
 async def _copy(call: Call, request: Request, id_: MessageId) -> Response:
     """A verb that makes a new message leads to that message."""
     await own_ids(call.store, [id_])
-    who = request.who
 
     async def doing(job: Job) -> None:
-        made = await request.action.call(call.store, id_, actor=who.actor, reason=who.reason, **request.options)
+        made = await request.action.call(call.store, id_, request.who, **request.options)
         job.goes_to = call.url(f"/messages/{made}")
 
     return await call.carry_out(request.action.title, doing, back=call.url(f"/messages/{id_}"))
@@ -136,13 +131,6 @@ async def find(call: Call) -> Response:
 
 def _action(call: Call) -> Action:
     return find_action(Noun.MESSAGE, call.path("act"))
-
-
-def _id(text: str | None) -> MessageId | None:
-    try:
-        return MessageId(UUID(text)) if text else None
-    except ValueError:
-        raise InvalidValue(f"{text!r} is no position; use the link that a page ends with.") from None
 
 
 REASONS: Final = {

@@ -32,7 +32,6 @@ class Health:
 
 
 async def show(call: Call) -> Response:
-    """Overview."""
     status = status_for(call.principal, await operations.status(call.store))
     found = findings(status)
     wanted = GroupFilter(statuses=groups.NEEDS_SOMEBODY, limit=GROUPS_SHOWN)
@@ -82,7 +81,6 @@ def _sentence(finding: Finding, others: int) -> str:
 
 
 def sums(status: Status) -> dict[str, int | float | None]:
-    """Over all destinations."""
     ages = [one.oldest_due_seconds for one in status.backlog if one.oldest_due_seconds is not None]
     parked = {reason: sum(one.parked[reason] for one in status.backlog) for reason in ("dead", "held", "unrecorded")}
     return {
@@ -97,7 +95,6 @@ def sums(status: Status) -> dict[str, int | float | None]:
 
 
 def flow(one: Backlog) -> str:
-    """The state of a destination in one word."""
     if one.paused:
         return "paused"
     if not one.handled:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -27,21 +26,17 @@ OUTCOMES: Final = ("waiting", "requeued", "delivered", "dead", "held", "unrecord
 
 
 async def list_(call: Call) -> Response:
-    """Latest first."""
-    before = _uuid(call.given("before"))
-    found = await replays.list_replays(call.store, before=before, limit=PAGE)
+    found = await replays.list_replays(call.store, before=call.position("before", UUID), limit=PAGE)
     return page(call, "replays.html", title="Replays", found=found, parts=parts)
 
 
 async def show(call: Call) -> Response:
-    """One replay, with its messages."""
     replay = await replays.find(call.store, call.path("replay"))
     outcome = call.given("outcome")
     if outcome not in (None, *OUTCOMES):
         raise InvalidValue(f"outcome is {outcome!r}; it must be one of {', '.join(OUTCOMES)}.")
-    items = await replays.list_items(
-        call.store, replay.id, outcome=outcome, after=int(_whole(call.given("after"))), limit=ITEMS
-    )
+    after = call.position("after", int) or 0
+    items = await replays.list_items(call.store, replay.id, outcome=outcome, after=after, limit=ITEMS)
     return page(
         call,
         "replay.html",
@@ -60,15 +55,9 @@ async def show(call: Call) -> Response:
 
 
 def parts(replay: ReplayView) -> list[tuple[str, float, float]]:
-    """The bar of its progress."""
-    counts = [
-        ("good", replay.delivered),
-        ("bad", replay.failed),
-        ("work", replay.under_way),
-        ("skip", replay.skipped),
-        ("wait", replay.waiting),
-    ]
-    return shares(counts)
+    kinds = ("good", "bad", "work", "skip", "wait")
+    counts = (replay.delivered, replay.failed, replay.under_way, replay.skipped, replay.waiting)
+    return shares(list(zip(kinds, counts, strict=True)))
 
 
 def left_seconds(replay: ReplayView) -> float | None:
@@ -77,7 +66,6 @@ def left_seconds(replay: ReplayView) -> float | None:
 
 
 async def steer(call: Call) -> Response:
-    """Approve, pause, resume or cancel."""
     action = find(Noun.REPLAY, call.path("act"))
     call.require(action.permission)
     who = call.who()
@@ -90,11 +78,10 @@ async def steer(call: Call) -> Response:
 
 
 async def verify(call: Call) -> Response:
-    """A person has seen that they arrived."""
     call.require(VERIFY.permission)
     replay = await replays.find(call.store, call.path("replay"))
     who = call.who()
-    ids = await delivered(call.store, replay.id, until=None)
+    ids = await delivered(call.store, replay.id)
 
     async def doing(job: Job) -> None:
         for start in range(0, len(ids), LIMIT_MAX):
@@ -105,30 +92,12 @@ async def verify(call: Call) -> Response:
     return await call.carry_out(VERIFY.said, doing, back=call.url(f"/replays/{replay.id}"), total=len(ids))
 
 
-async def delivered(store: PostgresStore, replay: UUID, *, until: datetime | None) -> list[MessageId]:
-    """Its messages that have arrived and are not verified."""
+async def delivered(store: PostgresStore, replay: UUID) -> list[MessageId]:
     found: list[MessageId] = []
     after = 0
     while True:
         some = await replays.list_items(store, replay, outcome="delivered", after=after, limit=LIMIT_MAX)
-        found += [
-            item.message_id
-            for item in some.rows
-            if item.verified_at is None and (until is None or (item.finished_at and item.finished_at <= until))
-        ]
+        found += [item.message_id for item in some.rows if item.verified_at is None]
         if some.next is None:
             return found
         after = some.next
-
-
-def _uuid(text: str | None) -> UUID | None:
-    try:
-        return UUID(text) if text else None
-    except ValueError:
-        raise InvalidValue(f"{text!r} is no position; use the link that a page ends with.") from None
-
-
-def _whole(text: str | None) -> str:
-    if text and not (text.isascii() and text.isdigit() and len(text) < 18):
-        raise InvalidValue(f"{text!r} is no position; use the link that a page ends with.")
-    return text or "0"

@@ -15,7 +15,6 @@ PAGE: Final = 50
 
 
 async def list_(call: Call) -> Response:
-    """One list of one system."""
     system = call.systems.get(call.path("system"))
     view = system.views.get(call.path("view")) if system else None
     if system is None or view is None or (view.all_tenants and not call.principal.all_tenants):
@@ -35,7 +34,6 @@ async def list_(call: Call) -> Response:
 
 
 def shown(value: object) -> str:
-    """A value of a row, as text; a list and an object as their parts."""
     match value:
         case None:
             return "–"

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from redrive.kit.cli import Call, Column, example, output, why
+from redrive.kit.cli import Call, Column, Who, example, output, why
 from redrive.kit.database import Connection
 from redrive.systems.payments import findings
 from redrive.systems.payments.cli.shared import payments_command
@@ -63,19 +63,16 @@ def acknowledge(
     kind: str,
     subject: str,
     reference: str,
-    actor: str,
-    reason: str,
+    who: Who,
     tenant: str,  # noqa: ARG001 - a finding is of a rail, whatever the tenant
 ) -> None:
     """Say that a finding is explained by something that no statement shows; two people have to.
 
     It then no longer keeps a comparison from being clean. If its evidence changes, it is open again.
     """
-    findings.acknowledge(
-        conn, rail_type=rail_type, kind=kind, subject=subject, reference=reference, actor=actor, reason=reason
-    )
+    named = {"rail_type": rail_type, "kind": kind, "subject": subject, "reference": reference}
+    findings.acknowledge(conn, **named, actor=who.actor, reason=who.reason)
     if call.json:
-        named = {"rail_type": rail_type, "kind": kind, "subject": subject, "reference": reference}
         output.document("payments_acknowledged", named)
     else:
         output.note(f"{kind} of {subject} on {rail_type} is acknowledged.")
