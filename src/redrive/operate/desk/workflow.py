@@ -97,8 +97,8 @@ async def remediate(
     if evidence is None and ticket is None:
         raise InvalidValue("A remedy needs evidence or a ticket, or an edited payload.")
 
-    given: dict[str, Any] = {**asdict(who), "evidence": evidence, "ticket": ticket}
-    return await _each(ids, "remediate", lambda some: desk.remediate(store, some, **given))
+    values: dict[str, Any] = {**asdict(who), "evidence": evidence, "ticket": ticket}
+    return await _each(ids, "remediate", lambda some: desk.remediate(store, some, **values))
 
 
 async def ignore(store: PostgresStore, ids: Sequence[MessageId], who: Who) -> list[ActResult]:
