@@ -52,7 +52,7 @@ class System:
     migrations: directory with `tables/` and `verbs/` as in redrive/store/sql, run after the engine's; None = no tables.
     cli: a click command or group. router: a function that makes a FastAPI router for the API (called by the console
     only, so that no other program needs its libraries), mounted below the system's name; each route says what it needs
-    (`redrive.operate.web.require`). views: lists that the console shows, by name. metrics: by name, in the form of
+    (`redrive.kit.web.require`). views: lists that the console shows, by name. metrics: by name, in the form of
     `redrive.operate.observe.catalogue`.
     demo, prove: callables behind `redrive <name> demo` and `redrive prove <name>`. prove_options: click options that
     its proof takes beside those of every proof.

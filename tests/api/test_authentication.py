@@ -13,10 +13,10 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from redrive.errors import OperatorError, SettingsError
-from redrive.operate.web import CurrentPrincipal, Permission, require
 from redrive.operate.web.app import create_app
 from redrive.operate.web.auth_config import AuthConfig, require_login_method
-from redrive.operate.web.principal import Principal, Role
+from redrive.operate.web.dependencies import CurrentPrincipal, require
+from redrive.operate.web.principal import Permission, Principal, Role
 from redrive.operate.web.secrets import LINK_PREFIX, hash_of, new_secret
 from redrive.operate.web.tokens import console_store
 from redrive.settings import Settings

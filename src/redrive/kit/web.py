@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
+from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, require
+from redrive.operate.web.principal import Permission
 
 __all__ = ["CurrentPrincipal", "Permission", "ScopedStore", "require"]

@@ -1,7 +1,6 @@
-"""An operator's test of a destination that is held back: one message goes, and what came of it is waited for.
+"""Tests a destination that is held back (`redrive destinations test`): a relay sends one message that waits.
 
-Behind `redrive destinations test`. The message is a real one that waits, sent by a relay: nothing is made up, and
-nothing is sent from here. SQL: `half_open_1` in `breaker.sql`.
+SQL: `half_open_1` in `breaker.sql`.
 """
 
 from __future__ import annotations

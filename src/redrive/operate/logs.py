@@ -1,7 +1,7 @@
 """Log lines: the standard library's logging, rendered by structlog.
 
-`configure` is for the command line and its relays; an application keeps its own logging. `subscribe` turns events into
-lines with the values listed in `FIELDS` only: no payload, header, key or text of a message reaches a line.
+`configure` is for the command line; an application keeps its own logging. `subscribe` turns events into lines with the
+values listed in `FIELDS` only: no payload, header, key or text of a message reaches a line.
 """
 
 from __future__ import annotations

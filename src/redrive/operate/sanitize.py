@@ -1,8 +1,4 @@
-"""Text of others made harmless for a terminal or a log line.
-
-A key, a name or a reason may hold anything: an escape sequence that repaints the terminal, a line end that fakes a
-second line, a mark that turns the reading direction. Each such character becomes a visible sign.
-"""
+"""Text of others made harmless for a terminal or a log line: escape sequences, line ends, reading direction."""
 
 from __future__ import annotations
 

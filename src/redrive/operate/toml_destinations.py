@@ -1,10 +1,8 @@
 """Destinations that are declared in `redrive.toml` instead of Python: `[destinations.NAME]`.
 
-The keys of such a table are the options of `App.transport` and of the transport itself, with the same bounds and the
-same refusals; an unknown key is refused with the nearest known one. A secret never stands in the file:
-its key ends in `_env` or `_file` and says where it is. `redrive relay` without MODULE:APP runs what is declared here;
-the child process for suspects finds it as `redrive.operate.toml_destinations:app`. Called by `redrive relay` and
-`redrive up`.
+The keys are the options of `App.transport` and of the transport, with the same bounds; an unknown key is refused with
+the nearest known one. A secret never stands in the file: its key ends in `_env` or `_file` and says where it is. The
+child process for suspects finds the app as `redrive.operate.toml_destinations:app`.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from redrive.operate import cursors, documents
-from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Key, Limit
+from redrive.operate.api.schemas import After, Key, Limit
 from redrive.operate.desk import audit
 from redrive.operate.desk.audit import Head
 from redrive.operate.documents import Listed
-from redrive.operate.web import Permission, ScopedStore, require
+from redrive.operate.web.dependencies import ScopedStore, require
+from redrive.operate.web.principal import Permission
 from redrive.store.reads.models import AuditEntry
 
 router = APIRouter(tags=["audit"])

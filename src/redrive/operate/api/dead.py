@@ -22,7 +22,9 @@ from redrive.operate.api.mutation import changes
 from redrive.operate.api.schemas import Acted, Why
 from redrive.operate.api.selecting import Selection, SelectionWhy, selected
 from redrive.operate.desk import workflow
-from redrive.operate.web import CurrentPrincipal, Permission, Refusal, ScopedStore, note_payload_read, require
+from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, note_payload_read, require
+from redrive.operate.web.principal import Permission
+from redrive.operate.web.problems import Refusal
 
 router = APIRouter(tags=["dead"])
 

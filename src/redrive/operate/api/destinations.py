@@ -16,7 +16,8 @@ from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
 from redrive.operate.api.schemas import Word
 from redrive.operate.destinations import DestinationDetails, Destinations, destinations
-from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
+from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, require
+from redrive.operate.web.principal import Permission
 from redrive.store.reads.models import DestinationView
 
 router = APIRouter(tags=["destinations"])

@@ -12,13 +12,13 @@ from redrive.operate import cursors, documents
 from redrive.operate.actions.table import MARKS, by_name
 from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
-from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Limit, Word
+from redrive.operate.api.schemas import After, Limit, Word
 from redrive.operate.api.selecting import GroupId
 from redrive.operate.desk import groups
 from redrive.operate.desk.groups import GroupDetails
 from redrive.operate.documents import Listed
-from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
+from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, require
+from redrive.operate.web.principal import Permission
 from redrive.store.reads.models import GroupFilter, GroupPosition, GroupStatus, GroupView
 
 router = APIRouter(tags=["groups"])

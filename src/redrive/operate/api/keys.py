@@ -10,10 +10,10 @@ from pydantic import BaseModel, Field
 from redrive.operate import cursors, documents, operations
 from redrive.operate.actions.table import SKIP
 from redrive.operate.api.mutation import changes
-from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Key, Limit, Why, Word
+from redrive.operate.api.schemas import After, Key, Limit, Why, Word
 from redrive.operate.documents import Listed
-from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
+from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, require
+from redrive.operate.web.principal import Permission
 from redrive.store.reads.models import KeyFilter, KeyPosition, KeyView
 
 router = APIRouter(tags=["keys"])

@@ -19,18 +19,11 @@ from redrive.operate.actions.table import MESSAGE_ACTIONS, find
 from redrive.operate.api import schemas
 from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
-from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Acted, Key, Limit, Made, Word
+from redrive.operate.api.schemas import Acted, After, Key, Limit, Made, Word
 from redrive.operate.api.selecting import tenant_of, visible
 from redrive.operate.documents import Listed
-from redrive.operate.web import (
-    CurrentPrincipal,
-    Permission,
-    ScopedStore,
-    note_payload_read,
-    own_ids,
-    require,
-)
+from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, note_payload_read, own_ids, require
+from redrive.operate.web.principal import Permission
 from redrive.store.reads.messages import STATES
 from redrive.store.reads.models import MessageDetails, MessageFilter, MessageView, Payload
 

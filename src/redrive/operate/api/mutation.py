@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final
 
 from fastapi import Depends, Header
 
-from redrive.operate.web import Permission, require
+from redrive.operate.web.dependencies import require
+from redrive.operate.web.principal import Permission
 
 _Key = Annotated[
     str,

@@ -10,11 +10,11 @@ from fastapi import APIRouter, Query
 from redrive.errors import NotFound
 from redrive.message import MessageId, ParkReason
 from redrive.operate import cursors, documents, operations
-from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Limit, Word
+from redrive.operate.api.schemas import After, Limit, Word
 from redrive.operate.api.selecting import tenant_of
 from redrive.operate.documents import Listed
-from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
+from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, require
+from redrive.operate.web.principal import Permission
 from redrive.store.reads.models import ParkedFilter, ParkedPosition, ParkedRecord
 
 router = APIRouter(tags=["messages"])

@@ -15,14 +15,14 @@ from redrive.operate.actions.model import Noun
 from redrive.operate.actions.table import REPLAY, STEERING, find
 from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
-from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Limit, Why, Word
+from redrive.operate.api.schemas import After, Limit, Why, Word
 from redrive.operate.api.selecting import Filter, Selection, SelectionWhy, group_of, tenant_of
 from redrive.operate.desk import replays
 from redrive.operate.desk.replays import NewReplay, PlanShown
 from redrive.operate.documents import Listed
-from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, require
+from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, require
 from redrive.operate.web.idempotency import key_hash, key_of
+from redrive.operate.web.principal import Permission
 from redrive.store.reads.models import ReplayItem, ReplayView
 
 router = APIRouter(tags=["replays"])

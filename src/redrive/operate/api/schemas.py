@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
+from fastapi import Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
+from redrive.operate import cursors
 from redrive.operate.actions.results import ActResult, Outcome, count
-from redrive.operate.web import Principal
+from redrive.operate.web.principal import Principal
 from redrive.store.reads.models import LIMIT_MAX
 from redrive.who import Who
 
@@ -32,6 +34,7 @@ Reason = Annotated[
 Word = Annotated[str, StringConstraints(min_length=1, max_length=100), Printable]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=TEXT_MAX), Printable]
 Key = Annotated[str, StringConstraints(min_length=1, max_length=1000), Printable]
+After = Annotated[str | None, Query(max_length=cursors.LENGTH_MAX, description="The `next` of the page before.")]
 Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX, description="Rows of a page.")]
 Ids = Annotated[list[UUID], Field(min_length=1, max_length=LIMIT_MAX, description="Messages, by their ids.")]
 

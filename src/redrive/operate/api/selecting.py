@@ -15,7 +15,7 @@ from redrive.operate.actions.results import ActResult, Outcome
 from redrive.operate.api.schemas import Body, Ids, Why, Word
 from redrive.operate.desk import workflow
 from redrive.operate.desk.groups import find_group
-from redrive.operate.web import Principal
+from redrive.operate.web.principal import Principal
 from redrive.store.reads.messages import find_messages
 from redrive.store.reads.models import ParkedFilter
 from redrive.store.runtime.tenant_store import TenantStore

@@ -13,7 +13,8 @@ from redrive.operate.api.schemas import Me
 from redrive.operate.doctor import Point
 from redrive.operate.findings import StatusReport
 from redrive.operate.installed import installed_sets
-from redrive.operate.web import CurrentPrincipal, Permission, ScopedStore, authenticator, require
+from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, authenticator, require
+from redrive.operate.web.principal import Permission
 from redrive.operate.web.tenants import report_for
 from redrive.store.reads.status import RelayState
 

@@ -12,10 +12,11 @@ from starlette.requests import Request
 
 from redrive.operate import cursors
 from redrive.operate.api.mutation import changes
-from redrive.operate.api.paging import After
-from redrive.operate.api.schemas import Limit, MadeToken, Why, Word
-from redrive.operate.web import CurrentPrincipal, Permission, Role, authenticator, require, tokens
+from redrive.operate.api.schemas import After, Limit, MadeToken, Why, Word
+from redrive.operate.web import tokens
+from redrive.operate.web.dependencies import CurrentPrincipal, authenticator, require
 from redrive.operate.web.idempotency import keep_instead
+from redrive.operate.web.principal import Permission, Role
 from redrive.operate.web.tokens import DAYS_DEFAULT, DAYS_MAX, NewToken
 from redrive.store.runtime.access import TokenView
 from redrive.store.runtime.tenant_store import ALL_TENANTS

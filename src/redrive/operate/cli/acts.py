@@ -1,7 +1,7 @@
-"""Commands made from the table of verbs: options, dry run, confirmation, and the report of what became of each message.
+"""Commands made from the table of verbs: options, dry run, confirmation, report.
 
-A verb that cannot be undone, or whose messages a filter chose, is asked about on a terminal and needs `--yes`
-elsewhere. The report goes to stdout; if any message was refused or not found, the exit code says so.
+A verb that cannot be undone, or whose messages a filter chose, asks on a terminal and needs `--yes` elsewhere. If any
+message was refused or not found, the exit code says so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What every command shares: `--dsn`, `--json`, the settings, and a store opened around an `async def` body.
-
-A command's body gets a `Call` and, where it needs the database, an open store. All its errors travel to
-`Commands.main` (main.py), which turns them into the exit code and the sentence.
-"""
+"""What every command shares: `--dsn`, `--json`, the settings, and the open store. Errors go to `Commands.main`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The databases of this machine: where `redrive up` and `redrive demo` keep theirs, and whether one runs.
-
-So that `redrive status` in a second terminal needs no DSN; and how that terminal calls this very installation, which
-need not be on its PATH. Nothing is started here.
-"""
+"""Finds the embedded server of this machine, so that `redrive status` in a second terminal needs no DSN."""
 
 from __future__ import annotations
 

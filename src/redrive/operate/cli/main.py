@@ -1,7 +1,7 @@
 """`redrive`: the operator's command line. One file per noun; no SQL, no decisions about messages.
 
-Data go to stdout, everything else to stderr. Whatever goes wrong in a command ends here, as one sentence (or, with
-`--json`, one object) on stderr and one of the exit codes of `exit_codes`.
+Data go to stdout, everything else to stderr. An error becomes one sentence (or, with `--json`, one object) on stderr
+and one of `exit_codes`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What commands print: data on stdout, as a table for people or a document for programs; the rest on stderr.
+"""What commands print: data on stdout, as a table or a JSON document; the rest on stderr.
 
-On a terminal tables have lines and colours (`NO_COLOR` and `COLUMNS` are honoured); elsewhere they are plain, one row
-a line, and nothing is cut. A document carries its schema's name. Whatever comes from a message is made harmless.
+On a terminal tables have lines and colours (`NO_COLOR` and `COLUMNS` are honoured); elsewhere nothing is cut. Control
+characters in the data of messages are replaced.
 """
 
 from __future__ import annotations

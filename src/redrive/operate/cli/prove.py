@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from inspect import getdoc
-from typing import Any, NoReturn
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -20,6 +20,7 @@ from redrive.operate.cli.progress import bars
 from redrive.system import System, discover
 
 SEEDS = 1_000_000
+Body = Callable[..., Any]
 HISTORIES = 100  # of the engine, at scale 1
 
 
@@ -44,29 +45,31 @@ def _systems() -> dict[str, System]:
     return {name: one for name, one in discover().items() if one.prove is not None}
 
 
-def _options(body: Callable[..., None]) -> Callable[..., None]:
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of the report."),
-        click.option("--dsn", metavar="DSN", help="A server to make a database on. Default: a server of its own."),
-        click.option(
-            "--scale",
-            type=click.FloatRange(0.01, 1000),
-            default=1.0,
-            show_default=True,
-            help="How much of it: 1 is some minutes, 0.05 is about one.",
-        ),
-        click.option(
-            "--seed", type=click.IntRange(0), help="What is drawn at random; the same seed draws the same faults."
-        ),
-    ):
-        body = option(body)
-    return body
+_JSON: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of the report.")
+_DSN: Final = click.option("--dsn", metavar="DSN", help="A server to make databases on. Default: a server of its own.")
+_OPTIONS: Final = (
+    click.option(
+        "--seed", type=click.IntRange(0), help="What is drawn at random; the same seed draws the same faults."
+    ),
+    click.option(
+        "--scale",
+        type=click.FloatRange(0.01, 1000),
+        default=1.0,
+        show_default=True,
+        help="How much of it: 1 is some minutes, 0.05 is about one.",
+    ),
+    _DSN,
+    _JSON,
+)
 
 
-def _history_options(body: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(history_options(HISTORIES)):
-        body = option(body)
-    return body
+def _taking(*options: Callable[..., Any]) -> Callable[[Body], Body]:
+    def decorate(body: Body) -> Body:
+        for option in reversed(options):
+            body = option(body)
+        return body
+
+    return decorate
 
 
 @command.command(
@@ -77,9 +80,8 @@ def _history_options(body: Callable[..., None]) -> Callable[..., None]:
         "redrive prove engine --history 4711",
     ),
 )
-@_history_options
-@_options
-def engine(seed: int | None, scale: float, dsn: str | None, as_json: bool, **options: Any) -> None:
+@_taking(*history_options(HISTORIES), *_OPTIONS)
+def engine(as_json: bool, **options: Any) -> None:
     """Kill relays at every step boundary, freeze them, stop the database, lose replies; then check every message.
 
     Then random histories: producers that hold transactions open, every act of people, hostile handlers, a database that
@@ -89,15 +91,12 @@ def engine(seed: int | None, scale: float, dsn: str | None, as_json: bool, **opt
     """
     from redrive.prove.engine import prove  # what it needs is loaded only when it is used
 
-    report = _run(partial(prove, **options), seed=seed, scale=scale, dsn=dsn)
-    if as_json:
-        output.document("prove", report.document())
-    _end(report, as_json=as_json)
+    _prove("prove", prove, as_json=as_json, **options)
 
 
 @command.command("desk", epilog=example("redrive prove desk", "redrive prove desk --seed 7 --scale 0.05 --json"))
-@_options
-def desk(seed: int | None, scale: float, dsn: str | None, as_json: bool) -> None:
+@_taking(*_OPTIONS)
+def desk(as_json: bool, **options: Any) -> None:
     """Let thousands of messages fail for four causes, and take them back while relays are killed.
 
     Four groups; edited, validated, a few first, then the rest at a rate: each is sent once more and no more, in the
@@ -105,18 +104,15 @@ def desk(seed: int | None, scale: float, dsn: str | None, as_json: bool) -> None
     """
     from redrive.prove.desk import prove
 
-    report = _run(prove, seed=seed, scale=scale, dsn=dsn)
-    if as_json:
-        output.document("prove_desk", report.document())
-    _end(report, as_json=as_json)
+    _prove("prove_desk", prove, as_json=as_json, **options)
 
 
 @command.command(
     "isolation", epilog=example("redrive prove isolation", "redrive prove isolation open-transaction --json")
 )
 @click.argument("cases", nargs=-1, metavar="[CASE]...")
-@click.option("--dsn", metavar="DSN", help="A server to make databases on. Default: a server of its own.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of the report.")
+@_DSN
+@_JSON
 def isolation(cases: Sequence[str], dsn: str | None, as_json: bool) -> None:
     """Make trouble for one destination, and measure what the others notice of it; each figure beside its bound.
 
@@ -131,39 +127,43 @@ def isolation(cases: Sequence[str], dsn: str | None, as_json: bool) -> None:
         raise click.UsageError(f"There is no case {unknown[0]!r}; there are {', '.join(CASES)}.")
     with _ended_by_sigterm(), bars() as progress:
         report = prove([CASES[name] for name in cases or CASES], dsn=dsn, progress=progress)
-    if as_json:
-        output.document("prove_isolation", report.document())
-    _end(report, as_json=as_json)
+    _end("prove_isolation", report, as_json=as_json)
 
 
 def _of_system(system: System) -> click.Command:
     """What it promises, proven by what it brings; its first words are the help."""
-    assert system.prove is not None
     prove = system.prove
+    assert prove is not None
 
-    def body(seed: int | None, scale: float, dsn: str | None, as_json: bool, **options: Any) -> None:
-        report = _run(partial(prove, **options), seed=seed, scale=scale, dsn=dsn)
-        if as_json:
-            output.document("prove_system", {"system": system.name, **report.document()})
-        _end(report, as_json=as_json)
+    def body(as_json: bool, **options: Any) -> None:
+        _prove("prove_system", prove, as_json=as_json, more={"system": system.name}, **options)
 
     examples = [f"redrive prove {system.name}", f"redrive prove {system.name} --seed 7 --scale 0.05 --json"]
-    taking: Callable[..., None] = body
-    for option in reversed(system.prove_options):
-        taking = option(taking)
-    return click.command(system.name, help=getdoc(prove), epilog=example(*examples))(_options(taking))
+    taking = _taking(*_OPTIONS, *system.prove_options)(body)
+    return click.command(system.name, help=getdoc(prove), epilog=example(*examples))(taking)
 
 
-def _run(prove: Callable[..., Any], *, seed: int | None, scale: float, dsn: str | None) -> Any:
+def _prove(
+    name: str,
+    prove: Callable[..., Any],
+    *,
+    seed: int | None,
+    as_json: bool,
+    more: Mapping[str, object] = MappingProxyType({}),
+    **options: Any,
+) -> None:
     chosen = secrets.randbelow(SEEDS) if seed is None else seed
     output.note(f"Seed {chosen}. Ctrl-C ends it and takes everything away again.")
     with _ended_by_sigterm(), bars() as progress:
-        return prove(seed=chosen, scale=scale, dsn=dsn, progress=progress)
+        report = prove(seed=chosen, progress=progress, **options)
+    _end(name, report, as_json=as_json, more=more)
 
 
-def _end(report: Any, *, as_json: bool) -> None:
-    """The report for people, unless a program has it; and the exit code."""
-    if not as_json:
+def _end(name: str, report: Any, *, as_json: bool, more: Mapping[str, object] = MappingProxyType({})) -> None:
+    """The report, as a document or for people, and the exit code."""
+    if as_json:
+        output.document(name, {**more, **report.document()})
+    else:
         for line in report.lines():
             click.echo(line)
     if not report.ok:

@@ -1,8 +1,4 @@
-"""The web console: what an operator sees, and the way from five hundred failures to none.
-
-Pages are made by the server from `redrive.operate.operations` and `redrive.operate.desk`, as the command line is: no
-SQL here, no user code, and nothing that only a browser could do. A page is its URL. Who is asking, and whether he may,
-is decided by `redrive.operate.web`, which serves it all.
+"""The web console: server-made pages over the same operations as the command line.
 
 `routes.py` names every page, `pages/` has them, `display.py` is the one place through which data of messages reaches a
 page, `jobs.py` keeps what takes longer than a request, `live.py` tells open pages that something changed.

@@ -20,9 +20,10 @@ from redrive.message import MessageId
 from redrive.operate import cursors
 from redrive.operate.actions.model import Action
 from redrive.operate.console.jobs import JOB_SECONDS_MAX, TOKEN_MAX, Job, JobFunction, Jobs
-from redrive.operate.web import Permission, Principal, authenticator
 from redrive.operate.web.csrf import FIELD as CSRF_FIELD
+from redrive.operate.web.dependencies import authenticator
 from redrive.operate.web.idempotency import RequestKey, digest
+from redrive.operate.web.principal import Permission, Principal
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.system import System
 from redrive.who import REASON_MAX, Who, one_line_text

@@ -1,9 +1,7 @@
 """The one place through which data of messages reaches a page: redacted, and never as markup.
 
-JSON is read as text and shown as text: a number keeps its digits, because no number type ever holds it. Values are
-hidden unless a caller who may read payloads asks for them; structure, names of fields, null and booleans are always
-shown. What comes out are plain pieces of text for an escaping
-template.
+Numbers are kept as the text that was written, so none loses digits. Values are hidden unless a caller who may read
+payloads asks for them; structure, names of fields, null and booleans are always shown.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The work that a form asks for, made once: however often the form is sent, to whichever console process.
+"""The work that a form asks for, made once, however often the form is sent and to whichever process.
 
-Every form carries a token that was made with its page; `redrive.operate.web.idempotency` keeps it in the database, with
-what became of the work. A request waits a moment for the end, so that short work has its result on the next page; long
-work shows how far it is. Progress is known to the process that does the work, for a bounded number of jobs.
+The token of the form is kept in the database (`redrive.operate.web.idempotency`), with what became of the work. A
+request waits a moment, so that short work has its result on the next page. Only the process that does the work knows
+its progress.
 """
 
 from __future__ import annotations

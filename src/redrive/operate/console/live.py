@@ -1,7 +1,6 @@
 """Tells open pages that something has changed, so that they fetch themselves again. Events without data.
 
-One look a second for the whole process, however many pages are open, and none while there is none. A page that hears
-nothing for a while knows that it is stale, and says so: there is a beat every few seconds.
+One look a second for all pages, none without a page. A page that hears no beat for some seconds says that it is stale.
 """
 
 from __future__ import annotations

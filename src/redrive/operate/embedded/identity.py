@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, get_args
+from typing import IO, Any, Literal, get_args
 
 from redrive.operate.embedded import binaries as pg
 from redrive.operate.embedded.binaries import COMMAND_SECONDS_MAX, Binaries
@@ -44,33 +44,23 @@ class Identity:
     def run(self, command: list[str], *, seconds: float) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             self.command(command),
-            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
             timeout=seconds,
             check=False,
-            cwd="/",
-            env=_environment(),
-            user=self.uid if self.switch else None,
-            group=self.gid if self.switch else None,
-            extra_groups=[] if self.switch else None,
+            **self._child(),
         )
 
     def spawn(self, command: list[str], *, log: IO[bytes]) -> subprocess.Popen[bytes]:
         """Leave a program running, out of reach of the terminal's signals."""
         return subprocess.Popen(
-            self.command(command),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd="/",
-            env=_environment(),
-            start_new_session=True,
-            user=self.uid if self.switch else None,
-            group=self.gid if self.switch else None,
-            extra_groups=[] if self.switch else None,
+            self.command(command), stdout=log, stderr=subprocess.STDOUT, start_new_session=True, **self._child()
         )
+
+    def _child(self) -> dict[str, Any]:
+        account = {"user": self.uid, "group": self.gid, "extra_groups": []} if self.switch else {}
+        return {"stdin": subprocess.DEVNULL, "cwd": "/", "env": _environment(), **account}
 
     def own(self, path: Path) -> None:
         """Give the path, and all below it, to this identity. Only root can need that."""

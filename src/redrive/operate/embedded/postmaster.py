@@ -34,7 +34,6 @@ class Postmaster:
     port: int
     socket_dir: Path
     listens: bool  # on TCP, at 127.0.0.1
-    ready: bool
 
 
 def running_on(place: Path) -> Postmaster | None:
@@ -54,13 +53,12 @@ def running_on(place: Path) -> Postmaster | None:
 
 def _read_postmaster(place: Path) -> Postmaster | None:
     try:
-        lines = (place / "postmaster.pid").read_text("utf-8").splitlines()
+        lines = _lines(place)
         return Postmaster(
             pid=abs(int(lines[0])),
             port=int(lines[3]),
             socket_dir=Path(lines[4]) if lines[4] else place,
             listens=bool(lines[5]),
-            ready=len(lines) > 7 and lines[7].strip() == "ready",
         )
     except FileNotFoundError:
         return None
@@ -68,9 +66,13 @@ def _read_postmaster(place: Path) -> Postmaster | None:
         return _half_written(place)
 
 
+def _lines(place: Path) -> list[str]:
+    return (place / "postmaster.pid").read_text("utf-8").splitlines()
+
+
 def _half_written(place: Path) -> Postmaster | None:
     """Only the pid is there: the server died while starting, or starts at this moment."""
-    lines = (place / "postmaster.pid").read_text("utf-8").splitlines()
+    lines = _lines(place)
     pid = abs(int(lines[0])) if lines and lines[0].strip().lstrip("-").isdigit() else 0
     if pid and is_server_of(pid, place):
         raise AlreadyRunning(
@@ -112,7 +114,7 @@ def is_alive(pid: int) -> bool:
 
 def is_ready(place: Path, pid: int) -> bool:
     try:
-        lines = (place / "postmaster.pid").read_text("utf-8").splitlines()
+        lines = _lines(place)
     except FileNotFoundError:
         return False
     return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() == "ready"

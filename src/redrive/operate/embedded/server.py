@@ -1,7 +1,7 @@
 """Starts a server on a data directory, or joins the one that runs there.
 
-The server is started with every setting on its command line, so that `postmaster.opts` shows what is in
-force. It outlives a killed caller; the last user who closes stops it. Reached through the package.
+Every setting is on the command line, so that `postmaster.opts` shows what is in force. The server outlives a killed
+caller.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 from urllib.parse import quote
 
 from redrive.operate.embedded import data, postmaster
-from redrive.operate.embedded.binaries import Binaries
 from redrive.operate.embedded.data import SUPERUSER, log_tail
 from redrive.operate.embedded.errors import AlreadyRunning, EmbeddedError, PortTaken, StartFailed
 from redrive.operate.embedded.identity import Identity, usable
@@ -103,9 +101,7 @@ class Server:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -133,8 +129,12 @@ def start(
                 return _joined(place, running, port=port)
             binaries, identity = usable(data_dir=place, run_as=run_as)
             data.initialise(place, binaries, identity)
-            wanted = {**SETTINGS, **(settings or {})}
-            return _started(place, binaries, identity, port=port, settings=wanted, environment=environment or {})
+            variables = [f"{name}={value}" for name, value in (environment or {}).items()]
+            command = ["env", *variables] if variables else []
+            command += [str(binaries.bin / "postgres"), "-D", str(place)]
+            for name, value in {**SETTINGS, **(settings or {})}.items():
+                command += ["-c", f"{name}={value}"]
+            return _started(place, identity, command, port=port, major=binaries.major)
 
 
 def _joined(place: Path, running: Postmaster, *, port: int | None) -> Server:
@@ -163,15 +163,7 @@ def _joined(place: Path, running: Postmaster, *, port: int | None) -> Server:
     )
 
 
-def _started(
-    place: Path,
-    binaries: Binaries,
-    identity: Identity,
-    *,
-    port: int | None,
-    settings: Mapping[str, str],
-    environment: Mapping[str, str],
-) -> Server:
+def _started(place: Path, identity: Identity, command: list[str], *, port: int | None, major: int) -> Server:
     tries = FREE_PORT_TRIES if port == 0 else 1
     while True:
         tries -= 1
@@ -179,9 +171,7 @@ def _started(
         if chosen is not None and chosen == port:
             _check_port(chosen)
         try:
-            pid, socket_dir = _launch(
-                place, binaries, identity, port=chosen, settings=settings, environment=environment
-            )
+            pid, socket_dir = _launch(place, identity, command, port=chosen)
             break
         except PortTaken:  # another process took the free port first
             if tries <= 0:
@@ -192,7 +182,7 @@ def _started(
         port=chosen,
         socket_dir=socket_dir,
         socket_port=SOCKET_PORT if chosen is None else chosen,
-        major=binaries.major,
+        major=major,
         joined=False,
         _users=join_users(place),
     )
@@ -217,27 +207,17 @@ def _check_port(port: int) -> None:
             ) from error
 
 
-def _launch(
-    place: Path,
-    binaries: Binaries,
-    identity: Identity,
-    *,
-    port: int | None,
-    settings: Mapping[str, str],
-    environment: Mapping[str, str],
-) -> tuple[int, Path]:
+def _launch(place: Path, identity: Identity, command: list[str], *, port: int | None) -> tuple[int, Path]:
     """Run the server until it is ready. After a crash its memory may be in use for a moment: then again."""
     socket_dir = data.socket_dir(place, identity)
-    variables = ["env", *(f"{name}={value}" for name, value in environment.items())] if environment else []
-    command = [*variables, str(binaries.bin / "postgres"), "-D", str(place)]
     listen = {
         "listen_addresses": "" if port is None else "127.0.0.1",
         "port": str(SOCKET_PORT if port is None else port),
         "unix_socket_directories": str(socket_dir),
         "unix_socket_permissions": "0700",
     }
-    for name, value in {**settings, **listen}.items():
-        command += ["-c", f"{name}={value}"]
+    for name, value in listen.items():
+        command = [*command, "-c", f"{name}={value}"]
     deadline = time.monotonic() + START_SECONDS_MAX
     while True:
         log_begin = data.turn_log(place)

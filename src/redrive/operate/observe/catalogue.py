@@ -1,8 +1,7 @@
-"""The one table of metrics: name, kind, labels, meaning, and what feeds each.
+"""The one table of metrics: name, kind, labels, meaning, and what feeds each. Docs and dashboard are made from it.
 
-A system declares its own in the same form (`System.metrics`). The exposition, docs/reference/metrics.md, the dashboard
-and the tests of the alert rules are made from it. A label is a destination, a duty, a table or a word of a closed list:
-never an id, a tenant, a key or a text.
+A system declares its own in the same form (`System.metrics`). A label is a destination, a duty, a table or a word of a
+closed list: never an id, a tenant, a key or a text.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final, LiteralString
 
 PREFIX: Final = "redrive_"
@@ -81,8 +81,8 @@ def _counter(name: str, meaning: str, *labels: str, events: Mapping[str, Feed], 
     return Metric(name=f"{PREFIX}{name}", kind=Kind.COUNTER, meaning=meaning, labels=labels, events=events, seeds=seeds)
 
 
-def _set(name: str, meaning: str, *, events: Mapping[str, Feed]) -> Metric:
-    return Metric(name=f"{PREFIX}{name}", kind=Kind.GAUGE, meaning=meaning, events=events)
+def _set(name: str, meaning: str, *labels: str, events: Mapping[str, Feed] = MappingProxyType({})) -> Metric:
+    return Metric(name=f"{PREFIX}{name}", kind=Kind.GAUGE, meaning=meaning, labels=labels, events=events)
 
 
 def _read(gauge: str, meaning: str, *labels: str, seeds: tuple[str, ...] = ()) -> Metric:
@@ -279,19 +279,9 @@ DATABASE: Final = (
 )
 
 # Of the exposition itself.
-READER: Final = Metric(
-    name=f"{PREFIX}gauges_reader",
-    kind=Kind.GAUGE,
-    meaning="1 on the relay that reads the values of the database; one relay does.",
-)
-READ_AT: Final = Metric(
-    name=f"{PREFIX}gauges_read_timestamp_seconds",
-    kind=Kind.GAUGE,
-    meaning="When this relay last read the values of the database.",
-)
-INFO: Final = Metric(
-    name=f"{PREFIX}build_info", kind=Kind.GAUGE, meaning="Always 1; which version this is.", labels=("version",)
-)
+READER: Final = _set("gauges_reader", "1 on the relay that reads the values of the database; one relay does.")
+READ_AT: Final = _set("gauges_read_timestamp_seconds", "When this relay last read the values of the database.")
+INFO: Final = _set("build_info", "Always 1; which version this is.", "version")
 
 METRICS: Final = (*RELAY, *DATABASE, READER, READ_AT, INFO)
 BY_GAUGE: Final[Mapping[str, Metric]] = {metric.gauge: metric for metric in DATABASE if metric.gauge}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import redrive
 from redrive.errors import SettingsError
@@ -25,15 +25,12 @@ if TYPE_CHECKING:
 Read = Callable[[], "Reading"]
 
 
-class Reading:
+class Reading(NamedTuple):
     """Values read from the database, and when. Empty if another relay is the reader."""
 
-    __slots__ = ("at", "gauges", "is_reader")
-
-    def __init__(self, gauges: Sequence[Gauge] = (), *, at: float = 0.0, is_reader: bool = False) -> None:
-        self.gauges = gauges
-        self.at = at
-        self.is_reader = is_reader
+    gauges: Sequence[Gauge] = ()
+    at: float = 0.0
+    is_reader: bool = False
 
 
 class RelayMetrics:
@@ -47,7 +44,7 @@ class RelayMetrics:
         self._moved = [*catalogue.RELAY, *(metric for metric in more if metric.gauge is None)]
         self._series = {metric.name: _collector(metric, self.registry) for metric in self._moved}
         self._children: dict[tuple[str, ...], Any] = {}
-        self._series_of_info()
+        _collector(catalogue.INFO, self.registry).labels(redrive.__version__).set(1)
         self.registry.register(_Database(read, [metric for metric in more if metric.gauge is not None]))
 
     def subscribe(self, events: Events) -> Callable[[], None]:
@@ -97,10 +94,6 @@ class RelayMetrics:
         if child is None:
             child = self._children[(metric.name, *labels)] = self._series[metric.name].labels(*labels)
         return child
-
-    def _series_of_info(self) -> None:
-        info = _collector(catalogue.INFO, self.registry)
-        info.labels(redrive.__version__).set(1)
 
 
 def _label(feed: Feed, label: str, values: Mapping[str, Any]) -> str:

@@ -1,8 +1,7 @@
 """A span for every send, linked to the producer's trace (G-20).
 
-It follows OpenTelemetry's messaging conventions: `send <destination>`, kind CLIENT, a link and no parent, because a
-message may be sent hours later and several times. The span is current while the handler runs, and has only the id, the
-destination and the answer's code. `redrive relay` subscribes it if the app has loaded OpenTelemetry.
+It follows OpenTelemetry's messaging conventions: kind CLIENT, a link and no parent, because a message may be sent hours
+later and several times. The span is current while the handler runs, and has only the id, the destination and the code.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The console as an ASGI application: the API, the pages and the systems' routers, behind the middleware.
 
-It can be mounted in another application (`Mount("/redrive", create_app(…))`) or served on its own (`serving`). A route
-without `require` is refused when the application is made.
+It can be mounted in another application (`Mount("/redrive", create_app(…))`) or served on its own (`serving`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A repeated change is made once: `Idempotency-Key` of the API, and the token of a console's form.
 
-Both are kept in one table of the database, so that several processes make a change once.
-The first answer is kept for a day and repeated word for word. The same key with another request is refused, and so is
-one whose first request is still running. A denied or failed request frees its key. SQL: verbs/access.sql.
+Both are kept in the database. The first answer is kept for a day and repeated word for word. The same key with another
+request is refused, and so is one whose first request still runs. A denied or failed request frees its key.
+SQL: verbs/access.sql.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Problems as RFC 9457 describes them: one object with a stable code, never a stack trace.
 
-`Refusal` is raised by this layer; the errors of `redrive.errors` get their status here. An unexpected error is logged
-by its type, and the caller is told only that the request failed.
+An unexpected error is logged by its type, and the caller is told only that the request failed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Serves the console with uvicorn: on its own, or beside a relay on the same loop (`redrive up`).
 
-On a loopback address it prints a link for one login, because the reader of this terminal can act here anyway. Proxy
-headers do not change the peer's address, and requests are not logged.
+On a loopback address it prints a link for one login: the reader of this terminal can act here anyway. Proxy headers do
+not change the peer's address, and requests are not logged.
 """
 
 from __future__ import annotations

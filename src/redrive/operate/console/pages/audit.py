@@ -13,7 +13,7 @@ from starlette.responses import Response
 from redrive.operate.console.calls import Call
 from redrive.operate.console.rendering import csv_file, page
 from redrive.operate.desk import audit
-from redrive.operate.web import Permission
+from redrive.operate.web.principal import Permission
 from redrive.store.reads.models import LIMIT_MAX, AuditEntry
 
 PAGE: Final = 500  # acts; those of one form are one row

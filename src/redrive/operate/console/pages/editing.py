@@ -1,8 +1,6 @@
-"""The editor: one payload is changed by hand, the change is shown beside the old, and carried over to the whole group.
+"""The editor: one payload is changed by hand, and the change is carried over to the whole group as a JSON Patch.
 
-What a person changes in one message becomes a JSON Patch; how many of the others it fits, and what it would overwrite
-there, is said before anything is saved. Whether the destination takes the new payload is for a relay to say,
-afterwards.
+How many of the others it fits, and what it would overwrite there, is said before anything is saved.
 """
 
 from __future__ import annotations
@@ -28,7 +26,8 @@ from redrive.operate.console.jobs import Job
 from redrive.operate.console.pages.groups import as_of, at_steps
 from redrive.operate.console.rendering import page
 from redrive.operate.desk import groups, json_diff, json_patch, workflow
-from redrive.operate.web import Permission, note_payload_read
+from redrive.operate.web.dependencies import note_payload_read
+from redrive.operate.web.principal import Permission
 from redrive.store.reads.dashboard import Sample, group_samples
 from redrive.store.reads.models import GroupView, MessageDetails, ParkedFilter
 

@@ -1,7 +1,7 @@
-"""Failure groups, and the way of one from five hundred failures to none: cause, remedy, check, replay, verification.
+"""Failure groups and their repair: cause, remedy, check, replay, verification.
 
-The step of a group is read from its messages, never stored. The number on a button is the number of messages that
-the step is done to; a message that arrives later is left for the next time.
+The step of a group is read from its messages, never stored. A step is done to the messages that the page counted; one
+that arrives later waits for the next time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from redrive.operate.console.jobs import Job
 from redrive.operate.console.rendering import page
 from redrive.operate.desk import commonalities, groups, replays, workflow
 from redrive.operate.desk.causes import Cause
-from redrive.operate.web import Permission
+from redrive.operate.web.principal import Permission
 from redrive.store.reads.dashboard import GroupStep, group_replays, group_steps
 from redrive.store.reads.models import (
     LIMIT_MAX,

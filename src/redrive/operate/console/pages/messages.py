@@ -19,7 +19,8 @@ from redrive.operate.console import display
 from redrive.operate.console.calls import Call, redirect
 from redrive.operate.console.jobs import Job
 from redrive.operate.console.rendering import page
-from redrive.operate.web import Permission, note_payload_read, own_ids
+from redrive.operate.web.dependencies import note_payload_read, own_ids
+from redrive.operate.web.principal import Permission
 from redrive.store.reads.messages import STATES
 from redrive.store.reads.models import MessageDetails, MessageFilter
 from redrive.who import Who

@@ -8,7 +8,7 @@ from redrive.operate import doctor, operations
 from redrive.operate.console.calls import Call
 from redrive.operate.console.rendering import page
 from redrive.operate.installed import installed_sets
-from redrive.operate.web import authenticator
+from redrive.operate.web.dependencies import authenticator
 
 
 async def show(call: Call) -> Response:
