@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from redrive.errors import NotAllowed, OperatorError
@@ -30,25 +30,10 @@ SKEW_SECONDS_MAX: Final = 2.0
 PARTITIONS_AHEAD: Final = timedelta(days=7)
 QUEUE_SECONDS_MAX: Final = 300.0
 POINTS: Final = (
-    "connection",
-    "schema",
-    "server",
-    "privileges",
-    "clock",
-    "listen",
-    "pooler",
-    "autovacuum",
-    "commits",
-    "replication slots",
-    "partitions",
-    "messages",
-    "old snapshots",
-    "queue",
-    "destinations",
-    "relays",
-    "policies",
+    "connection", "schema", "server", "privileges", "clock", "listen", "pooler", "autovacuum", "commits",
+    "replication slots", "partitions", "messages", "old snapshots", "queue", "destinations", "relays", "policies",
     "witness",
-)
+)  # fmt: skip
 FIRST_READ: Final = "partitions"  # from here on they are in our own tables, which not every login may read
 
 
@@ -69,28 +54,40 @@ class Point:
     next: str = ""
 
 
+class Judged(NamedTuple):
+    """A point without its name, which is its place in `POINTS`."""
+
+    verdict: Verdict
+    detail: str
+    next: str = ""
+
+
 async def examine(dsn: str, *, listen_dsn: str | None = None, sets: Sequence[migrate.MigrationSet] = ()) -> list[Point]:
     """All of `POINTS`, in that order. Points after a failed one that they depend on are skipped."""
     points: list[Point] = []
     try:
         with operations.explained(dsn):
-            async for point in _looked(dsn, listen_dsn or dsn, sets):
-                points.append(point)  # noqa: PERF401 - those before an error are kept
+            async for judged in _looked(dsn, listen_dsn or dsn, sets):
+                points.append(_point(len(points), judged))
     except OperatorError as error:
         if isinstance(error, NotAllowed) and POINTS[len(points)] == FIRST_READ:
             return points + _skipped(points, "this login may not look; one with redrive_viewer may")
-        points.append(_fail(POINTS[len(points)], error.message, error.next))
+        points.append(_point(len(points), _fail(error.message, error.next)))
     return points + _skipped(points, "not looked at, because of what failed before it")
 
 
 def _skipped(points: Sequence[Point], why: str) -> list[Point]:
-    return [Point(name=name, verdict=Verdict.SKIPPED, detail=why) for name in POINTS[len(points) :]]
+    return [_point(number, Judged(Verdict.SKIPPED, why)) for number in range(len(points), len(POINTS))]
 
 
-async def _looked(dsn: str, listen_dsn: str, sets: Sequence[migrate.MigrationSet]) -> AsyncIterator[Point]:
+def _point(number: int, judged: Judged) -> Point:
+    return Point(name=POINTS[number], **judged._asdict())
+
+
+async def _looked(dsn: str, listen_dsn: str, sets: Sequence[migrate.MigrationSet]) -> AsyncIterator[Judged]:
     async with PostgresStore(dsn, connections=2, name="redrive doctor") as store:
         await store.rows("SELECT 1", [])
-        yield _ok("connection", "the server answers")
+        yield _ok("the server answers")
         checked = await asyncio.to_thread(migrate.check, dsn, sets=sets)
         yield _schema(checked)
         if checked.state not in migrate.USABLE:
@@ -111,8 +108,8 @@ async def _looked(dsn: str, listen_dsn: str, sets: Sequence[migrate.MigrationSet
         upkeep = await looks.upkeep(store)
         yield _partitions(upkeep, server.at)
         yield _messages(upkeep)
-        for point in _work(await operations.status(store), server):
-            yield point
+        for judged in _work(await operations.status(store), server):
+            yield judged
         yield _policies(upkeep)
         yield _witness(upkeep)
 
@@ -120,120 +117,112 @@ async def _looked(dsn: str, listen_dsn: str, sets: Sequence[migrate.MigrationSet
 # the judges
 
 
-def _schema(checked: migrate.Checked) -> Point:
+def _schema(checked: migrate.Checked) -> Judged:
     if checked.state not in migrate.USABLE:
-        return _fail("schema", f"{checked.state}: {checked.detail}", checked.next or "redrive db upgrade")
+        return _fail(f"{checked.state}: {checked.detail}", checked.next or "redrive db upgrade")
     if checked.pending:
-        return _warn("schema", f"{checked.state}: {checked.detail}", checked.next or "redrive db upgrade")
-    return _ok("schema", checked.detail or checked.state)
+        return _warn(f"{checked.state}: {checked.detail}", checked.next or "redrive db upgrade")
+    return _ok(checked.detail or checked.state)
 
 
-def _server(server: Server) -> Point:
+def _server(server: Server) -> Judged:
     major = server.version // 10_000
     if server.is_standby:
-        return _fail("server", "this is a standby: nothing can be written here", "name the primary in the DSN")
+        return _fail("this is a standby: nothing can be written here", "name the primary in the DSN")
     if major < VERSION_MIN:
-        return _fail("server", f"PostgreSQL {major}; {VERSION_MIN} or later is needed", "upgrade the server")
+        return _fail(f"PostgreSQL {major}; {VERSION_MIN} or later is needed", "upgrade the server")
     if major > VERSION_TESTED:
         return _warn(
-            "server",
             f"PostgreSQL {major} is newer than this version was tested with ({VERSION_TESTED})",
             "look for a newer version of redrive",
         )
-    return _ok("server", f"PostgreSQL {server.version_text}")
+    return _ok(f"PostgreSQL {server.version_text}")
 
 
-def _privileges(server: Server, system_roles: Mapping[str, bool] = MappingProxyType({})) -> Point:
+def _privileges(server: Server, system_roles: Mapping[str, bool] = MappingProxyType({})) -> Judged:
     """system_roles: of the systems in use; True where this login is a member."""
     if server.is_superuser:
         return _warn(
-            "privileges",
             f"{server.login} is a superuser: more than any part of Redrive needs",
             "make a login for each part, with one of the redrive_ roles (docs/how-to/run-in-production.md)",
         )
     if not server.roles:
         return _fail(
-            "privileges",
             f"{server.login} has none of the redrive_ roles",
             f'GRANT redrive_relay TO "{server.login}" (or redrive_producer, redrive_operator, redrive_viewer)',
         )
     for role, is_member in system_roles.items():
         if "redrive_operator" in server.roles and is_member:
             return _warn(
-                "privileges",
                 f"{server.login} is a member of redrive_operator and {role}: a person could write the evidence on which"
                 " they act",
                 f'REVOKE {role} FROM "{server.login}": it is for the login of relays',
             )
         if "redrive_relay" in server.roles and not is_member:
             return _warn(
-                "privileges",
                 f"{server.login} is not a member of {role}: relays with this login cannot run that system's duties",
                 f'GRANT {role} TO "{server.login}"',
             )
     has = [*server.roles, *(role for role, is_member in system_roles.items() if is_member)]
-    return _ok("privileges", f"{server.login} has {', '.join(has)}")
+    return _ok(f"{server.login} has {', '.join(has)}")
 
 
-def _clock(skew: float, *, asked_seconds: float) -> Point:
+def _clock(skew: float, *, asked_seconds: float) -> Judged:
     """Only the server's clock decides; this machine's goes into signatures and log lines."""
     if abs(skew) <= SKEW_SECONDS_MAX + asked_seconds:
-        return _ok("clock", f"within {SKEW_SECONDS_MAX:g} s of the server's")
+        return _ok(f"within {SKEW_SECONDS_MAX:g} s of the server's")
     way = "ahead of" if skew > 0 else "behind"
-    return _warn("clock", f"this machine is {abs(skew):,.1f} s {way} the server", "synchronise both (NTP)")
+    return _warn(f"this machine is {abs(skew):,.1f} s {way} the server", "synchronise both (NTP)")
 
 
-def _listen(hears: bool, *, has_own_line: bool) -> Point:
+def _listen(hears: bool, *, has_own_line: bool) -> Judged:
     if hears:
-        return _ok("listen", "what is notified arrives")
+        return _ok("what is notified arrives")
     if has_own_line:
-        return _fail("listen", "nothing arrives on listen_dsn", "give REDRIVE_LISTEN_DSN a direct connection")
+        return _fail("nothing arrives on listen_dsn", "give REDRIVE_LISTEN_DSN a direct connection")
     return _warn(
-        "listen",
         "what is notified does not arrive, so that relays only poll",
         "set REDRIVE_LISTEN_DSN to a direct connection, or wakeup = poll",
     )
 
 
-def _pooler(is_pooled: bool, *, has_own_line: bool) -> Point:
+def _pooler(is_pooled: bool, *, has_own_line: bool) -> Judged:
     if not is_pooled:
-        return _ok("pooler", "none between here and the server")
+        return _ok("none between here and the server")
     if has_own_line:
-        return _ok("pooler", "there is one, and a line of its own for listening")
+        return _ok("there is one, and a line of its own for listening")
     return _warn(
-        "pooler",
         "there is one between here and the server",
         "set REDRIVE_LISTEN_DSN, and upgrade the schema over a direct connection",
     )
 
 
-def _autovacuum(server: Server) -> Point:
+def _autovacuum(server: Server) -> Judged:
     if server.has_autovacuum:
-        return _ok("autovacuum", "on")
-    return _fail("autovacuum", "off: dead rows are never taken away", "SET autovacuum and track_counts to on")
+        return _ok("on")
+    return _fail("off: dead rows are never taken away", "SET autovacuum and track_counts to on")
 
 
-def _commits(server: Server) -> Point:
+def _commits(server: Server) -> Judged:
     if server.commits_synchronously:
-        return _ok("commits", "a crash of the server loses nothing that was committed")
+        return _ok("a crash of the server loses nothing that was committed")
     return _warn(
-        "commits",
         "synchronous_commit is off for this login: a crash of the server can lose what was committed, and a relay that"
         " moves money refuses to start",
         f'ALTER ROLE "{server.login}" SET synchronous_commit = on',
     )
 
 
-def _partitions(upkeep: Upkeep, now: datetime) -> Point:
+def _partitions(upkeep: Upkeep, now: datetime) -> Judged:
     end = upkeep.partition_end
     if end is None or end <= now:
-        return _fail("partitions", f"the last one has ended{_by_default(upkeep)}", _how_to_move(upkeep))
+        return _fail(f"the last one has ended{_by_default(upkeep)}", _how_to_move(upkeep))
     left = end - now
     if left < PARTITIONS_AHEAD:
-        return _warn("partitions", f"made ahead for {left.days} days only{_by_default(upkeep)}", _how_to_move(upkeep))
+        return _warn(f"made ahead for {left.days} days only{_by_default(upkeep)}", _how_to_move(upkeep))
     if upkeep.by_default:
-        return _warn("partitions", f"made ahead for {left.days} days{_by_default(upkeep)}", _how_to_move(upkeep))
-    return _ok("partitions", f"made ahead for {left.days} days")
+        return _warn(f"made ahead for {left.days} days{_by_default(upkeep)}", _how_to_move(upkeep))
+    return _ok(f"made ahead for {left.days} days")
 
 
 def _by_default(upkeep: Upkeep) -> str:
@@ -254,70 +243,66 @@ def _how_to_move(upkeep: Upkeep) -> str:
     )
 
 
-def _messages(upkeep: Upkeep) -> Point:
+def _messages(upkeep: Upkeep) -> Judged:
     if not upkeep.gone:
-        return _ok("messages", "the oldest open ones have their rows")
+        return _ok("the oldest open ones have their rows")
     return _fail(
-        "messages",
         f"{upkeep.gone} open messages have no row any more: a partition of redrive.message was dropped by hand. They"
         " park themselves with the code MESSAGE_GONE",
         "restore the partition and requeue them, or discard them (`redrive dead list --error-class MESSAGE_GONE`)",
     )
 
 
-def _slots(server: Server) -> Point:
+def _slots(server: Server) -> Judged:
     if not server.idle_slots:
-        return _ok("replication slots", "each is read")
+        return _ok("each is read")
     names = ", ".join(server.idle_slots)
     return _warn(
-        "replication slots",
         f"{names} {'has' if len(server.idle_slots) == 1 else 'have'} no reader: all WAL since then is kept",
         f"see what is wrong with the reader, or SELECT pg_drop_replication_slot('{server.idle_slots[0]}')",
     )
 
 
-def _work(status: Status, server: Server) -> Iterator[Point]:
+def _work(status: Status, server: Server) -> Iterator[Judged]:
     found = findings(status)
-    yield _worst("old snapshots", _of(found, "old_snapshot"), _snapshots(server))
+    yield _worst(_of(found, "old_snapshot"), _snapshots(server))
     yield _queue(status)
-    yield _worst("destinations", _of(found, "unhandled", "paused", "down"), "every one with work is handled")
-    yield _worst("relays", _of(found, "clock_jumped", "relay_stale", "relay_deaf", "duty_overdue"), _relays(status))
+    yield _worst(_of(found, "unhandled", "paused", "down"), "every one with work is handled")
+    yield _worst(_of(found, "clock_jumped", "relay_stale", "relay_deaf", "duty_overdue"), _relays(status))
 
 
 def _snapshots(server: Server) -> str:
     return "none older than an hour" if server.sees_sessions else "none that this login sees (pg_read_all_stats)"
 
 
-def _queue(status: Status) -> Point:
+def _queue(status: Status) -> Judged:
     late = [one for one in status.backlog if (one.oldest_due_seconds or 0) > QUEUE_SECONDS_MAX and not one.paused]
     if not late:
-        return _ok("queue", f"nothing has been due for longer than {QUEUE_SECONDS_MAX:,.0f} s")
+        return _ok(f"nothing has been due for longer than {QUEUE_SECONDS_MAX:,.0f} s")
     oldest = max(late, key=lambda one: one.oldest_due_seconds or 0)
     return _warn(
-        "queue",
         f"{oldest.destination} has had something due for {oldest.oldest_due_seconds:,.0f} s",
         "redrive status; start more relays, or raise concurrency",
     )
 
 
-def _policies(upkeep: Upkeep) -> Point:
+def _policies(upkeep: Upkeep) -> Judged:
     if not upkeep.differing:
-        return _ok("policies", "live relays agree about every destination")
+        return _ok("live relays agree about every destination")
     names = ", ".join(upkeep.differing)
-    return _warn("policies", f"live relays follow different rules for {names}", "finish the roll-out of the app")
+    return _warn(f"live relays follow different rules for {names}", "finish the roll-out of the app")
 
 
-def _witness(upkeep: Upkeep) -> Point:
+def _witness(upkeep: Upkeep) -> Judged:
     """Relays notice a restored database by what they remember outside it."""
     if not upkeep.money:
-        return _ok("witness", "no destination moves money")
+        return _ok("no destination moves money")
     if upkeep.unwitnessed:
         return _warn(
-            "witness",
             f"{', '.join(upkeep.unwitnessed)} would not notice after a restart that the database was restored",
             "give the relay a state_directory that it can write (REDRIVE_STATE_DIRECTORY)",
         )
-    return _ok("witness", "live relays remember, over restarts, the money that they sent")
+    return _ok("live relays remember, over restarts, the money that they sent")
 
 
 def _relays(status: Status) -> str:
@@ -325,27 +310,27 @@ def _relays(status: Status) -> str:
     return f"{live} live" if live else "none registered"
 
 
-def _worst(name: str, found: Sequence[Finding], well: str) -> Point:
+def _worst(found: Sequence[Finding], well: str) -> Judged:
     """The first is the most urgent; the others are counted."""
     if not found:
-        return _ok(name, well)
+        return _ok(well)
     first, more = found[0], f" (and {len(found) - 1} more: redrive status)" if len(found) > 1 else ""
     is_failure = first.code in {"unhandled", "down"}
     make = _fail if is_failure else _warn
-    return make(name, f"{first.subject}: {first.detail}{more}", first.next)
+    return make(f"{first.subject}: {first.detail}{more}", first.next)
 
 
 def _of(found: Sequence[Finding], *codes: str) -> list[Finding]:
     return [finding for finding in found if finding.code in codes]
 
 
-def _ok(name: str, detail: str) -> Point:
-    return Point(name=name, verdict=Verdict.OK, detail=detail)
+def _ok(detail: str) -> Judged:
+    return Judged(Verdict.OK, detail)
 
 
-def _warn(name: str, detail: str, next: str) -> Point:
-    return Point(name=name, verdict=Verdict.WARN, detail=detail, next=next)
+def _warn(detail: str, next: str) -> Judged:
+    return Judged(Verdict.WARN, detail, next)
 
 
-def _fail(name: str, detail: str, next: str) -> Point:
-    return Point(name=name, verdict=Verdict.FAIL, detail=detail, next=next)
+def _fail(detail: str, next: str) -> Judged:
+    return Judged(Verdict.FAIL, detail, next)

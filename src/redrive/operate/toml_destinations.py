@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import types
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -94,18 +95,24 @@ def known_keys() -> frozenset[str]:
 def part(kind: type[Part], place: Place, table: Mapping[str, Any], **given: Any) -> Part:
     """A part of a system as a table declares it: the fields of a dataclass that has `url` and `headers`, as with a
     destination, secrets named and not written. given: fields that the table does not have."""
-    try:
+    with _refusals_from(place):
         hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in given}
         _refuse_unknown(table, [*hints, *(key for key in _OWN_KEYS if not key.startswith("signing"))])
         return kind(**{**_values(hints, table), **_secrets(place, table), **given})
+
+
+@contextmanager
+def _refusals_from(place: Place, *, advice: str = "") -> Iterator[None]:
+    try:
+        yield
     except InvalidValue as error:
-        raise SettingsError(f"{error} (from {place})") from error
+        raise SettingsError(f"{error} (from {place})", next=advice) from error
     except _UnknownKey as unknown:
         raise SettingsError(f"There is no key {unknown.key!r} (from {place}).", next=unknown.advice) from None
 
 
 def _declare(app: App, place: Place, table: Mapping[str, Any]) -> None:
-    try:
+    with _refusals_from(place, advice="see docs/how-to/deliver-without-python.md"):
         if table.get("transport") != "http":
             raise InvalidValue(f"transport of {place.name!r} is {table.get('transport')!r}; it must be one of http.")
         kind = _http_transport()
@@ -113,10 +120,6 @@ def _declare(app: App, place: Place, table: Mapping[str, Any]) -> None:
         options, own = _options(DestinationOptions), _options(kind.__init__)
         transport = kind(**{**_values(own, table), **_secrets(place, table)})
         app.transport(place.name, transport, **_values(options, table))
-    except InvalidValue as error:
-        raise SettingsError(f"{error} (from {place})", next="see docs/how-to/deliver-without-python.md") from error
-    except _UnknownKey as unknown:
-        raise SettingsError(f"There is no key {unknown.key!r} (from {place}).", next=unknown.advice) from None
 
 
 def _http_transport() -> Any:
