@@ -76,7 +76,7 @@ async def test_a_link_is_good_for_one_login_and_its_session_ends_with_the_logout
         answer = await log_in(client, link, next="/dead?x=1")
         assert (answer.status_code, answer.headers["location"]) == (303, "/dead?x=1")
         assert "HttpOnly" in answer.headers["set-cookie"]
-        assert "SameSite=Lax" in answer.headers["set-cookie"]
+        assert "SameSite=lax" in answer.headers["set-cookie"]
         assert (await client.get(ME)).json()["name"] == "anna"
         old = dict(client.cookies)
         page = await client.get("/login")

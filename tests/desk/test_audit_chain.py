@@ -48,7 +48,7 @@ async def test_an_untouched_audit_verifies(store: PostgresStore) -> None:
     assert (await verify(store)).checked == 0
     await acts(store)
     verified = await verify(store)
-    assert (verified.intact, verified.checked, verified.head and verified.head.id) == (True, 6, 6)
+    assert (verified.intact, verified.checked, str(verified.head).partition(":")[0]) == (True, 6, "6")
 
 
 @pytest.mark.parametrize("change", TAMPERINGS)
@@ -70,7 +70,7 @@ async def test_an_end_that_was_cut_off_shows_against_a_noted_head(store: Postgre
     await acts(store)
     noted = (await verify(store)).head
     assert noted is not None
-    assert (await verify(store, noted=Head.parse(str(noted)))).intact
+    assert (await verify(store, noted=noted)).intact
     await tamper(store, "DELETE FROM redrive.operator_action WHERE id > 4")
     assert (await verify(store)).intact, "no chain can show this by itself"
     assert not (await verify(store, noted=noted)).intact

@@ -32,35 +32,35 @@ _WHY_NOT: Final[Mapping[str, tuple[str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
+class Tested:
     """What came of it. answered: None where no relay took the message in time, or it did not come back.
 
-    id: the message that went. answer, code: what the archive has about the attempt; None while it runs.
-    destination: as it is afterwards.
+    message_id: the one that went. answer, code: what the archive has about the attempt; None while it runs.
+    known: the destination as it is afterwards.
     """
 
     name: str
     answered: bool | None
-    id: MessageId | None
+    message_id: MessageId | None
     answer: str | None
     code: str | None
-    destination: DestinationView
+    known: DestinationView
 
 
-async def probe(store: PostgresStore, name: str, who: Who, *, seconds: float) -> Probed:
+async def probe(store: PostgresStore, name: str, who: Who, *, seconds: float) -> Tested:
     """Let one message through, and wait for so long. NotFound; ActRefused where there is nothing to let through."""
     since = await store.now()
     _check(name, await store.half_open(name, actor=who.actor, reason=who.reason))
     seen = await _ended(store, name, since, seconds=seconds)
     answered = _answered(seen, since)
     entry = await _entry(store, seen.breaker_probe, since, seconds=0.0 if answered is None else SETTLED_SECONDS)
-    return Probed(
+    return Tested(
         name=name,
         answered=answered,
-        id=seen.breaker_probe if entry is not None or seen.breaker == "half_open" else None,
+        message_id=seen.breaker_probe if entry is not None or seen.breaker == "half_open" else None,
         answer=entry[0] if entry else None,
         code=entry[1] if entry else None,
-        destination=seen,
+        known=seen,
     )
 
 

@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="2e16a28295fa684d"),
+        Upgrade(version="0.1.0", fingerprint="a1dba1262d8e270f"),
         migrations.CreateModel(
             name="Destination",
             fields=[

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from redrive.errors import NotFound
 from redrive.message import MessageId
 from redrive.operate import operations
-from redrive.operate.actions.model import Action
+from redrive.operate.actions.model import Action, Noun
 from redrive.operate.actions.results import ActResult, Outcome, raise_refused
-from redrive.operate.actions.table import STEPS
+from redrive.operate.actions.table import STEPS, find
 from redrive.operate.api import schemas
 from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
@@ -29,12 +29,9 @@ from redrive.operate.web.problems import Refusal
 router = APIRouter(tags=["dead"])
 
 
-class Edit(Why):
-    """patch: JSON Patch (RFC 6902). row_version: of the parked record that was looked at; 409 where it has changed."""
-
-    patch: Annotated[list[dict[str, JsonValue]], Field(min_length=1, max_length=1000)]
-    row_version: Annotated[int, Field(ge=1, lt=2**31)]
-    dry_run: bool = False
+EDIT: Final = find(Noun.DEAD, "edit")
+_SEEN: Final = Field(ge=1, lt=2**31, description="Of the parked record that was looked at; 409 where it has changed.")
+Edit: Any = body_of("Edit", [EDIT], row_version=(Annotated[int, _SEEN], ...), dry_run=(bool, False))
 
 
 class Edited(BaseModel):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
 from fastapi import APIRouter
 from pydantic import BaseModel
@@ -15,10 +14,10 @@ from redrive.operate.actions.table import DESTINATION_ACTIONS
 from redrive.operate.api.bodies import body_of, given
 from redrive.operate.api.mutation import changes
 from redrive.operate.api.schemas import Word
+from redrive.operate.destination_test import Tested
 from redrive.operate.destinations import DestinationDetails, Destinations, destinations
 from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, require
 from redrive.operate.web.principal import Permission
-from redrive.store.reads.models import DestinationView
 
 router = APIRouter(tags=["destinations"])
 _SEES_ALL = require(Permission.READ, all_tenants=True)
@@ -70,25 +69,7 @@ async def _changed(store: ScopedStore, principal: CurrentPrincipal, action: Acti
     return Changed(name=name, act=action.name, dry_run=body.dry_run, changed=changed)
 
 
-class Tested(BaseModel):
-    """answered: None where no relay took the message in time, or it has not come back."""
-
-    name: str
-    answered: bool | None
-    message_id: UUID | None
-    answer: str | None
-    code: str | None
-    known: DestinationView
-
-
 @router.post(TEST.path, description=TEST.summary, dependencies=_CHANGES)
 async def test(store: ScopedStore, principal: CurrentPrincipal, name: Word, body: Test) -> Tested:
-    probed = await TEST.call(store, name, body.who(principal), **given(TEST, body))
-    return Tested(
-        name=name,
-        answered=probed.answered,
-        message_id=probed.id,
-        answer=probed.answer,
-        code=probed.code,
-        known=probed.destination,
-    )
+    tested: Tested = await TEST.call(store, name, body.who(principal), **given(TEST, body))
+    return tested

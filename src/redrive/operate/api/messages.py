@@ -22,7 +22,7 @@ from redrive.operate.api.mutation import changes
 from redrive.operate.api.schemas import Acted, After, Key, Limit, Made, Word
 from redrive.operate.api.selecting import tenant_of, visible
 from redrive.operate.documents import Listed
-from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, note_payload_read, own_ids, require
+from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, note_payload_read, require, require_visible
 from redrive.operate.web.principal import Permission
 from redrive.store.reads.messages import STATES
 from redrive.store.reads.models import MessageDetails, MessageFilter, MessageView, Payload
@@ -81,7 +81,7 @@ async def show_payload(request: Request, store: ScopedStore, id: UUID) -> Payloa
 
 @router.post("/messages/{id}/copy", status_code=201, description=COPY.summary, dependencies=changes(COPY.permission))
 async def copy_message(store: ScopedStore, principal: CurrentPrincipal, id: UUID, body: Copy) -> Made:
-    await own_ids(store, [MessageId(id)])
+    await require_visible(store, MessageId(id))
     copied = await COPY.call(store, MessageId(id), body.who(principal), key=body.key)
     return Made(id=copied)
 

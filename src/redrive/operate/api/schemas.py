@@ -13,10 +13,8 @@ from redrive.operate import cursors
 from redrive.operate.actions.results import ActResult, Outcome, count
 from redrive.operate.web.principal import Principal
 from redrive.store.reads.models import LIMIT_MAX
-from redrive.who import Who
+from redrive.who import REASON_MAX, Who
 
-REASON_MAX = 500
-TEXT_MAX = 500
 ITEMS_SHOWN_MAX = 100  # of a step over all that a filter selects
 
 
@@ -32,7 +30,6 @@ Reason = Annotated[
     Field(description="Why; kept in the audit.", examples=["INC-7"]),
 ]  # fmt: skip
 Word = Annotated[str, StringConstraints(min_length=1, max_length=100), Printable]
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=TEXT_MAX), Printable]
 Key = Annotated[str, StringConstraints(min_length=1, max_length=1000), Printable]
 After = Annotated[str | None, Query(max_length=cursors.LENGTH_MAX, description="The `next` of the page before.")]
 Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX, description="Rows of a page.")]

@@ -11,7 +11,7 @@ from pydantic import StringConstraints, model_validator
 
 from redrive.errors import InvalidValue, NotFound
 from redrive.message import MessageId, ParkReason
-from redrive.operate.actions.results import ActResult, Outcome
+from redrive.operate.actions.results import ActResult, not_found
 from redrive.operate.api.schemas import Body, Ids, Why, Word
 from redrive.operate.desk import workflow
 from redrive.operate.desk.groups import find_group
@@ -84,24 +84,15 @@ async def visible(store: TenantStore, ids: Sequence[UUID]) -> Selected:
     """Those that the caller may see: a verb acts by the id alone, so others must not reach one."""
     wanted = [MessageId(one) for one in dict.fromkeys(ids)]
     found = await find_messages(store, wanted)
-    missing = [
-        ActResult(id=one, outcome=Outcome.NOT_FOUND, detail="there is no such message")
-        for one in wanted
-        if one not in found
-    ]
+    missing = [not_found(one) for one in wanted if one not in found]
     return Selected([one for one in wanted if one in found], missing)
 
 
 async def parked_filter(store: TenantStore, principal: Principal, given: Filter) -> ParkedFilter:
     fingerprint = await group_of(store, principal, given.group) if given.group else None
-    return ParkedFilter(
-        reason=ParkReason.DEAD,
-        failure_group=fingerprint,
-        destination=given.destination,
-        error_class=given.error_class,
-        kind=given.kind,
-        tenant=tenant_of(principal, given.tenant),
-    )
+    named = given.model_dump(include={"destination", "error_class", "kind"})
+    tenant = tenant_of(principal, given.tenant)
+    return ParkedFilter(reason=ParkReason.DEAD, failure_group=fingerprint, tenant=tenant, **named)
 
 
 async def group_of(store: TenantStore, principal: Principal, group: str) -> bytes:

@@ -15,7 +15,7 @@ from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.cli.paging import page_options, show_page
 from redrive.operate.desk import audit
-from redrive.operate.desk.audit import Head, Verified
+from redrive.operate.desk.audit import Verified
 from redrive.store.reads.models import AuditEntry
 from redrive.store.runtime.postgres import PostgresStore
 
@@ -59,20 +59,18 @@ async def verify(call: Call, store: PostgresStore, noted: str | None) -> None:
     A row that was changed, taken away or put in another place is found. That the last rows were cut off, or all of it
     was written anew, shows only against a head that was noted outside this database: keep what this prints.
     """
-    verified = await audit.verify(store, noted=Head.parse(noted) if noted else None)
+    verified = await audit.verify(store, noted=noted)
     _report(call, verified)
     if not verified.intact:
         raise click.exceptions.Exit(Exit.FINDINGS)
 
 
 def _report(call: Call, verified: Verified) -> None:
-    head = verified.head and str(verified.head)
     if call.json:
-        values = {"intact": verified.intact, "checked": verified.checked, "head": head, "faults": verified.faults}
-        output.document("audit_verified", values)
+        output.document("audit_verified", verified)
         return
     for fault in verified.faults:
         output.show(Text(fault.what, style="bold red"))
     output.show(Text(f"{verified.checked:,} acts, {'as they were written' if verified.intact else 'BROKEN'}."))
-    if head:
-        output.show(Text(f"head {head}"))
+    if verified.head:
+        output.show(Text(f"head {verified.head}"))

@@ -15,7 +15,7 @@ from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import Call, example, store_command
 from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
-from redrive.operate.destination_test import Probed
+from redrive.operate.destination_test import Tested
 from redrive.operate.destinations import destinations
 from redrive.operate.sanitize import one_line
 from redrive.ports import LimitKeyState
@@ -149,38 +149,40 @@ _add_change(RESUME)
 @acts.why_not_required("test")
 @store_command
 async def test(call: Call, store: PostgresStore, name: str, who: Who, **given: Any) -> None:
-    probed = await TEST.call(store, name, who, **given)
+    tested = await TEST.call(store, name, who, **given)
     if call.json:
-        output.document("destination_test", _test_item(probed))
+        output.document("destination_test", _test_item(tested))
     else:
-        output.show(Text(one_line(_outcome(probed))))
-    if not probed.answered:
+        output.show(Text(one_line(_outcome(tested))))
+    if not tested.answered:
         raise click.exceptions.Exit(Exit.FAILED)
 
 
-def _test_item(probed: Probed) -> dict[str, object]:
-    seen = probed.destination
+def _test_item(tested: Tested) -> dict[str, object]:
+    seen = tested.known
     return {
-        "name": probed.name,
-        "answered": probed.answered,
-        "message_id": probed.id,
-        "answer": probed.answer,
-        "code": probed.code,
+        "name": tested.name,
+        "answered": tested.answered,
+        "message_id": tested.message_id,
+        "answer": tested.answer,
+        "code": tested.code,
         "breaker": seen.breaker,
         "breaker_until": _breaker_until(seen),
         "paused_until": seen.paused_until,
     }
 
 
-def _outcome(probed: Probed) -> str:
-    seen = probed.destination
-    said = " ".join(filter(None, (probed.answer, probed.code))) or "no word in the archive yet"
-    message = f"{probed.name}: message {probed.id}" if probed.id else f"{probed.name}: the message"
-    if probed.answered is None:
+def _outcome(tested: Tested) -> str:
+    seen = tested.known
+    said = " ".join(filter(None, (tested.answer, tested.code))) or "no word in the archive yet"
+    message = f"{tested.name}: message {tested.message_id}" if tested.message_id else f"{tested.name}: the message"
+    if tested.answered is None:
         return (
-            f"{message} was sent and has not come back yet." if probed.id else f"{probed.name}: no relay took one yet."
+            f"{message} was sent and has not come back yet."
+            if tested.message_id
+            else f"{tested.name}: no relay took one yet."
         )
-    if not probed.answered:
+    if not tested.answered:
         return f"{message} was not answered ({said}); left alone until {output.moment(seen.breaker_until)}."
     if seen.paused:
         return f"{message} was answered ({said}); it asks for a rest until {output.moment(seen.paused_until)}."

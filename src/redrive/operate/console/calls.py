@@ -75,10 +75,7 @@ class Call:
 
     def given(self, name: str, *, limit: int = 200) -> str | None:
         """A part of the query, None where it is empty."""
-        value = self.query.get(name, "").strip()
-        if len(value) > limit:
-            raise InvalidValue(f"{name} has {len(value)} characters; it must have at most {limit}.")
-        return value or None
+        return _bounded(name, self.query.get(name), limit)
 
     def position(self, name: str, kind: Callable[..., Position]) -> Position | None:
         """Where the page before ended, as its link says."""
@@ -90,11 +87,7 @@ class Call:
 
     def field(self, name: str, *, limit: int = 500) -> str | None:
         """A field of the form, None where it is empty."""
-        value = self.form.get(name)
-        words = value.strip() if isinstance(value, str) else ""
-        if len(words) > limit:
-            raise InvalidValue(f"{name} has {len(words)} characters; it must have at most {limit}.")
-        return words or None
+        return _bounded(name, self.form.get(name), limit)
 
     def reason(self) -> str:
         words = self.form.get("reason")
@@ -148,6 +141,13 @@ class Call:
 
 
 Page = Callable[[Call], Awaitable[Response]]
+
+
+def _bounded(name: str, value: object, limit: int) -> str | None:
+    words = value.strip() if isinstance(value, str) else ""
+    if len(words) > limit:
+        raise InvalidValue(f"{name} has {len(words)} characters; it must have at most {limit}.")
+    return words or None
 
 
 def redirect(url: str) -> Response:

@@ -62,10 +62,7 @@ class Job:
 
     def refusals(self) -> list[tuple[str, int]]:
         """Why nothing was done, and how often; the most frequent first."""
-        counted: dict[str, int] = {}
-        for result in self.refused:
-            counted[result.detail] = counted.get(result.detail, 0) + 1
-        return sorted(counted.items(), key=lambda item: -item[1])
+        return Counter(result.detail for result in self.refused).most_common()
 
     def as_json(self) -> bytes:
         """What became of it, for another process."""

@@ -6,7 +6,7 @@ that was noted outside the database (`noted`). SQL: verbs/audit.sql, reads/audit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -48,32 +48,33 @@ class Fault:
     what: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """checked: how many acts there are. head: the last one, None where there is none."""
+    """intact: no fault was found. checked: how many acts there are.
 
+    head: the last one, None where there is none; note it outside the database, and let it be looked for later.
+    """
+
+    intact: bool
     checked: int
-    head: Head | None
-    faults: tuple[Fault, ...]
-
-    @property
-    def intact(self) -> bool:
-        return not self.faults
+    head: str | None
+    faults: Sequence[Fault]
 
 
-async def verify(store: PostgresStore, *, noted: Head | None = None) -> Verified:
+async def verify(store: PostgresStore, *, noted: str | None = None) -> Verified:
     """Walk the whole chain. noted: a head from earlier, which has to be in it."""
     checked, head, faults = 0, Head(0, b""), list[Fault]()
-    seen_noted = noted is None
+    wanted = Head.parse(noted) if noted else None
+    seen_noted = wanted is None
     async with aclosing(audit_chain(store)) as chain:
         async for link in chain:
             checked += 1
             faults += list(_faults(link, head))[: FAULTS_MAX - len(faults)]
             head = Head(link.id, link.hash)
-            seen_noted = seen_noted or head == noted
-    if not seen_noted and noted is not None:
-        faults.append(Fault(noted.id, f"act {noted.id} is not there with the hash that was noted"))
-    return Verified(checked, head if checked else None, tuple(faults))
+            seen_noted = seen_noted or head == wanted
+    if not seen_noted and wanted is not None:
+        faults.append(Fault(wanted.id, f"act {wanted.id} is not there with the hash that was noted"))
+    return Verified(intact=not faults, checked=checked, head=str(head) if checked else None, faults=faults)
 
 
 def _faults(link: ChainLink, before: Head) -> Iterator[Fault]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import Depends
@@ -12,9 +11,8 @@ from redrive.errors import NotFound
 from redrive.message import MessageId
 from redrive.operate.web.authentication import Authenticator, Visitor
 from redrive.operate.web.principal import LEAST_ROLE, Permission, Principal
-from redrive.operate.web.problems import Refusal
+from redrive.operate.web.problems import Refusal, not_logged_in
 from redrive.store.reads.messages import find_messages
-from redrive.store.reads.models import LIMIT_MAX
 from redrive.store.runtime import access
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.store.runtime.tenant_store import TenantStore
@@ -30,7 +28,7 @@ def current_principal(request: Request) -> Principal:
     """The caller. The middleware lets only authenticated requests reach a closed route."""
     visitor: Visitor = request.scope["redrive.visitor"]
     if visitor.principal is None:
-        raise Refusal(401, "NOT_LOGGED_IN", "You are not logged in.", headers={"WWW-Authenticate": "Bearer"})
+        raise not_logged_in()
     return visitor.principal
 
 
@@ -68,15 +66,10 @@ CurrentPrincipal = Annotated[Principal, Depends(current_principal)]
 ScopedStore = Annotated[TenantStore, Depends(scoped_store)]
 
 
-async def own_ids(store: PostgresStore, ids: Sequence[MessageId]) -> None:
-    """NotFound unless the caller may see all of these messages: a verb acts by the id alone."""
-    wanted = list(dict.fromkeys(ids))
-    for start in range(0, len(wanted), LIMIT_MAX):
-        some = wanted[start : start + LIMIT_MAX]
-        found = await find_messages(store, some)
-        for id_ in some:
-            if id_ not in found:
-                raise NotFound(f"There is no message {id_}.", next="redrive messages list")
+async def require_visible(store: PostgresStore, id_: MessageId) -> None:
+    """NotFound unless the caller may see the message: a verb acts by the id alone."""
+    if id_ not in await find_messages(store, [id_]):
+        raise NotFound(f"There is no message {id_}.", next="redrive messages list")
 
 
 async def note_payload_read(request: Request, id_: MessageId, why: str) -> None:

@@ -13,7 +13,6 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 from redrive.operate.web.authentication import Visitor, session_cookie
 from redrive.operate.web.dependencies import authenticator, require, url
-from redrive.operate.web.middleware import cookie
 from redrive.operate.web.principal import Permission
 from redrive.operate.web.problems import Refusal
 
@@ -69,4 +68,4 @@ def own_path(wanted: str) -> str:
 
 def _set_session(request: Request, answer: Response, session: str, seconds: float) -> None:
     auth = authenticator(request).auth
-    answer.headers.append("set-cookie", cookie(session_cookie(auth), session, secure=auth.secure, seconds=seconds))
+    answer.set_cookie(session_cookie(auth), session, max_age=int(seconds), secure=auth.secure, httponly=True)

@@ -9,7 +9,6 @@ import json
 import logging
 import re
 from collections.abc import MutableMapping
-from http.cookies import SimpleCookie
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -22,7 +21,7 @@ from redrive.errors import NotAllowed
 from redrive.operate.web import csrf
 from redrive.operate.web.authentication import Authenticator, Visitor
 from redrive.operate.web.idempotency import Once
-from redrive.operate.web.problems import CONTENT_TYPE, Refusal, refusal_of
+from redrive.operate.web.problems import CONTENT_TYPE, Refusal, not_logged_in, refusal_of
 
 BODY_BYTES_MAX: Final = 256 * 1024
 DEPTH_MAX: Final = 64
@@ -97,7 +96,7 @@ class Guard:
         visitor = await self.authenticator.visitor(request)
         request.scope["redrive.visitor"] = visitor
         if visitor.principal is None and not is_open(route_path(request.scope)):
-            raise Refusal(401, "NOT_LOGGED_IN", "You are not logged in.", headers={"WWW-Authenticate": "Bearer"})
+            raise not_logged_in()
         body = await _whole_body(request)
         if request.method not in _SAFE and visitor.ambient:
             csrf.check(request, body, self.authenticator.auth)
@@ -231,20 +230,8 @@ class _Sender:
             if self._auth.secure:
                 headers["strict-transport-security"] = "max-age=31536000"
             if (secret := self._scope.get(csrf.NEW_SECRET)) is not None:
-                name = csrf.forgery_cookie(self._auth)
-                headers.append("set-cookie", cookie(name, secret, secure=self._auth.secure, same_site="Strict"))
+                cookie = Response()
+                name, secure = csrf.forgery_cookie(self._auth), self._auth.secure
+                cookie.set_cookie(name, secret, secure=secure, httponly=True, samesite="strict")
+                headers.append("set-cookie", cookie.headers["set-cookie"])
         await self._send(message)
-
-
-def cookie(name: str, value: str, *, secure: bool, same_site: str = "Lax", seconds: float | None = None) -> str:
-    """The value of Set-Cookie. seconds: None = until the browser is closed."""
-    made: SimpleCookie = SimpleCookie()
-    made[name] = value
-    made[name]["path"] = "/"
-    made[name]["httponly"] = True
-    made[name]["samesite"] = same_site
-    if secure:
-        made[name]["secure"] = True
-    if seconds is not None:
-        made[name]["max-age"] = int(seconds)
-    return made[name].OutputString()

@@ -66,6 +66,10 @@ class Refusal(Exception):
         }
 
 
+def not_logged_in() -> Refusal:
+    return Refusal(401, "NOT_LOGGED_IN", "You are not logged in.", headers={"WWW-Authenticate": "Bearer"})
+
+
 def status_of(error: BaseException) -> int:
     return next((number for kind, number in _STATUSES if isinstance(error, kind)), 500)
 

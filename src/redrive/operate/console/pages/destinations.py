@@ -15,11 +15,11 @@ from redrive.operate.console.charts import NARROW, retry_curve, traffic_chart
 from redrive.operate.console.jobs import Job
 from redrive.operate.console.pages.overview import flow
 from redrive.operate.console.rendering import page
-from redrive.operate.destination_test import Probed
+from redrive.operate.destination_test import Tested
 from redrive.store.reads.dashboard import retry_delays, traffic
 
 KEYS_MAX: Final = 20
-PROBED: Final = {
+TESTED: Final = {
     True: "It answered; the others follow, slowly at first.",
     False: "It did not answer; it is left alone for longer.",
     None: "No relay has taken a message yet.",
@@ -68,8 +68,8 @@ async def act(call: Call) -> Response:
 
     async def doing(job: Job) -> None:
         answer = await action.call(call.store, name, who, **given)
-        if isinstance(answer, Probed):
-            job.said = PROBED[answer.answered]
+        if isinstance(answer, Tested):
+            job.said = TESTED[answer.answered]
         else:
             job.said = f"{name} is {action.name}d." if answer else f"{name} {action.said}."
 

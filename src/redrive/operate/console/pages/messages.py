@@ -19,7 +19,7 @@ from redrive.operate.console import display
 from redrive.operate.console.calls import Call, redirect
 from redrive.operate.console.jobs import Job
 from redrive.operate.console.rendering import page
-from redrive.operate.web.dependencies import note_payload_read, own_ids
+from redrive.operate.web.dependencies import note_payload_read, require_visible
 from redrive.operate.web.principal import Permission
 from redrive.store.reads.messages import STATES
 from redrive.store.reads.models import MessageDetails, MessageFilter
@@ -109,7 +109,7 @@ async def perform(call: Call) -> Response:
 
 async def _copy(call: Call, request: Request, id_: MessageId) -> Response:
     """A verb that makes a new message leads to that message."""
-    await own_ids(call.store, [id_])
+    await require_visible(call.store, id_)
 
     async def doing(job: Job) -> None:
         made = await request.action.call(call.store, id_, request.who, **request.options)
