@@ -16,7 +16,7 @@ import pytest
 import redrive as product
 from redrive.events import Events
 from redrive.prove.desk import DeskReport
-from redrive.prove.isolation.case import Figure
+from redrive.prove.isolation.environment import Figure
 from redrive.prove.isolation.prove import Measured
 from redrive.prove.isolation.prove import Report as IsolationReport
 from redrive.relay.build import SystemClock

@@ -17,23 +17,17 @@ PAYLOAD = b'{"text":"' + b"x" * 289 + b'"}'  # 300 bytes
 FILL_CHUNK = 10_000
 BLOCKED_CHUNK = 200
 
-_FILL: LiteralString = """
+_MANY: LiteralString = """
 SELECT count(*) FROM redrive.enqueue_many_1(
     array_fill(%(destination)s::text, ARRAY[%(count)s]), array_fill(%(payload)s::bytea, ARRAY[%(count)s]),
     array_fill(NULL::text, ARRAY[%(count)s]), array_fill('default'::text, ARRAY[%(count)s]),
     array_fill(''::text, ARRAY[%(count)s]), array_fill('application/json'::text, ARRAY[%(count)s]),
     array_fill(NULL::text, ARRAY[%(count)s]), array_fill(NULL::timestamptz, ARRAY[%(count)s]),
-    array_fill(NULL::timestamptz, ARRAY[%(count)s]), array_fill(1::smallint, ARRAY[%(count)s]))
+    array_fill(NULL::timestamptz, ARRAY[%(count)s]), array_fill(1::smallint, ARRAY[%(count)s])
 """
-_FILL_LANES: LiteralString = """
-SELECT count(*) FROM redrive.enqueue_many_1(
-    array_fill(%(destination)s::text, ARRAY[%(count)s]), array_fill(%(payload)s::bytea, ARRAY[%(count)s]),
-    array_fill(NULL::text, ARRAY[%(count)s]), array_fill('default'::text, ARRAY[%(count)s]),
-    array_fill(''::text, ARRAY[%(count)s]), array_fill('application/json'::text, ARRAY[%(count)s]),
-    array_fill(NULL::text, ARRAY[%(count)s]), array_fill(NULL::timestamptz, ARRAY[%(count)s]),
-    array_fill(NULL::timestamptz, ARRAY[%(count)s]), array_fill(1::smallint, ARRAY[%(count)s]),
-    ARRAY(SELECT %(prefix)s || n %% %(keys)s FROM generate_series(1, %(count)s) n))
-"""
+_FILL: LiteralString = _MANY + ")"
+_KEYS: LiteralString = ", ARRAY(SELECT %(prefix)s || n %% %(keys)s FROM generate_series(1, %(count)s) n)"
+_FILL_LANES: LiteralString = _MANY + _KEYS + ")"
 _FILL_BLOCKED: LiteralString = """
 SELECT count(*) FROM generate_series(1, %(count)s) n,
        LATERAL redrive.enqueue_1(%(destination)s, %(payload)s, p_order_by => 'blocked',

@@ -94,7 +94,6 @@ def _keyed(conn: psycopg.Connection[tuple[object, ...]]) -> Callable[[], object]
 
 
 def _transactions(conn: psycopg.Connection[tuple[object, ...]], count: int, second: Callable[[], object]) -> float:
-    """How long they took."""
     began = time.perf_counter()
     for _ in range(count):
         conn.execute("INSERT INTO business (text) VALUES (%s)", ["x" * 50])
@@ -145,10 +144,7 @@ def drain(server: str, scale: float) -> Rates:
 def drain_beside_history(server: str, scale: float) -> Rates:
     """W5: 5,000 messages with 500,000 finished ones behind, against empty tables."""
     count, behind = max(int(5000 * scale), 1000), int(BEHIND * scale)
-    with fresh_database(server, "bench_w5_empty") as dsn:
-        fill(dsn, "ours", count)
-        checkpoint(dsn)
-        empty = _relay_rate(dsn, ["ours"], count)
+    empty = _alone_rate(server, "bench_w5_empty", count)
     with fresh_database(server, "bench_w5") as dsn:
         fill_finished(dsn, behind)
         fill(dsn, "ours", count)
@@ -158,14 +154,19 @@ def drain_beside_history(server: str, scale: float) -> Rates:
     return {"empty tables": empty, "behind history": full}
 
 
+def _alone_rate(server: str, name: str, count: int) -> float:
+    """One destination in empty tables."""
+    with fresh_database(server, name) as dsn:
+        fill(dsn, "ours", count)
+        checkpoint(dsn)
+        return _relay_rate(dsn, ["ours"], count)
+
+
 def drain_beside_others(server: str, scale: float) -> Rates:
     """W10: 20 destinations, of which one is paused, one is down and one asks for a rest, each with 100,000 behind it,
     one has a `record` and one a rate; the rate of the others."""
     count, behind = max(int(DRAIN * scale), 1000), int(PAUSED_BEHIND * scale)
-    with fresh_database(server, "bench_w10_alone") as dsn:
-        fill(dsn, "d01", count)
-        checkpoint(dsn)
-        alone = _relay_rate(dsn, ["d01"], count)
+    alone = _alone_rate(server, "bench_w10_alone", count)
     names = [f"d{number:02}" for number in range(DESTINATIONS)]
     paused, recorded, limited, down, resting, *others = names
     with fresh_database(server, "bench_w10") as dsn:
@@ -217,7 +218,7 @@ def _ordered_rate(dsn: str, count: int) -> float:
     with _relay(dsn, ["ours"], count) as relay:
         time.sleep(1)
         fill_lanes(dsn, "ours", count, keys=KEYS)
-        seen = relay.report()
+        seen = _report(relay)
     return float(count / (seen["ended"] - seen["claimed"]))
 
 
@@ -232,7 +233,7 @@ def drain_beside_old_transaction(server: str, scale: float) -> Rates:
             holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             holder.execute("SELECT count(*) FROM redrive.destination")
             with _relay(dsn, ["ours"], count, edge=edge) as relay:
-                seen = relay.report()
+                seen = _report(relay)
         _require_all_delivered(dsn, count)
     return {
         "first 50,000": edge / (seen["first_edge"] - seen["claimed"]),
@@ -249,7 +250,7 @@ def wake_up(server: str, scale: float) -> Rates:
     with fresh_database(server, "bench_w4") as dsn, _relay(dsn, ["ours"], count, note=True) as relay:
         time.sleep(1)
         asked, committed = _one_every(dsn, count, seconds=0.01)
-        handled = relay.report()["handled"]
+        handled = _report(relay)["handled"]
     p50, p99 = _percentiles_ms(committed, handled)
     p50_asked, p99_asked = _percentiles_ms(asked, handled)
     return {
@@ -305,22 +306,11 @@ def _producers_rate(server: str, scale: float, *, listen: bool) -> float:
             producer.stdin.write("go\n")
             producer.stdin.flush()
         seen = [_report(producer) for producer in producers]
-        relay.report()
+        _report(relay)
     return float(count / (max(one["ended"] for one in seen) - min(one["began"] for one in seen)))
 
 
-class _Draining:
-    """A relay process under measurement."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def report(self) -> dict[str, Any]:
-        return _report(self._process)
-
-
 def _report(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """What it prints in the end."""
     out, _ = process.communicate(timeout=DRAIN_SECONDS_MAX)
     if process.returncode:
         raise LostOrDoubled(f"{process.args!r} ended with {process.returncode}")
@@ -348,17 +338,17 @@ def _process(module: str, settings: str) -> Iterator[subprocess.Popen[str]]:
 @contextmanager
 def _relay(
     dsn: str, destinations: Sequence[str], count: int, *, records: Sequence[str] = (), **more: Any
-) -> Iterator[_Draining]:
+) -> Iterator[subprocess.Popen[str]]:
     """A relay process that has registered; it ends when it has settled so many."""
     settings = {"dsn": dsn, "destinations": list(destinations), "records": list(records), "count": count, **more}
     with _process("redrive.bench.drain", json.dumps(settings)) as process:
-        yield _Draining(process)
+        yield process
 
 
 def _relay_rate(dsn: str, destinations: Sequence[str], count: int, **more: Any) -> float:
     """From the relay's start to its last settle."""
     with _relay(dsn, destinations, count, **more) as relay:
-        seen = relay.report()
+        seen = _report(relay)
     return float(count / (seen["ended"] - seen["started"]))
 
 

@@ -139,6 +139,6 @@ def _wire(parent: Path, dsn: str, seed: int) -> Iterator[_Wire]:
     try:
         yield _Wire(proxy, loop)
     finally:
-        asyncio.run_coroutine_threadsafe(proxy.__aexit__(None, None, None), loop).result()
+        asyncio.run_coroutine_threadsafe(proxy.__aexit__(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
         thread.join(5.0)

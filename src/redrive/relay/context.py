@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from redrive.events import Events
 from redrive.message import WorkerId
-from redrive.ports import Clock, RelayInfo, Store
+from redrive.ports import Clock, RelayInfo, Store, TransientFailure
 from redrive.relay.tasks import Tasks
 from redrive.settings import RelayLimits
+
+UNREACHABLE_SECONDS: Final = 0.5
+
+Result = TypeVar("Result")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -45,6 +51,28 @@ class RelayContext:
     @property
     def suspects_only(self) -> bool:
         return self.info.suspects_only
+
+    async def call(self, step: str, call: Callable[[], Awaitable[Result]], **values: Any) -> Result:
+        """A step that must happen sooner or later, such as handing back a claim."""
+        with self.events.step(step, **values):
+            return await self.until_reachable(call)
+
+    async def until_reachable(
+        self,
+        call: Callable[[], Awaitable[Result]],
+        *,
+        during: str = "verb",
+        pauses: Sequence[float] = (UNREACHABLE_SECONDS,),
+    ) -> Result:
+        """Calls the database again until it can be reached. pauses: seconds, the last one for good."""
+        tries = 0
+        while True:
+            try:
+                return await call()
+            except TransientFailure:
+                self.events.emit("relay.unreachable", during=during, tries=tries)
+                await self.clock.sleep(pauses[min(tries, len(pauses) - 1)])
+                tries += 1
 
 
 def new_worker(random: Random) -> WorkerId:

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from redrive.ports import TransientFailure
 from redrive.relay.backpressure.gate import DestinationGate
 from redrive.relay.clock_watch import ClockWatch
-from redrive.relay.context import RelayContext
+from redrive.relay.context import UNREACHABLE_SECONDS, RelayContext
 from redrive.relay.crash.money_check import MoneyCheck
 from redrive.relay.dispatching.queues import DestinationQueues
 from redrive.relay.tasks import until_set
-from redrive.relay.until_reachable import UNREACHABLE_SECONDS
 from redrive.relay.wakeup.doorbell import Doorbell
 
 

@@ -10,7 +10,7 @@ from redrive.app import Destination
 from redrive.errors import SettingsError
 from redrive.events import Events
 from redrive.ports import TransientFailure
-from redrive.relay.until_reachable import UNREACHABLE_SECONDS
+from redrive.relay.context import UNREACHABLE_SECONDS
 from redrive.store.migrations.files import MigrationSet
 from redrive.store.runtime.open_store import require_schema
 from redrive.store.runtime.postgres import PostgresStore

@@ -1,11 +1,13 @@
-"""The lines of a history's script: commands that are written, printed and read again. Pure."""
+"""Histories and the commands that they consist of: drawn from a seed, printed as a script, and read again. Pure."""
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, Self
 
 from redrive.errors import InvalidValue
 
@@ -16,7 +18,7 @@ Kinds = Mapping[str, Callable[[str], Any]]
 
 @dataclass(frozen=True)
 class Command:
-    """One line of the script. values: its parameters."""
+    """One line of the script. values: its parameters. payment, message: which one it is about; empty = none."""
 
     verb: str
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -26,22 +28,67 @@ class Command:
 
     @property
     def payment(self) -> str:
-        """Which payment it is about; empty where it is about none."""
         return str(self.values.get("payment", ""))
 
     @property
     def message(self) -> str:
-        """Which message it is about; empty where it is about none."""
         return str(self.values.get("message", ""))
+
+
+@dataclass(frozen=True, kw_only=True)
+class History(ABC):
+    """own_server: PostgreSQL is stopped in it, or its settings are changed. work: without this verb nothing can be
+    violated."""
+
+    work: ClassVar[str]
+    seed: int
+    relays: int
+    own_server: bool
+    commands: tuple[Command, ...]
+
+    @property
+    @abstractmethod
+    def head(self) -> str:
+        """The first line of its script."""
+
+    def lines(self) -> Iterator[str]:
+        """Its script: everything that is needed to repeat it."""
+        yield self.head
+        yield from (f"  {number:>2} {command}" for number, command in enumerate(self.commands, 1))
+
+    def with_commands(self, commands: Sequence[Command]) -> Self:
+        return replace(self, commands=tuple(commands))
+
+    @property
+    def has_work(self) -> bool:
+        return any(command.verb == self.work for command in self.commands)
+
+
+class HistoryWriter:
+    """Draws the commands of a history from its seed."""
+
+    def __init__(self, system: str, seed: int) -> None:
+        self._chance = random.Random(f"{system}/history/{seed}")
+        self._seed = seed
+        self._commands: list[Command] = []
+
+    def _add(self, verb: str, **values: Any) -> None:
+        self._commands.append(Command(verb, values))
+
+    def _pause(self, verb: str, least: float, most: float, digits: int = 2) -> None:
+        self._add(verb, seconds=round(self._chance.uniform(least, most), digits))
+
+    def _sometimes(self, share: float, write: Callable[[], Any]) -> None:
+        if self._chance.random() < share:
+            write()
 
 
 def read_parts(
     text: str, head: re.Pattern[str], verbs: Collection[str], *, begins: str
 ) -> tuple[re.Match[str], list[re.Match[str]]]:
-    """The head of the first history in a text, and its commands.
+    """The head of the first history in a text, and its commands. begins: how a head begins, for the error.
 
-    begins: how a head begins, for the error. Lines that begin with # are for people; what is printed around a script is
-    skipped, and it ends where a violation is named.
+    Comments (#) and what is printed around a script are skipped; it ends where a violation is named.
     """
     lines = (line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#"))
     found = next((match for match in map(head.fullmatch, lines) if match), None)
@@ -64,7 +111,7 @@ def read_commands(matches: Collection[re.Match[str]], kinds: Kinds) -> tuple[Com
 
 
 def read_answers(matches: Collection[re.Match[str]]) -> dict[int, str]:
-    """The number of each command whose answer is written down, to that answer."""
+    """By the number of the command."""
     return {number: match["answer"] for number, match in enumerate(matches, 1) if match["answer"]}
 
 

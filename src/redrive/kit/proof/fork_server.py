@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 END_SECONDS = 10.0
@@ -45,9 +44,7 @@ class ForkServer:
         )
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
         with suppress(TimeoutError):

@@ -8,11 +8,11 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, Self, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from redrive.kit.proof.commands import Command
+from redrive.kit.proof.commands import History
 from redrive.kit.proof.history_environment import HistoryEnvironment
-from redrive.kit.proof.report import Progress
+from redrive.kit.proof.report import Progress, bound
 
 Say = Callable[[str], None]
 
@@ -22,55 +22,26 @@ SHRINK_SECONDS: Final = 120.0
 TRIES: Final = 2
 
 
-class History(Protocol):
-    """What is carried out. has_work: False = nothing is left that could be violated. lines: the head, the commands."""
-
-    @property
-    def seed(self) -> int: ...
-
-    @property
-    def relays(self) -> int: ...
-
-    @property
-    def own_server(self) -> bool: ...
-
-    @property
-    def commands(self) -> tuple[Command, ...]: ...
-
-    @property
-    def has_work(self) -> bool: ...
-
-    def with_commands(self, commands: Sequence[Command]) -> Self: ...
-
-    def lines(self) -> Iterator[str]: ...
-
-
 HistoryType = TypeVar("HistoryType", bound=History)
 
 
-History_co = TypeVar("History_co", bound=History, covariant=True)
+@dataclass(frozen=True, kw_only=True)
+class Told(Generic[HistoryType]):
+    """What came of a history, with the acts that were drawn in it.
+
+    violations: sentences that begin with their class in brackets. answers: `verb: answer` to how often. said: the
+    script, with each answer.
+    """
+
+    history: HistoryType
+    violations: list[str]
+    answers: Counter[str]
+    faults: Counter[str]
+    said: list[str]
+    seconds: float
 
 
-class Told(Protocol[History_co]):
-    """What came of a history. violations: sentences that begin with their class in brackets. said: its script."""
-
-    @property
-    def history(self) -> History_co: ...
-
-    @property
-    def violations(self) -> list[str]: ...
-
-    @property
-    def said(self) -> list[str]: ...
-
-    @property
-    def answers(self) -> Counter[str]: ...
-
-    @property
-    def faults(self) -> Counter[str]: ...
-
-
-ToldType = TypeVar("ToldType", bound=Told)  # type: ignore[type-arg]  # of whichever history
+ToldType = TypeVar("ToldType", bound=Told[Any])
 HistoriesType = TypeVar("HistoriesType", bound="Histories[Any]")
 # Carries out a history in an environment, in a database of that name; the last one hears each line of the script.
 Tell = Callable[[HistoryEnvironment, HistoryType, str, Say], Awaitable[ToldType]]
@@ -94,7 +65,7 @@ class Violated:
 
 @dataclass(frozen=True, kw_only=True)
 class Histories(Generic[ToldType]):
-    """What came of many. answers, faults: how often each. told: each of them, as they ended."""
+    """What came of many."""
 
     seconds: float = 0.0
     server: str = ""
@@ -119,11 +90,9 @@ class Histories(Generic[ToldType]):
 
     @property
     def bound(self) -> float:
-        """With no violation in n histories the rate is below 3/n, at 95 %."""
-        return 3 / max(self.count, 1)
+        return bound(self.count)
 
     def counts(self) -> dict[str, int]:
-        """For the report."""
         if not self.count:
             return {}
         counts = {"histories": self.count, "commands": self.commands, **self.more_counts()}
@@ -131,12 +100,10 @@ class Histories(Generic[ToldType]):
         return counts | {f"answer: {name}": count for name, count in self.answers.items()}
 
     def more_counts(self) -> dict[str, int]:
-        """Of a proof's own."""
         return {}
 
 
 def seeds_of(seed: int, count: int) -> range:
-    """The seeds of the random histories of a run."""
     return range(seed * SEEDS_OF_A_RUN, seed * SEEDS_OF_A_RUN + count)
 
 

@@ -12,7 +12,6 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, LiteralString, Self
 
 import psycopg
@@ -70,10 +69,8 @@ class HistoryEnvironment:
         self.processes = await ForkServer(self._module, self.directory / "said").__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.processes.__aexit__(kind, error, trace)
+    async def __aexit__(self, *_: object) -> None:
+        await self.processes.__aexit__()
         await asyncio.to_thread(end_server, self.server)
 
     def _prepare(self) -> None:
@@ -137,9 +134,7 @@ class HistoryDatabase:
         self.wire = await self._open_wire()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._wires.aclose()
         await self._disconnect()
         if self._own:

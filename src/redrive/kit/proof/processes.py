@@ -14,8 +14,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 END_SECONDS = 10.0
 PATIENCE_MAX = 4.0
@@ -83,7 +81,7 @@ class Process:
 
 
 class Processes:
-    """All processes of one proof. As a context manager it ends what still runs."""
+    """All processes of one proof."""
 
     def __init__(self, place: Path, environment: Mapping[str, str]) -> None:
         self._place = place
@@ -118,14 +116,6 @@ class Processes:
     def said(self) -> Sequence[Path]:
         """What processes have printed, where they have printed anything: normally nothing."""
         return [process.said for process in self._started if process.said.stat().st_size]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end()
 
     def end(self) -> None:
         """All of them, at once; none is started any more."""

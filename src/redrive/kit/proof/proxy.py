@@ -12,7 +12,6 @@ import contextlib
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from psycopg import conninfo
@@ -76,12 +75,10 @@ class Proxy:
         self._server = await asyncio.start_unix_server(self._connection, self._directory / SOCKET_NAME)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for sock in self._server.sockets:
             asyncio.get_running_loop().remove_reader(sock.fileno())  # close() alone would leak what it accepts just now
-        for _ in range(ACCEPT_STEPS):
+        for _step in range(ACCEPT_STEPS):
             await asyncio.sleep(0)
         self._server.close()
         ending = [task for task in self._connections if task is not None]

@@ -1,8 +1,9 @@
-"""The report of a proof, for people and for programs: how to run it again, what was done, what was violated."""
+"""The report of a proof: how to run it again, what was done, what was violated."""
 
 from __future__ import annotations
 
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProofReport:
+class ProofReport(ABC):
     """proof: its name on the command line. counts: what was done, how often.
 
     violations: sentences, and the scripts of histories; none is what we promise.
@@ -32,11 +33,9 @@ class ProofReport:
         return not self.violations
 
     def document(self) -> dict[str, Any]:
-        """For programs."""
         return {**asdict(self), "ok": self.ok}
 
     def lines(self) -> Iterator[str]:
-        """For people."""
         yield f"redrive prove {self.proof} --seed {self.seed} --scale {self.scale:g}{of_commit(self.commit)}"
         yield f"{self.server}, {self.seconds:.0f} s"
         yield from self.figures()
@@ -48,12 +47,11 @@ class ProofReport:
         yield from (f"  {line}" for sentence in self.violations for line in sentence.splitlines())
 
     def figures(self) -> Iterator[str]:
-        """What was counted and measured."""
         yield from table("What happened", self.counts)
 
+    @abstractmethod
     def verdict(self) -> Iterator[str]:
         """What holds, where nothing was violated."""
-        raise NotImplementedError
 
 
 def bound(count: int) -> float:
@@ -62,7 +60,6 @@ def bound(count: int) -> float:
 
 
 def table(title: str, values: Mapping[str, int]) -> Iterator[str]:
-    """Counts under a title."""
     yield ""
     yield title
     width = max((len(f"{value:,}") for value in values.values()), default=1)

@@ -1,13 +1,13 @@
 """Carries out a history: one command after the other, each by a function of a table; then it is judged.
 
-Relays and the database are real. Commands run one by one, so that a script can be read; relays work meanwhile. A
-subclass of `Runner` has its own commands beside `COMMANDS`, starts what it needs and judges.
+Relays and the database are real; relays work while commands run one by one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -20,7 +20,7 @@ import psycopg
 
 from redrive.errors import RedriveError
 from redrive.kit.proof.commands import Command
-from redrive.kit.proof.history_campaign import HistoryType, Say, Tell
+from redrive.kit.proof.history_campaign import HistoryType, Say, Tell, Told
 from redrive.kit.proof.history_environment import HistoryDatabase, HistoryEnvironment
 
 # A connection that was ended; RuntimeError where its descriptor is already that of another one of this event loop.
@@ -47,21 +47,6 @@ SELECT (SELECT count(*) FROM redrive.lease WHERE destination <> ALL (%(without)s
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Told(Generic[HistoryType]):
-    """What came of a history, with the acts that were drawn in it.
-
-    answers: `verb: answer` to how often. said: the script, with each answer.
-    """
-
-    history: HistoryType
-    violations: list[str]
-    answers: Counter[str]
-    faults: Counter[str]
-    said: list[str]
-    seconds: float
-
-
 @dataclass
 class Relay:
     """frozen_at: None while it runs. ending: it was killed or asked to stop."""
@@ -76,7 +61,7 @@ class Relay:
 Carry = Callable[[Any, Command], Awaitable[str | None]]
 
 
-class Runner(Generic[HistoryType]):
+class Runner(ABC, Generic[HistoryType]):
     """One history.
 
     commands: by verb, beside `COMMANDS`. limits: of relays. errors: those that are the answer of a command.
@@ -106,13 +91,13 @@ class Runner(Generic[HistoryType]):
 
     # for subclasses
 
+    @abstractmethod
     async def begin(self) -> None:
         """Start what relays need."""
-        raise NotImplementedError
 
+    @abstractmethod
     def relay_settings(self) -> Mapping[str, Any]:
         """For the process of a relay, beside its database, name and limits."""
-        raise NotImplementedError
 
     @asynccontextmanager
     async def beside(self) -> AsyncIterator[None]:
@@ -120,19 +105,19 @@ class Runner(Generic[HistoryType]):
         yield
 
     async def drawn(self, command: Command) -> list[Command]:
-        """What people do now, where the script leaves that open (`act`); else the command."""
+        """What people do now, where the script leaves that open (`act`)."""
         return [command]
 
     async def before(self, command: Command) -> None:
         """Ahead of each command."""
 
+    @abstractmethod
     async def settle_down(self) -> None:
         """After the last command: everything that can move moves."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def judged(self) -> list[str]:
         """The violations."""
-        raise NotImplementedError
 
     def held(self) -> Sequence[UUID]:
         """Messages whose rows a producer's open transaction may hold."""
@@ -172,7 +157,6 @@ class Runner(Generic[HistoryType]):
         return done
 
     async def _answer(self, command: Command) -> str:
-        """One word or two, whatever it is."""
         await self.before(command)
         carry = self.commands.get(command.verb) or COMMANDS[command.verb]
         try:
@@ -312,7 +296,7 @@ COMMANDS: Final[Mapping[str, Carry]] = {
 
 
 def teller(kind: type[Runner[HistoryType]], **options: Any) -> Tell[HistoryType, Any]:
-    """Carries out histories by a runner of this kind. options: of their databases."""
+    """options: of the databases."""
 
     async def tell(environment: HistoryEnvironment, history: HistoryType, name: str, say: Say) -> Told[HistoryType]:
         async with HistoryDatabase(environment, name, own_server=history.own_server, **options) as database:

@@ -8,14 +8,12 @@ stands for what people do next; it is drawn when it is known where the messages 
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from redrive.kit.proof import commands
-from redrive.kit.proof.commands import Command
+from redrive.kit.proof.commands import Command, HistoryWriter
 from redrive.prove.histories.destinations import (
     DESTINATIONS,
     HELD,
@@ -54,26 +52,12 @@ _KINDS: Final[commands.Kinds] = {
 _HEAD: Final = re.compile(r"history (?P<seed>\d+): (?P<relays>\d+) relays(?P<own>, a server of its own)?")
 
 
-@dataclass(frozen=True, kw_only=True)
-class History:
-    """own_server: PostgreSQL is stopped in it, or its settings are changed."""
-
-    seed: int
-    relays: int
-    own_server: bool
-    commands: tuple[Command, ...]
-
-    def lines(self) -> Iterator[str]:
-        """For people: everything that is needed to tell it again."""
-        yield f"history {self.seed}: {self.relays} relays{', a server of its own' * self.own_server}"
-        yield from (f"  {number:>2} {command}" for number, command in enumerate(self.commands, 1))
-
-    def with_commands(self, commands: Sequence[Command]) -> History:
-        return replace(self, commands=tuple(commands))
+class History(commands.History):
+    work = "enqueue"
 
     @property
-    def has_work(self) -> bool:
-        return any(command.verb == "enqueue" for command in self.commands)
+    def head(self) -> str:
+        return f"history {self.seed}: {self.relays} relays{', a server of its own' * self.own_server}"
 
 
 def read_script(text: str) -> History:
@@ -93,15 +77,12 @@ def answers_of(text: str) -> dict[int, str]:
 
 
 def history(seed: int) -> History:
-    """The history of a seed."""
     return _Writer(seed).written()
 
 
-class _Writer:
+class _Writer(HistoryWriter):
     def __init__(self, seed: int) -> None:
-        self._chance = random.Random(f"engine/history/{seed}")
-        self._seed = seed
-        self._commands: list[Command] = []
+        super().__init__("engine", seed)
         self._messages: list[str] = []
         self._open: list[str] = []
         self._transactions = 0
@@ -131,7 +112,7 @@ class _Writer:
         """An application has cancelled, or enqueued for a key, and does not commit for a while."""
         if self._chance.random() < 0.5:
             self._enqueue(faults=[self._chance.choice(["hang", "slow", "never"])])
-            self._add("wait", seconds=round(self._chance.uniform(0.2, 0.8), 2))
+            self._pause("wait", 0.2, 0.8)
             name = self._begin()
             self._add("cancel", message=self._messages[-1], tx=name)  # while it is in flight
         else:
@@ -142,7 +123,7 @@ class _Writer:
             self._chance.choice(
                 [self._enqueue, self._enqueue, self._wait, self._relay_fault, self._act, self._stop, self._quiet]
             )()
-        self._sometimes(0.3, lambda: self._add("wait", seconds=round(self._chance.uniform(3.0, 7.0), 1)))
+        self._sometimes(0.3, lambda: self._pause("wait", 3.0, 7.0, 1))
         self._sometimes(0.8, lambda: self._end(name))
 
     def _order(self) -> None:
@@ -190,13 +171,6 @@ class _Writer:
         self._sometimes(0.5, self._calm)
 
     # commands
-
-    def _add(self, verb: str, **values: Any) -> None:
-        self._commands.append(Command(verb, values))
-
-    def _sometimes(self, share: float, write: Callable[[], Any]) -> None:
-        if self._chance.random() < share:
-            write()
 
     def _begin(self) -> str:
         self._transactions += 1
@@ -260,23 +234,23 @@ class _Writer:
         self._add("act", draw=self._chance.randrange(1_000_000))
 
     def _wait(self) -> None:
-        self._add("wait", seconds=round(self._chance.uniform(0.02, 1.2), 2))
+        self._pause("wait", 0.02, 1.2)
 
     def _quiet(self) -> None:
-        self._add("quiet", seconds=round(self._chance.uniform(0.5, 3.0), 1))
+        self._pause("quiet", 0.5, 3.0, 1)
 
     def _calm(self) -> None:
         self._chance.choice([self._quiet, self._quiet, self._wait])()
 
     def _relay_fault(self) -> None:
-        self._sometimes(0.5, lambda: self._add("wait", seconds=round(self._chance.uniform(0.0, 0.3), 3)))
+        self._sometimes(0.5, lambda: self._pause("wait", 0.0, 0.3, 3))
         number = self._chance.randrange(self._relays)
         match self._chance.choice(["kill", "kill", "freeze", "stop"]):
             case "kill":
                 self._add("kill", relay=number, whole=self._chance.random() < 0.5)
             case "freeze":
                 self._add("freeze", relay=number)
-                self._sometimes(0.5, lambda: self._add("wait", seconds=round(self._chance.uniform(0.1, 1.0), 2)))
+                self._sometimes(0.5, lambda: self._pause("wait", 0.1, 1.0))
                 self._sometimes(0.7, lambda: self._add("thaw"))
             case _:
                 self._stop()
@@ -288,7 +262,7 @@ class _Writer:
         self._add("cut", at=self._chance.choice(["settle", "settle", "claim", "enqueue", "COMMIT", "anything"]))
 
     def _read_only(self) -> None:
-        self._add("read_only", seconds=round(self._chance.uniform(0.3, 3.0), 1))
+        self._pause("read_only", 0.3, 3.0, 1)
 
     def _stop_server(self) -> None:
         self._add("stop_server")
@@ -297,7 +271,7 @@ class _Writer:
         seconds = self._chance.choice([-7200.0, -600.0, -30.0, 30.0, 600.0, 7200.0])
         self._add("jump_clock", by_seconds=round(seconds * self._chance.uniform(0.5, 1.5), 1))
         if self._chance.random() < 0.4:  # while it is noticed, and dates are corrected
-            self._add("wait", seconds=round(self._chance.uniform(0.0, 0.5), 2))
+            self._pause("wait", 0.0, 0.5)
             self._add("kill", relay=self._chance.randrange(self._relays), whole=True)
 
     def _spoil(self) -> None:

@@ -21,9 +21,10 @@ from psycopg.rows import TupleRow
 from redrive.kit.proof import journal
 from redrive.kit.proof.acts import ACTS
 from redrive.kit.proof.commands import Command
+from redrive.kit.proof.history_campaign import Told
 from redrive.kit.proof.history_environment import OPERATOR_ROLE
 from redrive.kit.proof.processes import patience
-from redrive.kit.proof.runner import LOOK_SECONDS, LOST, Carry, Relay, Runner, Told, teller, thaw
+from redrive.kit.proof.runner import LOOK_SECONDS, LOST, Carry, Relay, Runner, teller, thaw
 from redrive.prove.histories import faults, judging, people, producers, steering
 from redrive.prove.histories.destinations import HEALTHY
 from redrive.prove.histories.drawing import History

@@ -1,4 +1,4 @@
-"""Messages are cancelled that a relay has claimed, and that wait in its hand for a slot."""
+"""Messages are cancelled that wait in a relay's queue for a slot."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import time
 
 import psycopg
 
-from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.environment import CaseEnvironment
+from redrive.prove.isolation.environment import CaseEnvironment, Figure
 from redrive.relay.claiming.claim_checks import FRESH_SECONDS
 
 MESSAGES = 40
@@ -35,11 +34,8 @@ def run(environment: CaseEnvironment) -> list[Figure]:
     late = [min(begun[key]) - at for key, at in cancelled.items() if key in begun]
     too_late = sum(seconds > FRESH_SECONDS + ROUND_TRIP_SECONDS for seconds in late)
     return [
-        Figure(what="messages cancelled", measured=len(cancelled), unit=""),
-        Figure(what="of them claimed by then (in_flight)", measured=answers.count("in_flight"), unit=""),
-        Figure(what="begun more than 0.25 s and a round trip after the commit", measured=too_late, unit="", bound=0),
-        Figure(what="latest begin after a commit", measured=max([*late, 0.0]) * 1000, unit="ms"),
+        Figure("messages cancelled", len(cancelled), ""),
+        Figure("of them claimed by then (in_flight)", answers.count("in_flight"), ""),
+        Figure("begun more than 0.25 s and a round trip after the commit", too_late, "", bound=0),
+        Figure("latest begin after a commit", max([*late, 0.0]) * 1000, "ms"),
     ]
-
-
-CASE = Case(name="cancel", title="Messages are cancelled that wait in a relay's hand for a slot.", run=run)

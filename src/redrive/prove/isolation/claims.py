@@ -9,8 +9,7 @@ import psycopg
 
 from redrive.app import DESTINATIONS_MAX
 from redrive.message import LEVELS
-from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.environment import CaseEnvironment, milliseconds
+from redrive.prove.isolation.environment import CaseEnvironment, Figure, milliseconds
 from redrive.store.runtime import wire
 
 NAMES: Final = [f"declared-{number:04}" for number in range(DESTINATIONS_MAX)]
@@ -38,14 +37,7 @@ def run(environment: CaseEnvironment) -> list[Figure]:
         suspects = milliseconds(lambda: conn.execute("SELECT redrive.suspect_destinations_1(%s)", [NAMES]).fetchall())
     count = f"{DESTINATIONS_MAX:,} destinations"
     return [
-        Figure(what=f"a claim for {count}", measured=plain, unit="ms", bound=CLAIM_MS_MAX),
-        Figure(what=f"the same, all limited, half money: {count}", measured=limited, unit="ms", bound=CLAIM_MS_MAX),
-        Figure(what="a look for suspects among them", measured=suspects, unit="ms", bound=CLAIM_MS_MAX),
+        Figure(f"a claim for {count}", plain, "ms", bound=CLAIM_MS_MAX),
+        Figure(f"the same, all limited, half money: {count}", limited, "ms", bound=CLAIM_MS_MAX),
+        Figure("a look for suspects among them", suspects, "ms", bound=CLAIM_MS_MAX),
     ]
-
-
-CASE = Case(
-    name="claims",
-    title=f"A relay claims for {DESTINATIONS_MAX:,} destinations, and nothing is due.",
-    run=run,
-)

@@ -1,12 +1,11 @@
-"""The database's clock is set back by three hours, and then forward by six."""
+"""The database's clock is set back by three hours, then forward by six."""
 
 from __future__ import annotations
 
 import time
 
 from redrive.kit.proof import movable_clock
-from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.environment import CaseEnvironment
+from redrive.prove.isolation.environment import CaseEnvironment, Figure
 
 HOUR = 3600.0
 COUNT = 100
@@ -20,7 +19,7 @@ REAPED = """SELECT 1 FROM redrive.duty d WHERE d.name = 'reap'
 def run(environment: CaseEnvironment) -> list[Figure]:
     """How long what was due waits, how long duties rest, and what goes out twice; on a server of its own."""
     if movable_clock.library() is None:
-        return [Figure(what=f"NOT MEASURED: {movable_clock.MISSING}", measured=0, unit="")]
+        return [Figure(f"NOT MEASURED: {movable_clock.MISSING}", 0, "")]
     with (
         movable_clock.open_movable(environment.directory) as (dsn, clock),
         CaseEnvironment(environment.directory, dsn) as here,
@@ -33,8 +32,8 @@ def run(environment: CaseEnvironment) -> list[Figure]:
     return [
         *back,
         *forward,
-        Figure(what="messages sent twice", measured=twice, unit="", bound=0),
-        Figure(what="jumps that were not noticed, or twice", measured=abs(2 - noticed), unit="", bound=0),
+        Figure("messages sent twice", twice, "", bound=0),
+        Figure("jumps that were not noticed, or twice", abs(2 - noticed), "", bound=0),
     ]
 
 
@@ -55,9 +54,6 @@ def _jump(environment: CaseEnvironment, clock: movable_clock.MovableClock, name:
     rested = time.monotonic() - began
     environment.wait(lambda: environment.value("SELECT count(*) FROM redrive.lease") == 0, seconds=2 * SENDING_SECONDS)
     return [
-        Figure(what=f"set {name}: all that was due was sent after", measured=waited, unit="s", bound=BOUND_SECONDS),
-        Figure(what=f"set {name}: the reaper ran again after", measured=rested, unit="s", bound=BOUND_SECONDS),
+        Figure(f"set {name}: all that was due was sent after", waited, "s", bound=BOUND_SECONDS),
+        Figure(f"set {name}: the reaper ran again after", rested, "s", bound=BOUND_SECONDS),
     ]
-
-
-CASE = Case(name="clock", title="The database's clock is set back by three hours, then forward by six.", run=run)

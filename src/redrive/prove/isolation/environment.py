@@ -28,6 +28,20 @@ LOG_VARIABLE: Final = "REDRIVE_ISOLATION_LOG"
 ARRIVE_SECONDS: Final = 60.0
 
 
+@dataclass(frozen=True)
+class Figure:
+    """One measured number. bound: what it may be at most; None = it is shown for comparison only."""
+
+    what: str
+    measured: float
+    unit: str
+    bound: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self.bound is None or self.measured <= self.bound
+
+
 @dataclass(frozen=True, slots=True)
 class Delays:
     """Of neighbours, in milliseconds. missing: so many had not arrived after a minute."""
@@ -39,9 +53,7 @@ class Delays:
 
     @classmethod
     def of(cls, seconds: list[float], *, missing: int) -> Delays:
-        ordered = sorted(seconds) or [ARRIVE_SECONDS]
-        if missing:
-            ordered += [ARRIVE_SECONDS] * missing
+        ordered = [*sorted(seconds), *[ARRIVE_SECONDS] * missing] or [ARRIVE_SECONDS]
         return cls(
             median_ms=statistics.median(ordered) * 1000,
             p99_ms=ordered[min(int(len(ordered) * 0.99), len(ordered) - 1)] * 1000,

@@ -1,11 +1,10 @@
-"""Peers that never come to their answer: interim replies without end, headers byte by byte."""
+"""One peer and then four that never come to their answer; the neighbours have URLs of their own."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 
-from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.environment import CaseEnvironment, Delays
+from redrive.prove.isolation.environment import CaseEnvironment, Delays, Figure
 from redrive.prove.isolation.peers import peer
 
 EACH = 50  # messages to each of them
@@ -19,12 +18,12 @@ def run(environment: CaseEnvironment) -> list[Figure]:
         environment.measure_neighbours("first", count=50, destination="hooks", payload={"url": well})
         quiet = environment.measure_neighbours("quiet", destination="hooks", payload={"url": well})
         bound = max(2 * quiet.p99_ms, NOISE_MS)
-        figures = [Figure(what="neighbours' p99 in a quiet run", measured=quiet.p99_ms, unit="ms")]
+        figures = [Figure("neighbours' p99 in a quiet run", quiet.p99_ms, "ms")]
         for kind in ("endless", "dribbling"):
             for count in (1, 4):
                 beside = _beside(environment, kind, count, well)
                 what = f"neighbours' p99 beside {count} {kind}"
-                figures.append(Figure(what=what, measured=beside.p99_ms, unit="ms", bound=bound))
+                figures.append(Figure(what, beside.p99_ms, "ms", bound=bound))
     return figures
 
 
@@ -34,10 +33,3 @@ def _beside(environment: CaseEnvironment, kind: str, count: int, well: str) -> D
             url = stack.enter_context(peer(kind))
             environment.send("hooks", [f"{kind}/{count}/{place}/{number}" for number in range(EACH)], {"url": url})
         return environment.measure_neighbours(f"beside {count} {kind}", destination="hooks", payload={"url": well})
-
-
-CASE = Case(
-    name="hostile-peers",
-    title="One peer and then four that never come to their answer; the neighbours have URLs of their own.",
-    run=run,
-)

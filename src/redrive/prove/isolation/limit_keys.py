@@ -1,9 +1,8 @@
-"""One tenant's host asks for a rest of an hour; the others have URLs of their own."""
+"""One tenant's host answers 429 with Retry-After; the others have URLs of their own."""
 
 from __future__ import annotations
 
-from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.environment import CaseEnvironment
+from redrive.prove.isolation.environment import CaseEnvironment, Figure
 from redrive.prove.isolation.peers import peer
 
 RESTING = 2000
@@ -21,16 +20,9 @@ def run(environment: CaseEnvironment) -> list[Figure]:
         sent = sum(len(times) for key, times in begun.items() if key.startswith("resting/"))
         claims = environment.value("SELECT max(attempt) FROM redrive.pending")
     return [
-        Figure(what="the others' p99 in a quiet run", measured=quiet.p99_ms, unit="ms"),
-        Figure(what="the others' p99 beside the host that rests", measured=beside.p99_ms, unit="ms", bound=1000.0),
-        Figure(what="messages of the others that did not arrive", measured=beside.missing, unit="", bound=0),
-        Figure(what="messages sent to the host that rests", measured=sent, unit="", bound=20),
-        Figure(what="claims of each message that was put off", measured=claims, unit="", bound=2),
+        Figure("the others' p99 in a quiet run", quiet.p99_ms, "ms"),
+        Figure("the others' p99 beside the host that rests", beside.p99_ms, "ms", bound=1000.0),
+        Figure("messages of the others that did not arrive", beside.missing, "", bound=0),
+        Figure("messages sent to the host that rests", sent, "", bound=20),
+        Figure("claims of each message that was put off", claims, "", bound=2),
     ]
-
-
-CASE = Case(
-    name="limit-keys",
-    title="One tenant's host answers 429 with Retry-After; the others have URLs of their own.",
-    run=run,
-)

@@ -6,8 +6,7 @@ import signal
 
 import psycopg
 
-from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.environment import CaseEnvironment
+from redrive.prove.isolation.environment import CaseEnvironment, Figure
 
 SENDING_SECONDS = 2.0
 STOP_SECONDS = 30.0
@@ -29,15 +28,8 @@ def run(environment: CaseEnvironment) -> list[Figure]:
         caller.rollback()
     twice = sum(len(times) > 1 for times in environment.begun().values())
     return [
-        Figure(what="neighbours' p99 in a quiet run", measured=quiet.p99_ms, unit="ms"),
-        Figure(what="neighbours' p99 beside the open cancel", measured=beside.p99_ms, unit="ms", bound=1000.0),
-        Figure(what="messages of others still owned after a stop", measured=owned, unit="", bound=0),
-        Figure(what="messages sent twice", measured=twice, unit="", bound=0),
+        Figure("neighbours' p99 in a quiet run", quiet.p99_ms, "ms"),
+        Figure("neighbours' p99 beside the open cancel", beside.p99_ms, "ms", bound=1000.0),
+        Figure("messages of others still owned after a stop", owned, "", bound=0),
+        Figure("messages sent twice", twice, "", bound=0),
     ]
-
-
-CASE = Case(
-    name="open-transaction",
-    title="A caller cancels a message in flight and leaves its transaction open.",
-    run=run,
-)

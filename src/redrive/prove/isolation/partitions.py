@@ -1,4 +1,4 @@
-"""A partition is made while a long transaction reads the tables, as a dump does."""
+"""A partition is made while a long transaction reads the tables."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from uuid import uuid4
 
 import psycopg
 
-from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.environment import CaseEnvironment
+from redrive.prove.isolation.environment import CaseEnvironment, Figure
 
 BESIDE_SECONDS = 5.0
 MESSAGES = 5000
@@ -36,10 +35,10 @@ def run(environment: CaseEnvironment) -> list[Figure]:
         row = conn.execute(MAKE).fetchone()
     made = row[0] if row else 0
     return [
-        Figure(what="slowest claim in a quiet run", measured=quiet, unit="ms"),
-        Figure(what="slowest claim beside the reader", measured=beside, unit="ms", bound=500.0),
-        Figure(what="tries beside the reader that gave up", measured=tries.count(False), unit=""),
-        Figure(what="partitions still missing after the reader", measured=2 - made, unit="", bound=0),
+        Figure("slowest claim in a quiet run", quiet, "ms"),
+        Figure("slowest claim beside the reader", beside, "ms", bound=500.0),
+        Figure("tries beside the reader that gave up", tries.count(False), ""),
+        Figure("partitions still missing after the reader", 2 - made, "", bound=0),
     ]
 
 
@@ -64,6 +63,3 @@ def _slowest_claim_ms(dsn: str, seconds: float) -> float:
             slowest = max(slowest, time.monotonic() - began)
             time.sleep(0.005)
     return slowest * 1000
-
-
-CASE = Case(name="partitions", title="A partition is made while a long transaction reads the tables.", run=run)

@@ -11,14 +11,12 @@ from typing import Any
 from redrive.kit.proof.database import open_proof_database
 from redrive.kit.proof.directories import open_directory
 from redrive.kit.proof.report import Progress, commit, of_commit
-from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.environment import CaseEnvironment
+from redrive.prove.isolation.cases import Case
+from redrive.prove.isolation.environment import CaseEnvironment, Figure
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What one case found."""
-
     case: str
     title: str
     seconds: float
@@ -27,8 +25,6 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """All cases."""
-
     commit: str | None
     server: str
     cases: Sequence[Measured]
@@ -41,7 +37,6 @@ class Report:
         return {**asdict(self), "ok": self.ok}
 
     def lines(self) -> Iterator[str]:
-        """For people."""
         yield f"redrive prove isolation{of_commit(self.commit)}"
         yield self.server
         for case in self.cases:
@@ -52,7 +47,6 @@ class Report:
 
 
 def prove(cases: Sequence[Case], *, dsn: str | None, progress: Progress) -> Report:
-    """Measure these."""
     measured = []
     server = ""
     for number, case in enumerate(cases):

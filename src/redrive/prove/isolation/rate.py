@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.environment import RATED, RATED_PER_SECOND, CaseEnvironment
+from redrive.prove.isolation.environment import RATED, RATED_PER_SECOND, CaseEnvironment, Figure
 from redrive.prove.limit_rules import most_in_a_second
 
 MESSAGES: Final = 80
@@ -37,13 +36,10 @@ def run(environment: CaseEnvironment) -> list[Figure]:
     late = sum(seconds - promptest > PROMPT_SECONDS for seconds in waited.values())
     most = math.ceil(RATED_PER_SECOND)
     whole = max(begun.values()) - min(begun.values())
+    at_once = f"claimed in any second, at {RATED_PER_SECOND:g} a second by two relays"
+    begins = f"begun in any second; {late} of {MESSAGES} began more than 25 ms after their claim"
     return [
-        Figure(what=f"claimed in any second, at {RATED_PER_SECOND:g} a second by two relays",
-               measured=most_in_a_second(list(claimed.values())), unit="", bound=most),
-        Figure(what=f"begun in any second; {late} of {MESSAGES} began more than 25 ms after their claim",
-               measured=most_in_a_second(list(begun.values())), unit="", bound=most + late),
-        Figure(what="a second, over the whole time", measured=(MESSAGES - most) / whole, unit=""),
-    ]  # fmt: skip
-
-
-CASE = Case(name="rate", title="A destination has a rate, and more waits than it lets out.", run=run)
+        Figure(at_once, most_in_a_second(list(claimed.values())), "", bound=most),
+        Figure(begins, most_in_a_second(list(begun.values())), "", bound=most + late),
+        Figure("a second, over the whole time", (MESSAGES - most) / whole, ""),
+    ]

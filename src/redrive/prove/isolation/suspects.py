@@ -10,8 +10,7 @@ from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Policy
 from redrive.prove.isolation.app import QUICK, say_begun
-from redrive.prove.isolation.case import Case, Figure
-from redrive.prove.isolation.environment import CaseEnvironment
+from redrive.prove.isolation.environment import CaseEnvironment, Figure
 
 APP = "redrive.prove.isolation.suspects:app"
 COUNT = 12
@@ -55,19 +54,12 @@ def run(environment: CaseEnvironment) -> list[Figure]:
     missing = sum(len(begun[key]) < 2 for key in fast)
     last = max([killed_at, *(max(begun[key]) for key in fast)])
     return [
-        Figure(what="suspects of the fast destination that were not run", measured=missing, unit="", bound=0),
+        Figure("suspects of the fast destination that were not run", missing, "", bound=0),
         Figure(
-            what=f"after the kill the last of {COUNT} fast suspects began",
-            measured=last - killed_at,
-            unit="s",
+            f"after the kill the last of {COUNT} fast suspects began",
+            last - killed_at,
+            "s",
             bound=DELAY_SECONDS_MAX,
         ),
-        Figure(what="what one of the hanging suspects takes", measured=TIMEOUT_SECONDS, unit="s"),
+        Figure("what one of the hanging suspects takes", TIMEOUT_SECONDS, "s"),
     ]
-
-
-CASE = Case(
-    name="suspects",
-    title="A relay dies with messages of two destinations in flight, and one of the destinations hangs.",
-    run=run,
-)

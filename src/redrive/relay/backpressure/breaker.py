@@ -8,10 +8,11 @@ relays is in the database: `verbs/breaker.sql`.
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
+from typing import Any, Final
 
 from redrive.answers import Answer, Retryable, Unknown
 from redrive.policy import Breaker
+from redrive.ports import Outcome
 
 # Codes of attempts that we ended ourselves, or that never reached the destination.
 OURS: Final = frozenset({"CUT_OFF", "CANCELLED", "INTERRUPTED", "COMPLETE_ROLLED_BACK", "VALIDATE_TIMEOUT"})
@@ -29,6 +30,16 @@ def answered(answer: Answer | None, breaker: Breaker) -> bool | None:
     if isinstance(answer, Unknown):
         return answer.from_lookup and code not in UNANSWERED_LOOKUPS
     return not (isinstance(answer, Retryable) and answer.destination_down)
+
+
+def evidence(outcome: Outcome, breaker: Breaker) -> dict[str, Any]:
+    """Arguments of the store's `open_breaker` and `open_key`."""
+    return {
+        "claimed_at": outcome.attempt.claimed_at,
+        "code": outcome.settlement.error_class or "",
+        "cool_off_seconds": breaker.cool_off_seconds,
+        "cool_off_max_seconds": breaker.cool_off_max_seconds,
+    }
 
 
 class Count:

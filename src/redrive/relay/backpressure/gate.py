@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from redrive.answers import Advance, Delivered
@@ -20,7 +21,6 @@ from redrive.relay.context import RelayContext
 from redrive.relay.dispatching.destination_queue import DestinationQueue
 from redrive.relay.dispatching.queues import DestinationQueues
 from redrive.relay.dispatching.slots import Slots
-from redrive.relay.until_reachable import until_reachable
 
 RETRY_AFTER: Final = "retry_after"
 
@@ -63,10 +63,8 @@ class DestinationGate:
 
     async def _pause_for_bugs(self, queue: DestinationQueue) -> None:
         name = queue.destination.name
-        with self._events.step("pause", destination=name):
-            await until_reachable(
-                self._context, lambda: self._store.pause(name, actor=self._context.actor, reason=bug_breaker.REASON)
-            )
+        pause = partial(self._store.pause, name, actor=self._context.actor, reason=bug_breaker.REASON)
+        await self._context.call("pause", pause, destination=name)
         self._events.emit("destination.paused", destination=name, reason=bug_breaker.REASON)
         queue.bugs.paused()
         await self._stopped(queue)
@@ -81,10 +79,8 @@ class DestinationGate:
 
     async def _rest(self, queue: DestinationQueue, seconds: float) -> None:
         name = queue.destination.name
-        with self._events.step("pause_until", destination=name):
-            left = await until_reachable(
-                self._context, lambda: self._store.pause_until(name, actor=self._context.actor, seconds=seconds)
-            )
+        rest = partial(self._store.pause_until, name, actor=self._context.actor, seconds=seconds)
+        left = await self._context.call("pause_until", rest, destination=name)
         queue.paused_until = None if left is None else self._clock.monotonic() + left
         reason = None if left is None else RETRY_AFTER  # a person was quicker
         self._events.emit("destination.paused", destination=name, reason=reason, seconds=left)
@@ -134,20 +130,12 @@ class DestinationGate:
             await self._open(queue, outcome)
 
     async def _open(self, queue: DestinationQueue, outcome: Outcome) -> None:
-        name, limits, code = queue.destination.name, queue.breaker_rules, outcome.settlement.error_class or ""
-        with self._events.step("open_breaker", destination=name):
-            opened: Opened = await until_reachable(
-                self._context,
-                lambda: self._store.open_breaker(
-                    name,
-                    claimed_at=outcome.attempt.claimed_at,
-                    code=code,
-                    cool_off_seconds=limits.cool_off_seconds,
-                    cool_off_max_seconds=limits.cool_off_max_seconds,
-                ),
-            )
+        name, evidence = queue.destination.name, breaker.evidence(outcome, queue.breaker_rules)
+        opened: Opened = await self._context.call(
+            "open_breaker", partial(self._store.open_breaker, name, **evidence), destination=name
+        )
         if opened.opened:
-            self._events.emit("breaker.opened", destination=name, code=code, seconds=opened.open_seconds)
+            self._events.emit("breaker.opened", destination=name, code=evidence["code"], seconds=opened.open_seconds)
         queue.opening = False
         if queue.count is not None:
             queue.count.start_again()
@@ -155,11 +143,8 @@ class DestinationGate:
 
     async def _close(self, queue: DestinationQueue, outcome: Outcome) -> None:
         name = queue.destination.name
-        with self._events.step("close_breaker", destination=name):
-            closed = await until_reachable(
-                self._context, lambda: self._store.close_breaker(name, claimed_at=outcome.attempt.claimed_at)
-            )
-        if closed:
+        close = partial(self._store.close_breaker, name, claimed_at=outcome.attempt.claimed_at)
+        if await self._context.call("close_breaker", close, destination=name):
             self._events.emit("breaker.recovered", destination=name)
 
     async def _opened(self, queue: DestinationQueue, at: datetime | None) -> None:

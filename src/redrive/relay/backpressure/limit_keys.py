@@ -7,6 +7,7 @@ probe, for which the database is asked, and then a ramp. SQL: `limit_keys.sql`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from redrive.answers import RETURN_INVALID, Advance, Delivered
@@ -20,7 +21,6 @@ from redrive.relay.context import RelayContext
 from redrive.relay.dispatching.destination_queue import DestinationQueue
 from redrive.relay.dispatching.queues import DestinationQueues
 from redrive.relay.dispatching.slots import Slots
-from redrive.relay.until_reachable import until_reachable
 
 KEYS_MAX: Final = 10_000  # of so many that are not plain a relay is told
 BOOK_SECONDS: Final = 0.5  # turns of a rate for which a claim is kept
@@ -81,11 +81,8 @@ class LimitKeys:
 
     async def _booked(self, queue: DestinationQueue, key: LimitKey, count: int, rate: float) -> Booked:
         name = queue.destination.name
-        with self._events.step("book_key", destination=name, count=count):
-            return await until_reachable(
-                self._context,
-                lambda: self._store.book_key(name, key.name, count=count, rate=rate, most_seconds=BOOK_SECONDS),
-            )
+        book = partial(self._store.book_key, name, key.name, count=count, rate=rate, most_seconds=BOOK_SECONDS)
+        return await self._context.call("book_key", book, destination=name, count=count)
 
     def tick(self) -> None:
         """Time has passed: a turn has come, a ramp has grown, something waits for too long."""
@@ -112,10 +109,8 @@ class LimitKeys:
         if key is None or not key.needs_probe(self._clock.monotonic()):
             return True
         name = queue.destination.name
-        with self._events.step("probe_key", destination=name, id=claim.attempt.id):
-            answer = await until_reachable(
-                self._context, lambda: self._store.probe_key(name, key.name, claim.attempt.id)
-            )
+        probe = partial(self._store.probe_key, name, key.name, claim.attempt.id)
+        answer = await self._context.call("probe_key", probe, destination=name, id=claim.attempt.id)
         if answer == "wait":
             await self._leases.put_off([(claim, PutOff(_probe_seconds(queue), key.name))])
             return False
@@ -184,11 +179,8 @@ class LimitKeys:
 
     async def _pause_for_bugs(self, queue: DestinationQueue, key: LimitKey) -> None:
         name = queue.destination.name
-        with self._events.step("pause", destination=name):
-            await until_reachable(
-                self._context,
-                lambda: self._store.pause_key(name, key.name, actor=self._context.actor, reason=bug_breaker.REASON),
-            )
+        pause = partial(self._store.pause_key, name, key.name, actor=self._context.actor, reason=bug_breaker.REASON)
+        await self._context.call("pause", pause, destination=name)
         self._events.emit("limit_key.paused", destination=name, key=key.name, reason=bug_breaker.REASON)
         key.bugs.paused()
         key.writing -= 1
@@ -205,10 +197,8 @@ class LimitKeys:
 
     async def _rest(self, queue: DestinationQueue, key: LimitKey, seconds: float) -> None:
         name = queue.destination.name
-        with self._events.step("pause_until", destination=name):
-            left = await until_reachable(
-                self._context, lambda: self._store.rest_key(name, key.name, actor=self._context.actor, seconds=seconds)
-            )
+        rest = partial(self._store.rest_key, name, key.name, actor=self._context.actor, seconds=seconds)
+        left = await self._context.call("pause_until", rest, destination=name)
         key.paused_until = None if left is None else self._clock.monotonic() + left
         key.ramp_from = key.paused_until
         if key.breaker == "half_open":
@@ -219,23 +209,13 @@ class LimitKeys:
         await self.sift(queue)
 
     async def _open(self, queue: DestinationQueue, key: LimitKey, outcome: Outcome) -> None:
-        name, limits, code = queue.destination.name, queue.breaker_rules, outcome.settlement.error_class or ""
-        with self._events.step("open_breaker", destination=name):
-            opened: Opened = await until_reachable(
-                self._context,
-                lambda: self._store.open_key(
-                    name,
-                    key.name,
-                    claimed_at=outcome.attempt.claimed_at,
-                    code=code,
-                    cool_off_seconds=limits.cool_off_seconds,
-                    cool_off_max_seconds=limits.cool_off_max_seconds,
-                ),
-            )
+        name, evidence = queue.destination.name, breaker.evidence(outcome, queue.breaker_rules)
+        opened: Opened = await self._context.call(
+            "open_breaker", partial(self._store.open_key, name, key.name, **evidence), destination=name
+        )
         if opened.opened:
-            self._events.emit(
-                "limit_key.opened", destination=name, key=key.name, code=code, seconds=opened.open_seconds
-            )
+            values = {"code": evidence["code"], "seconds": opened.open_seconds}
+            self._events.emit("limit_key.opened", destination=name, key=key.name, **values)
         key.breaker, key.breaker_until = "open", self._clock.monotonic() + opened.open_seconds
         key.opened_at, key.ramp_from = opened.opened_at, None
         if key.count is not None:
@@ -245,11 +225,8 @@ class LimitKeys:
 
     async def _close(self, queue: DestinationQueue, key: LimitKey, outcome: Outcome) -> None:
         name = queue.destination.name
-        with self._events.step("close_breaker", destination=name):
-            closed = await until_reachable(
-                self._context, lambda: self._store.close_key(name, key.name, claimed_at=outcome.attempt.claimed_at)
-            )
-        if closed:
+        close = partial(self._store.close_key, name, key.name, claimed_at=outcome.attempt.claimed_at)
+        if await self._context.call("close_breaker", close, destination=name):
             key.breaker, key.breaker_until, key.ramp_from = "closed", None, self._clock.monotonic()
             self._events.emit("limit_key.recovered", destination=name, key=key.name)
 
@@ -264,8 +241,8 @@ class LimitKeys:
             self._slots.refill(queue)
 
     async def _refresh_states(self) -> None:
-        states = await until_reachable(
-            self._context, lambda: self._store.limit_keys(sorted(self._queues), limit=KEYS_MAX)
+        states = await self._context.until_reachable(
+            lambda: self._store.limit_keys(sorted(self._queues), limit=KEYS_MAX)
         )
         self._heard_at = self._clock.monotonic()
         told: dict[str, dict[str, LimitKeyState]] = {}

@@ -15,9 +15,8 @@ from typing import Final
 from redrive.ports import ClaimState, TransientFailure
 from redrive.relay.claiming.claim import Claim
 from redrive.relay.claiming.leases import Leases
-from redrive.relay.context import RelayContext
+from redrive.relay.context import UNREACHABLE_SECONDS, RelayContext
 from redrive.relay.dispatching.queues import DestinationQueues
-from redrive.relay.until_reachable import UNREACHABLE_SECONDS
 
 FRESH_SECONDS: Final = 0.25
 

@@ -18,14 +18,13 @@ from redrive.relay.claiming.leases import Leases
 from redrive.relay.claiming.lost_replies import LostReplies
 from redrive.relay.claiming.low_water import LowWater
 from redrive.relay.clock_watch import ClockWatch
-from redrive.relay.context import RelayContext
+from redrive.relay.context import UNREACHABLE_SECONDS, RelayContext
 from redrive.relay.crash.money_check import MoneyCheck
 from redrive.relay.dispatching.queues import DestinationQueues
 from redrive.relay.dispatching.runner import YIELD_EVERY
 from redrive.relay.dispatching.slots import Slots
 from redrive.relay.settling.settle import Settler
 from redrive.relay.tasks import until_set
-from redrive.relay.until_reachable import UNREACHABLE_SECONDS
 from redrive.relay.wakeup.doorbell import Doorbell
 
 UNSETTLED_MAX = 4000
@@ -129,7 +128,7 @@ class Claimer:
             return None
         if self._dated_by_a_jump(claimed, sent_at=asked_at):
             self.context.beat_asked.set()
-            await self.leases.hand_back_unbegun([attempt.fence for attempt in claimed.attempts])
+            await self.leases.hand_back_fences([attempt.fence for attempt in claimed.attempts])
             return None
         self.money.distrust_new_connections()  # the claim itself may have made one: then nothing of it is sent
         self.intake.take(claimed.attempts, asked_at=sent_at)

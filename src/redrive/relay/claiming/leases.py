@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 
 from redrive.message import Attempt, Fence, MessageId
 from redrive.ports import PutOff, TransientFailure
 from redrive.relay.claiming.claim import Claim
 from redrive.relay.context import RelayContext
 from redrive.relay.dispatching.queues import DestinationQueues
-from redrive.relay.until_reachable import until_reachable
 from redrive.settings import RENEWALS_PER_LEASE
 
 WAITERS_MAX = 2  # for claims to hand back that another transaction holds, each on a connection of its own
@@ -72,29 +72,24 @@ class Leases:
     async def hand_back(self, claims: Sequence[Claim], *, suspect: bool = False) -> None:
         """Claims that were not begun; nothing is spent. One that another transaction holds goes back when that ends.
         suspect: to be run in a child process."""
-        if claims:
-            await self._hand_back([claim.fence for claim in claims], suspect=suspect)
-
-    async def hand_back_unbegun(self, fences: Sequence[Fence]) -> None:
-        """Claims that were not put into a queue."""
-        if fences:
-            await self._hand_back(fences)
+        await self.hand_back_fences([claim.fence for claim in claims], suspect=suspect)
 
     async def put_off(self, claims: Sequence[tuple[Claim, PutOff]]) -> None:
         """Claims that were not begun, and are not to be sent yet."""
-        if claims:
-            later = {claim.fence: until for claim, until in claims}
-            await self._hand_back(list(later), put_off=later)
+        later = {claim.fence: until for claim, until in claims}
+        await self.hand_back_fences(list(later), put_off=later)
 
     async def hand_back_unknown(self, fences: Sequence[Fence]) -> None:
         """Claims whose reply was lost: they are ours, and nothing of them was begun."""
         if fences:
             self._events.emit("relay.reply_lost", worker=self._context.worker, count=len(fences))
-            await self._hand_back(fences)
+            await self.hand_back_fences(fences)
 
-    async def _hand_back(
+    async def hand_back_fences(
         self, fences: Sequence[Fence], *, suspect: bool = False, put_off: Mapping[Fence, PutOff] | None = None
     ) -> None:
+        if not fences:
+            return
         with self._handing():
             back = await self._back(fences, suspect=suspect, put_off=put_off, wait=False)
             self.let_go(back)
@@ -116,11 +111,9 @@ class Leases:
     async def _back(
         self, fences: Sequence[Fence], *, suspect: bool, put_off: Mapping[Fence, PutOff] | None, wait: bool
     ) -> Sequence[Fence]:
-        with self._events.step("hand_back", count=len(fences), suspect=suspect):
-            store, worker = self._context.store, self._context.worker
-            return await until_reachable(
-                self._context, lambda: store.hand_back(worker, fences, suspect=suspect, put_off=put_off, wait=wait)
-            )
+        store, worker = self._context.store, self._context.worker
+        call = partial(store.hand_back, worker, fences, suspect=suspect, put_off=put_off, wait=wait)
+        return await self._context.call("hand_back", call, count=len(fences), suspect=suspect)
 
     @contextmanager
     def _handing(self) -> Iterator[None]:

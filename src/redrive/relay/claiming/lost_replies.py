@@ -8,9 +8,8 @@ from contextlib import contextmanager
 
 from redrive.ports import TransientFailure
 from redrive.relay.claiming.leases import Leases
-from redrive.relay.context import RelayContext
+from redrive.relay.context import UNREACHABLE_SECONDS, RelayContext
 from redrive.relay.crash.money_check import MoneyCheck
-from redrive.relay.until_reachable import UNREACHABLE_SECONDS
 
 LOOKS_PER_LEASE = 10  # how often a relay that lost a reply asks for the claims that it holds
 

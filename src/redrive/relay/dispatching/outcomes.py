@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from redrive.answers import Delivered
 from redrive.policy import SettlementKind
@@ -15,7 +16,6 @@ from redrive.relay.dispatching.destination_queue import DestinationQueue, Slot
 from redrive.relay.dispatching.queues import DestinationQueues
 from redrive.relay.settling.facts import tell
 from redrive.relay.settling.settle import Settler
-from redrive.relay.until_reachable import until_reachable
 
 
 @dataclass(eq=False)
@@ -44,9 +44,8 @@ class Outcomes:
 
     async def after_complete(self, queue: DestinationQueue, slot: Slot, claim: Claim, outcome: Outcome) -> None:
         """The handler settled in its own transaction. If the lease is still there, that was rolled back."""
-        with self.context.events.step("is_leased", id=claim.attempt.id):
-            leased = await until_reachable(self.context, lambda: self.context.store.is_leased(claim.fence))
-        if leased:
+        is_leased = partial(self.context.store.is_leased, claim.fence)
+        if await self.context.call("is_leased", is_leased, id=claim.attempt.id):
             self.settle(queue, unknown(queue, slot, claim, "COMPLETE_ROLLED_BACK"))
             return
         self.leases.let_go([claim.fence])

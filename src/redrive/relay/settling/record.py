@@ -9,7 +9,6 @@ import asyncio
 
 from redrive.ports import Outcome, Record, RecordFailed, Settled, TransientFailure
 from redrive.relay.context import RelayContext
-from redrive.relay.until_reachable import until_reachable
 
 WAIT_SECONDS = 10.0  # for a transaction that holds a claim; then another one is waited for
 RECORD_LOCK_SECONDS = 0.25  # for a lock that a `record` asks for, while other records wait for its place
@@ -26,7 +25,7 @@ async def write_recorded(context: RelayContext, outcome: Outcome, record: Record
     """Raises RecordWaits, ClaimWaits, TimeoutError, or what the `record` raised. wait: no other record waits for this
     place, so it may wait for a lock."""
     tries = _Tries(context, outcome, record, wait=wait)
-    return await until_reachable(context, tries, during="settle", pauses=AGAIN_SECONDS)
+    return await context.until_reachable(tries, during="settle", pauses=AGAIN_SECONDS)
 
 
 class _Tries:

@@ -14,20 +14,13 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from redrive.message import Attempt, Fence
-from redrive.ports import (
-    HandOver,
-    Outcome,
-    Record,
-    RecordWaits,
-    Settled,
-)
+from redrive.ports import HandOver, Outcome, Record, RecordWaits, Settled
 from redrive.relay.context import RelayContext
 from redrive.relay.settling.blocked_outcomes import Busy, BusyOutcomes, Needs
 from redrive.relay.settling.facts import FACTS, tell
 from redrive.relay.settling.record import AGAIN_SECONDS, WAIT_SECONDS, ClaimWaits, write_recorded
 from redrive.relay.settling.unrecorded import to_be_recorded, unrecorded, without_content
 from redrive.relay.tasks import end
-from redrive.relay.until_reachable import until_reachable
 
 BATCH_MAX = 1000
 RECORDS_AT_ONCE = 4  # the relay's own CPU is their limit already: more would only take it from the others
@@ -35,35 +28,23 @@ REFUSED_IN_A_ROW = 10  # then it is not what they contain: the relay stops
 
 
 class Claims(Protocol):
-    """The claims of the relay, as far as the settler ends them."""
+    """`Leases`, as far as the settler ends claims."""
 
-    def let_go(self, fences: Sequence[Fence]) -> None:
-        """These are over."""
-        ...
+    def let_go(self, fences: Sequence[Fence]) -> None: ...
 
-    def give_up(self, fence: Fence) -> None:
-        """The database does not settle this one."""
-        ...
+    def give_up(self, fence: Fence) -> None: ...
 
 
 class Lanes(Protocol):
-    """What the settler asks of the relay about ordered messages."""
+    """`HandOvers`."""
 
-    def hand_over(self, batch: Sequence[Outcome]) -> HandOver | None:
-        """For which of these the relay takes the next message of the lane."""
-        ...
+    def hand_over(self, batch: Sequence[Outcome]) -> HandOver | None: ...
 
-    def under_way(self) -> AbstractContextManager[None]:
-        """Around a settle that may hand over."""
-        ...
+    def under_way(self) -> AbstractContextManager[None]: ...
 
-    def take(self, batch: Sequence[Outcome], attempts: Sequence[Attempt], *, asked_at: float) -> None:
-        """Take these; they follow messages of the batch."""
-        ...
+    def take(self, batch: Sequence[Outcome], attempts: Sequence[Attempt], *, asked_at: float) -> None: ...
 
-    def over(self, batch: Sequence[Outcome], attempts: Sequence[Attempt]) -> None:
-        """The batch is settled, and those were handed over."""
-        ...
+    def over(self, batch: Sequence[Outcome], attempts: Sequence[Attempt]) -> None: ...
 
 
 class Settler:
@@ -103,7 +84,7 @@ class Settler:
         """
         self._empty.clear()
         if record is not None and outcome.settlement.answer is not None:
-            return self._start(self._settle_with_record(outcome, record))
+            return self._start(self._settle_in_turn(outcome, record))
         if singly:
             return self._start(self._settle_singly(outcome))
         self._bulk.append(outcome)
@@ -177,8 +158,7 @@ class Settler:
             await self._settle_bulk(bulk[start : start + BATCH_MAX])
         for busy in kept:
             if busy.record is not None:
-                async with self._places:
-                    await self._settle_recorded(busy.outcome, busy.record)
+                await self._settle_in_turn(busy.outcome, busy.record)
         self._check_empty()
 
     async def _wait_for(self, busy: Busy) -> None:
@@ -252,7 +232,7 @@ class Settler:
                 raise
             return None
 
-    async def _settle_with_record(self, outcome: Outcome, record: Record) -> None:
+    async def _settle_in_turn(self, outcome: Outcome, record: Record) -> None:
         async with self._places:
             await self._settle_recorded(outcome, record)
 
@@ -275,7 +255,7 @@ class Settler:
         self._done([outcome], settled)
 
     async def _until_reachable(self, write: Callable[[], Awaitable[Settled]]) -> Settled:
-        return await until_reachable(self._context, write, during="settle", pauses=AGAIN_SECONDS)
+        return await self._context.until_reachable(write, during="settle", pauses=AGAIN_SECONDS)
 
     def _done(self, batch: Sequence[Outcome], settled: Settled) -> None:
         self._refused_in_a_row = 0
@@ -284,9 +264,6 @@ class Settler:
             refused = set(settled.refused)
             for outcome, fence in zip(batch, fences, strict=True):
                 tell(self._events, outcome, refused=fence in refused)
-        self._end(fences)
-        self._lanes.over(batch, settled.handed_over)
-
-    def _end(self, fences: Sequence[Fence]) -> None:
         self._busy.end(fences)
         self._claims.let_go(fences)
+        self._lanes.over(batch, settled.handed_over)

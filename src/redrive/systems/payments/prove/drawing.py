@@ -9,13 +9,13 @@ the rail has not paid. Everywhere else they act at random, and the engine has to
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Literal, get_args
 
-from redrive.kit.proof.commands import Command
+from redrive.kit.proof import commands
+from redrive.kit.proof.commands import Command, HistoryWriter
 from redrive.systems.payments.rail.script import Fault, Profile
 
 Ability = Literal["tl", "lo", "to", "no"]
@@ -54,41 +54,29 @@ _OK: Final = "ok"
 
 
 @dataclass(frozen=True, kw_only=True)
-class History:
-    """own_server: PostgreSQL is stopped, backed up and promoted in it. mute: at first the rail cannot tell what became
-    of a payment. compares: relays compare the statement all the while. timeout_seconds: of a request; where it is long,
-    an answer can come after the lease of its claim.
+class History(commands.History):
+    """mute: at first the rail cannot tell what became of a payment. compares: relays compare the statement all the
+    while. timeout_seconds: of a request; where it is long, an answer can come after the lease of its claim.
     """
 
-    seed: int
+    work = "submit"
     ability: Ability
     statement: bool
-    own_server: bool
     mute: bool
     compares: bool
     timeout_seconds: float
-    relays: int
-    commands: tuple[Command, ...]
 
-    def lines(self) -> Iterator[str]:
-        """Everything that is needed to tell it again; `history_script` reads it."""
-        yield (
+    @property
+    def head(self) -> str:
+        return (
             f"history {self.seed}: {self.rail}, {self.relays} relays, timeout {self.timeout_seconds:g} s"
             f"{', at first it cannot tell' * self.mute}{', relays compare' * self.compares}"
             f"{', a server of its own' * self.own_server}"
         )
-        yield from (f"  {number:>2} {command}" for number, command in enumerate(self.commands, 1))
-
-    def with_commands(self, commands: Sequence[Command]) -> History:
-        return replace(self, commands=tuple(commands))
 
     @property
     def rail(self) -> str:
         return f"rail with {ABILITY_NAMES[self.ability]}, {'a' if self.statement else 'no'} statement"
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self.submits)
 
     @property
     def submits(self) -> Sequence[Command]:
@@ -99,11 +87,9 @@ def history(seed: int) -> History:
     return _Writer(seed).written()
 
 
-class _Writer:
+class _Writer(HistoryWriter):
     def __init__(self, seed: int) -> None:
-        self._chance = random.Random(f"payments/history/{seed}")
-        self._seed = seed
-        self._commands: list[Command] = []
+        super().__init__("payments", seed)
         self._payments: list[str] = []
         self._participants = [f"p{number}" for number in range(1, 1 + self._chance.choice([1, 1, 2]))]
         self._keys = 0
@@ -167,7 +153,7 @@ class _Writer:
         self._payments.append(payment)
         met = [self._chance.choice([Fault.SLOW_LATE, Fault.HANG, Fault.LATE]).value, self._met()]
         self._add("submit", payment=payment, participant=self._participants[0], amount="7.00", faults=met)
-        self._add("wait", seconds=round(self._chance.uniform(0.05, 0.3), 2))
+        self._pause("wait", 0.05, 0.3)
         self._sometimes(0.8, lambda: self._add("freeze", relay=0))
         self._sometimes(0.4, lambda: self._add("app_cancel", payment=payment))
         self._add("relay")
@@ -212,13 +198,6 @@ class _Writer:
             self._sometimes(0.5, self._calm)
 
     # commands
-
-    def _add(self, verb: str, **values: Any) -> None:
-        self._commands.append(Command(verb, values))
-
-    def _sometimes(self, share: float, write: Any) -> None:
-        if self._chance.random() < share:
-            write()
 
     def _submit(self) -> None:
         payment = f"pay-{len(self._payments) + 1}"
@@ -281,15 +260,15 @@ class _Writer:
 
     def _calm(self) -> None:
         if self._chance.random() < 0.75:
-            self._add("quiet", seconds=round(self._chance.uniform(0.5, 4.0), 1))
+            self._pause("quiet", 0.5, 4.0, 1)
         else:
-            self._add("wait", seconds=round(self._chance.uniform(0.02, 0.6), 2))
+            self._pause("wait", 0.02, 0.6)
 
     def _fault(self) -> None:
         kinds = ["kill", "kill", "freeze", "freeze", "cut", "cut"] + ["stop_server"] * (2 * self._own_server)
         match kind := self._chance.choice(kinds):
             case "kill" | "freeze":
-                self._sometimes(0.5, lambda: self._add("wait", seconds=round(self._chance.uniform(0.0, 0.15), 3)))
+                self._sometimes(0.5, lambda: self._pause("wait", 0.0, 0.15, 3))
                 self._add(kind, relay=self._chance.randrange(self._relays))
                 self._sometimes(0.5, lambda: self._add("relay"))
             case "cut":

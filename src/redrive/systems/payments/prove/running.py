@@ -17,7 +17,8 @@ from redrive.errors import RedriveError
 from redrive.kit.database import TransientFailure, open_database
 from redrive.kit.proof import journal
 from redrive.kit.proof.commands import Command
-from redrive.kit.proof.runner import Carry, Runner, Told, teller, thaw
+from redrive.kit.proof.history_campaign import Told
+from redrive.kit.proof.runner import Carry, Runner, teller, thaw
 from redrive.systems.payments.prove import judging, people, restores, steering
 from redrive.systems.payments.prove.drawing import PROFILES, RAIL_TYPE, History
 from redrive.systems.payments.prove.judging import Reported
