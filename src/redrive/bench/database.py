@@ -61,7 +61,6 @@ def fresh_database(server_dsn: str, prefix: str) -> Iterator[str]:
 
 
 def fill(dsn: str, destination: str, count: int) -> None:
-    """Pending messages."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         for start in range(0, count, FILL_CHUNK):
             chunk = min(FILL_CHUNK, count - start)
@@ -70,7 +69,7 @@ def fill(dsn: str, destination: str, count: int) -> None:
 
 
 def fill_lanes(dsn: str, destination: str, count: int, *, keys: int) -> None:
-    """Pending messages with ordering keys that take turns; all of them at once, as one transaction commits."""
+    """Ordering keys take turns; all at once, as one transaction commits."""
     given = {"destination": destination, "payload": PAYLOAD, "count": count, "keys": keys, "prefix": destination}
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(_FILL_LANES, given)
@@ -86,7 +85,7 @@ def fill_blocked(dsn: str, destination: str, count: int) -> None:
 
 
 def fill_finished(dsn: str, count: int) -> None:
-    """Messages that were delivered long ago: history, and nothing else."""
+    """Messages that were delivered long ago."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         for start in range(0, count, 100_000):
             conn.execute(_FINISHED, {"count": min(100_000, count - start), "payload": PAYLOAD})
@@ -95,7 +94,7 @@ def fill_finished(dsn: str, count: int) -> None:
 
 
 def checkpoint(dsn: str) -> None:
-    """Before each measurement, so that none pays for the one before it."""
+    """So that no measurement pays for the one before it."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute("CHECKPOINT")
 

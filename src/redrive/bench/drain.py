@@ -1,8 +1,8 @@
 """One relay process that drains: `python -m redrive.bench.drain`, its settings as JSON on standard input.
 
-A process of its own, as in production. It says "started" when it has registered, and when it has settled `count`
-messages it prints what it saw: the moment of its first claim, of each handler's start if asked, and of the settles that
-ended the first and began the last `edge` messages. Moments are of the monotonic clock, which all processes share.
+It says "started" when it has registered. When it has settled `count` messages it prints, by the monotonic clock:
+its first claim, each handler's start if asked, and the settles that ended the first and began the last `edge`
+messages.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ async def record(conn: Any, attempt: redrive.Attempt, _: Settlement) -> None:
 
 
 class Seen:
-    """What one drain looked like."""
-
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.ended = asyncio.Event()
         self._count = int(settings["count"])
@@ -37,11 +35,9 @@ class Seen:
         self.handler: Callable[[redrive.Attempt], Awaitable[None]] = self.note if settings.get("note") else self.read
 
     async def read(self, message: redrive.Attempt) -> None:
-        """Does nothing but read the payload."""
         _ = message.payload["text"]
 
     async def note(self, message: redrive.Attempt) -> None:
-        """Says when it was called."""
         self._handled[message.payload["text"]] = time.monotonic()
 
     def heard(self, name: str, values: Mapping[str, Any]) -> None:
@@ -70,7 +66,7 @@ class Seen:
 
 
 def declare(app: redrive.App, name: str, settings: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """What is not as the others are: with a record, a rate, down, or asking for a rest."""
+    """Some have a record or a rate, are down, or ask for a rest."""
     options: dict[str, Any] = {
         "record": record if name in settings["records"] else None,
         "rate": settings.get("rates", {}).get(name),

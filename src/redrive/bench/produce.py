@@ -1,7 +1,7 @@
 """Producers that enqueue one by one: `python -m redrive.bench.produce`, its settings as JSON on standard input.
 
-So many connections, each in a thread of its own, each with so many transactions. It says "ready" once all are
-connected, begins when it is told to, and prints the moments of its first and last transaction.
+Each connection in its own thread. It says "ready" once all are connected, begins when told to, and prints the
+moments of its first and last transaction.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run workloads several times, take medians, say what came out: a table for people, JSON for machines, a chart."""
+"""Run workloads several times, take medians, report them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redrive.bench.workloads import Rates, Workload
 
 @dataclass(frozen=True)
 class Measured:
-    """Medians of the rates, the median of the ratios, and how far they lie apart."""
+    """Medians of the rates and of the ratios, and how far the ratios lie apart."""
 
     workload: Workload
     rates: Rates
@@ -57,7 +57,6 @@ def _summed_up(workload: Workload, runs: Sequence[Rates]) -> Measured:
 
 
 def server_facts(server_dsn: str) -> dict[str, str]:
-    """What the figures depend on."""
     names = ("server_version", "shared_buffers", "max_wal_size", "fsync", "synchronous_commit")
     row = one_row(server_dsn, "SELECT " + ", ".join(f"current_setting('{name}')" for name in names))
     return dict(zip(names, map(str, row), strict=True))

@@ -1,4 +1,4 @@
-"""The workloads, each a function that measures once and gives named rates; `run.py` repeats them and takes medians."""
+"""The workloads, each a function that measures once and returns named rates; `run.py` takes medians."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Rates = Mapping[str, float]
 
 
 class LostOrDoubled(AssertionError):
-    """The run did not keep its promise, so its figure does not count."""
+    """The figure of such a run does not count."""
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ def _alone_rate(server: str, name: str, count: int) -> float:
 
 
 def drain_beside_others(server: str, scale: float) -> Rates:
-    """W10: 20 destinations, of which one is paused, one is down and one asks for a rest, each with 100,000 behind it,
-    one has a `record` and one a rate; the rate of the others."""
+    """W10: 20 destinations: one paused, one down, one that asks for a rest, each with 100,000 behind it, one with a
+    `record`, one with a rate; the rate of the others."""
     count, behind = max(int(DRAIN * scale), 1000), int(PAUSED_BEHIND * scale)
     alone = _alone_rate(server, "bench_w10_alone", count)
     names = [f"d{number:02}" for number in range(DESTINATIONS)]
@@ -242,10 +242,8 @@ def drain_beside_old_transaction(server: str, scale: float) -> Rates:
 
 
 def wake_up(server: str, scale: float) -> Rates:
-    """W4: from the commit of a producer at 100 a second to the start of the handler.
-
-    A transaction is committed when the producer is told so; beside it, the time from when it asked: with the flush.
-    """
+    """W4: from the commit of a producer at 100 a second to the start of the handler; beside it, from when the
+    commit was asked for: with the flush."""
     count = max(int(LATENCY_MESSAGES * scale), 100)
     with fresh_database(server, "bench_w4") as dsn, _relay(dsn, ["ours"], count, note=True) as relay:
         time.sleep(1)

@@ -38,7 +38,7 @@ LIMITS = RelayLimits(lease_seconds=10, reap_every_seconds=2, heartbeat_seconds=1
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """home: where the data directory and the ledgers live. dsn: use this server instead of an embedded one."""
+    """dsn: use this server instead of an embedded one."""
 
     home: Path
     once: bool = False
@@ -90,7 +90,7 @@ def _ended_by_signal() -> asyncio.Event:
 
 
 async def _take_orders(demo: Demo, dsn: str, ended: asyncio.Event) -> None:
-    """An order every so often, each in a transaction of its own; with `once` a fixed number, as fast as they come."""
+    """Each in its own transaction; with `once` a fixed number, as fast as they come."""
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
         taken = 0
         while not ended.is_set() and not (demo.once and taken >= demo.orders):
@@ -111,7 +111,7 @@ async def _show(
     ended: asyncio.Event,
     working: tuple[asyncio.Task[None], asyncio.Task[None]],
 ) -> None:
-    """Keep the screen true until Ctrl-C, or (once) until everything is delivered or parked."""
+    """Until Ctrl-C, or (once) until everything is delivered or parked."""
     _, taking = working
     deadline = asyncio.get_running_loop().time() + ONCE_SECONDS_MAX
     if not demo.once:  # on a line of its own, however narrow the terminal is, so that it can be copied whole
@@ -144,7 +144,7 @@ async def _stopped(relay: asyncio.Task[None]) -> None:
 
 
 async def _look(conn: psycopg.AsyncConnection[Any], scene: screen.Scene) -> int:
-    """Read the shop's tables and the engine's views; returns how many messages are still open."""
+    """Returns how many messages are still open."""
     scene.orders = await _number(conn, "SELECT count(*) FROM shop.orders")
     cursor = await conn.execute(_BY_DESTINATION)
     scene.rows = {name: screen.Row() for name in screen.ABOUT}

@@ -1,4 +1,4 @@
-"""What a person sees: who gets what, what waits, what was parked and why. A live screen, or plain lines in a pipe."""
+"""The demo's live screen, or plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ABOUT = {
 
 @dataclass
 class Row:
-    """One destination. parked: reason and class to count."""
+    """parked: reason and class to count."""
 
     delivered: int = 0
     waiting: int = 0
@@ -33,14 +33,11 @@ class Row:
 
 @dataclass
 class Scene:
-    """Everything on the screen."""
-
     orders: int = 0
     rows: dict[str, Row] = field(default_factory=dict)
     news: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=NEWS_SHOWN))
 
     def hear(self, name: str, values: Mapping[str, Any]) -> None:
-        """An event of the engine, in a few words."""
         said = _WORDS.get(name)
         if said is not None:
             words, colour = said
@@ -65,7 +62,6 @@ _WORDS = {
 
 
 def render(scene: Scene) -> Group:
-    """The live screen."""
     table = Table(expand=True, box=None, pad_edge=False)
     table.add_column("destination")
     table.add_column("is")
@@ -91,7 +87,6 @@ def render(scene: Scene) -> Group:
 
 
 def line(scene: Scene) -> str:
-    """The same in one line, for a pipe."""
     return f"{scene.orders} orders | " + " | ".join(_in_short(name, row) for name, row in scene.rows.items())
 
 
@@ -101,7 +96,6 @@ def _in_short(name: str, row: Row) -> str:
 
 
 def summary(console: Console, scene: Scene, found: Sequence[str]) -> None:
-    """What `--once` ends with."""
     for name, row in scene.rows.items():
         console.print(
             f"{name:<10} {row.delivered:>5} delivered, {sum(row.parked.values()):>5} parked {_parked(row.parked)}"

@@ -1,6 +1,5 @@
-"""Our guarantees, run by the user with real processes: `redrive prove engine`.
+"""Our guarantees, run by the user with real processes: `redrive prove`.
 
-A destination that writes down what reaches it (`observer`), producers that write down what they committed
-(`producer`), relays that are killed at every step boundary (`faults`), and a checker that believes only those logs and
-the database.
+`observer` writes down what reaches a destination, `producer` what was committed; `campaign` kills relays at every
+step boundary; `checker` believes only those logs and the database.
 """

@@ -1,9 +1,8 @@
 """The app that the relays of a proof run: one destination for each way of dealing with doubt.
 
-Every handler talks to the observer and keeps nothing. `bug` destinations raise on everything while `REDRIVE_PROVE_BUG`
-is set: a bad deploy, which the next one without it mends. To a process that has just started, `down` destinations are
-down, and `rest` destinations ask it to come back later; `keyed` ones are down too, for their one
-limit key. `refused` destinations refuse everything.
+Every handler talks to the observer. `bug` destinations raise while `REDRIVE_PROVE_BUG` is set: a bad deploy. For a
+process that has just started, `down` and `keyed` destinations are down and `rest` ones ask it to come back later.
+`refused` destinations refuse everything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Faults of every kind, at once, against relays at work; each kind in a thread of its own, drawn from one seed.
+"""Faults of every kind at once against relays at work; each kind in a thread of its own, drawn from one seed.
 
-`Campaign.run` returns when all faults are injected. What it kills it starts again; what ends without being asked to is
-a violation. Nothing here judges messages: that is the checker's.
+`Campaign.run` returns when all faults are injected. What it kills it starts again; what ends unasked is a
+violation. The checker judges messages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KILLED: Final = -signal.SIGKILL
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How much of everything. kinds: fault to how often. strikes: how often each step boundary, by act."""
+    """kinds: fault to how often. strikes: how often each step boundary, by act."""
 
     seed: int
     kinds: Mapping[str, int]
@@ -72,7 +72,7 @@ ZOMBIES: Final = ("send.stop", "settle.start", "send.start")
 
 @dataclass
 class Tally:
-    """What was injected, and what went wrong with a process without a fault."""
+    """What was injected, and which processes ended without a fault."""
 
     faults: Counter[str] = field(default_factory=Counter)
     points: Counter[str] = field(default_factory=Counter)
@@ -80,7 +80,7 @@ class Tally:
 
 
 class Campaign:
-    """One run of a plan on a stage. `restart`: stops PostgreSQL at once and starts it; `cut`: loses one reply."""
+    """restart: stops PostgreSQL at once and starts it; cut: loses one reply."""
 
     def __init__(
         self,
@@ -106,7 +106,6 @@ class Campaign:
         self.tally = Tally(points=Counter(dict.fromkeys(failpoints.boundaries(), 0)))
 
     def run(self) -> None:
-        """All faults, and all messages."""
         self._observer = self._environment.observe(self._script)
         self._steady = [self._start_steady(number) for number in range(STEADY)]
         self._producers = [*map(self._start_producer, range(PRODUCERS)), self._start_bursts()]
@@ -116,10 +115,8 @@ class Campaign:
             _wait_for_all(jobs, self._environment)
 
     def finish(self, *, seconds: float) -> float:
-        """No more faults, no more messages: how long it took until everything had ended by itself.
-
-        Given up when no attempt has ended for `seconds`: a machine with much other work is slow, and not stuck.
-        """
+        """No more faults and messages: seconds until everything had ended by itself. Given up when no attempt has
+        ended for `seconds`: a busy machine is slow, not stuck."""
         began = time.monotonic()
         for producer in self._producers:
             producer.end()
@@ -144,7 +141,7 @@ class Campaign:
         )
 
     def _start_producer(self, number: int) -> Process:
-        """It goes on until it is killed; started again it has a name of its own, and so other keys."""
+        """Until it is killed; started again it has another name, and so other keys."""
         self._runs += 1
         order = Order(
             name=f"producer-{number}-{self._runs}",

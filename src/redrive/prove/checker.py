@@ -1,9 +1,7 @@
-"""Judges a run from its evidence alone: a list of violations, each a sentence with ids, and what was counted.
+"""Judges a run from its evidence alone. Shares no code with the engine.
 
-    violations = check(gather(dsn, observer=…, producers=…), terms).violations
-
-Shares no code with the engine. The rules are in `store_rules`, `effect_rules`, `order_rules` and `limit_rules`; a rule
-that was never broken on purpose is not trusted: `tests/crash/test_checker.py` breaks each of them once.
+The rules are in `store_rules`, `effect_rules`, `order_rules` and `limit_rules`; `tests/crash/test_checker.py`
+breaks each of them once.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ SHOWN_PER_RULE_MAX: Final = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """violations: by rule, the first few of each. counts: what the evidence holds, for the report."""
+    """violations: by rule, the first few of each. counts: for the report."""
 
     violations: Mapping[str, Sequence[str]] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -36,7 +34,7 @@ class Verdict:
 
 
 def check(evidence: Evidence, config: Config) -> Verdict:
-    """Every rule, in order; none is left out because another one failed."""
+    """Every rule, also after another one failed."""
     violations: dict[str, list[str]] = {}
     for name, rule in RULES.items():
         found = list(rule(evidence, config))

@@ -1,6 +1,6 @@
 """How the handlers of the proof reach the observer: one connection, one line out, one line in.
 
-What goes wrong on the wire is raised as Python raises it, so that the engine's own table of network errors judges it.
+Network errors are raised as Python raises them, so that the engine's own table judges them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ FAULTS: Final = {
 
 
 async def send(message: Attempt) -> Answer:
-    """The handler of every destination of the proof."""
     reply = await _call("send", message)
     match reply.get("answer"):
         case "done":
@@ -50,7 +49,7 @@ async def lookup(message: Attempt) -> LookupAnswer:
 
 
 def planned(message: Attempt) -> str | None:
-    """What is to go wrong with this attempt, where the payload has a list of `faults`, one for each attempt."""
+    """What is to go wrong with this attempt: `faults` in the payload, one for each attempt."""
     try:
         payload = message.payload
     except ValueError:

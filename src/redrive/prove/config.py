@@ -1,7 +1,4 @@
-"""The terms of a proof: the destinations it sends to, their budgets, and how short its leases are.
-
-Printed with every report, because a guarantee means little without the settings under which it was tried.
-"""
+"""Destinations of a proof, their budgets, and how short its leases are. Printed with every report."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ STRUCK: Final = tuple(f"struck-{number}" for number in range(1, STRIKES_AT_ONCE 
 
 
 def struck(kind: str) -> tuple[str, ...]:
-    """The destinations for strikes that behave as `prove-<kind>`, or as `bug`."""
+    """Destinations for strikes that behave as `prove-<kind>`, or as `bug`."""
     return tuple(f"{lane}-{kind}" for lane in STRUCK)
 
 
@@ -42,7 +39,7 @@ CREATE TABLE redrive_prove.completed (message_id uuid, attempt integer, PRIMARY 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a destination allows, over all relays; so many failures of one relay in a row open its breaker."""
+    """Over all relays; so many failures of one relay in a row open its breaker."""
 
     rate: float = 15.0
     global_concurrency: int = 4
@@ -53,12 +50,9 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """lookups: destinations that are asked when in doubt. holds: those that wait for a person.
-
-    records: destinations with a `record`. completes: those that settle in a transaction of their own.
-    attempts_max, lookups_max, crashes_max: budgets. limits: of the relays, where they differ. limited: destinations
-    that have limits. The rest is in seconds.
-    """
+    """lookups, holds, records, completes, limited: destinations that are asked when in doubt, that wait for an
+    operator, that have a `record`, that settle in a transaction of their own, that have limits. limits: of the
+    relays, where they differ."""
 
     lookups: tuple[str, ...] = (
         *(LOOKUP, RECORD, COMPLETE),
@@ -78,7 +72,6 @@ class Config:
     limited: dict[str, Limits] = field(default_factory=lambda: {LIMITED: Limits()})
 
     def relay_limits(self, **changes: Any) -> dict[str, Any]:
-        """For `redrive.settings.RelayLimits`."""
         own = {"lease_seconds": self.lease_seconds, "reap_every_seconds": self.reap_every_seconds}
         return {**RELAY_LIMITS, **own, **self.limits, **changes}
 

@@ -1,7 +1,7 @@
 """`redrive prove desk`: thousands of failures of four causes, taken back by the desk while relays are killed.
 
-The failures are real, the relays are processes, and the witness is the observer's log: each message is sent once more
-and no more, in the order of its key. Then the audit has to verify, and one changed row has to be found.
+The observer's log is the witness: each message is sent once more and no more, in the order of its key. Then the
+audit has to verify, and one changed row has to be found.
 """
 
 from __future__ import annotations
@@ -48,8 +48,6 @@ STEP_SECONDS: Final = 300.0
 
 
 class DeskReport(ProofReport):
-    """What was done and what was found."""
-
     proof = "desk"
 
     def verdict(self) -> Iterator[str]:
@@ -58,7 +56,6 @@ class DeskReport(ProofReport):
 
 
 def prove(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> DeskReport:
-    """Run it; the report says what was found."""
     began = time.monotonic()
     with (
         open_directory() as directory,
@@ -79,8 +76,6 @@ def prove(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> De
 
 
 class _Proof:
-    """One run, from the failures to the verdict."""
-
     def __init__(self, environment: Environment, *, seed: int, scale: float, progress: Progress) -> None:
         self._environment = environment
         self._random = random.Random(seed)
@@ -93,7 +88,6 @@ class _Proof:
         self.violations: list[str] = []
 
     async def run(self) -> None:
-        """The table of contents."""
         self._environment.observe()
         async with PostgresStore(self._environment.dsn) as store:
             self._enqueue()
@@ -110,7 +104,7 @@ class _Proof:
             await self._check_audit(store)
 
     def _enqueue(self) -> None:
-        """The messages of four causes, mixed; half of them with an ordering key of their cause."""
+        """Four causes, mixed; half of the messages have an ordering key of their cause."""
         causes = list(Cause)
         messages = [
             NewMessage(
@@ -158,7 +152,7 @@ class _Proof:
         await self._validate(store, ids)
 
     async def _validate(self, store: PostgresStore, ids: Sequence[MessageId]) -> None:
-        """A relay that is killed leaves its requests to the next one; two such answers, and it is asked for again."""
+        """A relay that is killed leaves its requests to the next one; after two such answers it is asked for again."""
         deadline = time.monotonic() + STEP_SECONDS
         left = list(ids)
         while left and time.monotonic() < deadline:
@@ -247,7 +241,7 @@ class _Proof:
 
     @contextmanager
     def _killing(self) -> Iterator[None]:
-        """Kill one relay after the other, and start it again, until the block is over."""
+        """Kill one relay after the other, and start it again."""
         over = Event()
         thread = Thread(target=self._kill, args=[over])
         thread.start()
@@ -284,10 +278,8 @@ class _Proof:
 
 
 def sending_violations(lines: Sequence[Line], places: Mapping[str, tuple[int, int]]) -> list[str]:
-    """What the observer's log says against us: nothing was sent before it was mended, so once more is once.
-
-    places: of each ordered message its lane and its number.
-    """
+    """Nothing was sent before it was mended, so "once more" is once. places: lane and number of each ordered
+    message."""
     found: list[str] = []
     sends = [line for line in lines if _is_send(line)]
     twice = [id_ for id_, count in Counter(line["id"] for line in sends).items() if count > 1]

@@ -1,7 +1,7 @@
 """The app of `redrive prove desk`: one destination that refuses everything for one of four causes, until it is mended.
 
-Three causes are gone with the next deploy (`REDRIVE_PROVE_MENDED`), as a rotated key or a fixed bug is; the fourth is
-in the payload, and stays until it is edited. What is not refused goes to the observer, which can be asked.
+Three causes are gone with the next deploy (`REDRIVE_PROVE_MENDED`); the fourth is in the payload, and stays until
+it is edited. What is not refused goes to the observer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""What must hold between the observer's log and the database: no effect without intent, none twice where one can ask.
-
-Each rule takes the evidence and the terms and gives one sentence with ids for every violation. See `checker`.
-"""
+"""What must hold between the observer's log and the database. Each rule yields one sentence with ids for a
+violation."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from redrive.prove.store_rules import CLOCK_SECONDS, Rule
 
 
 def requests_are_archived(evidence: Evidence, _: Config) -> Iterator[str]:
-    """Every request belongs to a claim: one in the archive, or one that is leased now."""
+    """Every request belongs to a claim in the archive, or to a lease."""
     leases = {(row["id"], row["attempt"]) for row in evidence.leases}
     for line in evidence.lines("request"):
         claimed = line["attempt"] in evidence.claims(line["id"]) or (line["id"], line["attempt"]) in leases
@@ -99,13 +97,14 @@ def one_effect_where_one_can_ask(evidence: Evidence, config: Config) -> Iterator
 
 
 def is_late(evidence: Evidence, line: Row) -> bool:
-    """A process that was frozen between its last look at the lease and the first byte: only a token can stop that."""
+    """From a process that was frozen between its last look at the lease and the first byte: only a token can stop
+    that."""
     claim = evidence.claims(line["id"]).get(line["attempt"])
     return claim is not None and claim["verb"] == "reap" and line["at"] + CLOCK_SECONDS >= claim["completed_at"]
 
 
 def delivered_means_an_effect(evidence: Evidence, _: Config) -> Iterator[str]:
-    """What was closed as delivered was seen by the observer, under the reference that the archive has."""
+    """What was closed as delivered was seen by the observer, under the archived reference."""
     effects: dict[str, set[str]] = defaultdict(set)
     for line in evidence.lines("effect"):
         effects[line["id"]].add(line["reference"])
@@ -115,7 +114,7 @@ def delivered_means_an_effect(evidence: Evidence, _: Config) -> Iterator[str]:
 
 
 def an_effect_is_delivered_or_in_doubt(evidence: Evidence, _: Config) -> Iterator[str]:
-    """Who was seen to have an effect is delivered, or is known to be in doubt: never taken for not having happened."""
+    """An effect is delivered or in doubt, and never taken for not having happened."""
     delivered = {row["id"] for row in evidence.attempts if row["closed"] == "delivered"}
     unrecorded = {row["id"] for row in evidence.parked if row["reason"] == "unrecorded"}
     accounted_for = delivered | unrecorded | {row["id"] for row in evidence.leases}

@@ -1,8 +1,7 @@
 """`redrive prove engine`: the engine's guarantees, run here and now, with real processes and real faults.
 
-A server and a directory of its own (or, with a DSN, a database of its own on that server), relays, producers, an
-observer; then faults until the plan is done, quiescence, and the checker's verdict. Everything that was made is taken
-away again.
+On its own server (or, with a DSN, in its own database): relays, producers, an observer; faults until the plan is
+done; quiescence; the checker's verdict. Everything is removed afterwards.
 """
 
 from __future__ import annotations
@@ -44,11 +43,8 @@ def prove(
     history: int | None = None,
     script: Path | None = None,
 ) -> Report:
-    """Run it; the report says what was found.
-
-    histories: how many random ones; they need a server of their own, so with a DSN none unless it is said. history:
-    only the one of this seed. script: only the one that is written there.
-    """
+    """histories: how many random ones; they need their own server, so with a DSN none by default. history: only
+    that of this seed. script: only the one in this file."""
     began = time.monotonic()
     alone = _alone(history, script)
     if alone is not None:

@@ -24,7 +24,7 @@ SELECT (SELECT count(*) FROM redrive.lease)
 
 
 class Environment(ProofEnvironment):
-    """config: of the destinations and the relays. log: what the observer saw."""
+    """log: what the observer saw."""
 
     app = "redrive.prove.app:app"
 
@@ -55,7 +55,6 @@ class Environment(ProofEnvironment):
         return process
 
     def produce(self, order: Order) -> Process:
-        """Start a producer with a log of its own."""
         log = self.directory / f"producer-{order.name}.log"
         self._producers.append(log)
         return self.processes.start(
@@ -84,7 +83,7 @@ class Environment(ProofEnvironment):
         return True
 
     def is_quiet(self) -> bool:
-        """Nothing is in hand, and whatever is pending waits behind a head that waits for a person."""
+        """Nothing is in hand, and what is pending waits behind a head that waits for an operator."""
         return bool(self.value(_OPEN) == 0)
 
     def evidence(self) -> Evidence:

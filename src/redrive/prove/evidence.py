@@ -1,6 +1,6 @@
 """What the checker believes: the observer's log, the producers' logs, and one snapshot of the database.
 
-Read with plain SQL; nothing here or in the rules uses code of the engine, so that a mistake in it cannot hide itself.
+Read with plain SQL: a mistake in the engine's code cannot hide itself.
 """
 
 from __future__ import annotations
@@ -47,10 +47,8 @@ _OWN_TABLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """observed: the observer's lines in their order. produced: the producers' lines. The rest are tables.
-
-    business, recorded, completed: None where the application has no such table.
-    """
+    """observed, produced: lines of the observer and the producers, in order. The rest are tables. business,
+    recorded, completed: None where the application has no such table."""
 
     observed: Sequence[Row] = ()
     produced: Sequence[Row] = ()
@@ -69,7 +67,7 @@ class Evidence:
     _indexes: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of_message(self, name: str) -> Mapping[str, Sequence[Row]]:
-        """Rows of one of the sequences by message id, in their order."""
+        """Rows of one of the sequences by message id, in order."""
         if name not in self._indexes:
             found: dict[str, list[Row]] = defaultdict(list)
             for row in getattr(self, name):
@@ -91,7 +89,7 @@ class Evidence:
 
 
 def gather(dsn: str, *, observer: Path, producers: Iterable[Path] = ()) -> Evidence:
-    """All of it, the database in one snapshot."""
+    """The database in one snapshot."""
     tables: dict[str, Any] = {}
     with psycopg.connect(dsn, row_factory=dict_row) as conn:
         conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ

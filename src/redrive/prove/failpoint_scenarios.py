@@ -1,7 +1,7 @@
 """One strike: a relay that meets its failpoint, and what has to be true around it so that it does.
 
-A boundary such as `claim.stop` is met by every relay at once; others need a message in doubt, a suspect, a stop or a
-bug. `RECIPES` says what; a boundary without a recipe is met by a relay that has something to send.
+Every relay meets a boundary such as `claim.stop`; others need a message in doubt, a suspect, a stop or a bug:
+`RECIPES`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ LONGER_TRIES = (2, 4, 8)  # times as long
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """kind: of the destination that the struck relay handles. messages: enqueued for it. stops: SIGTERM leads there.
-
-    suspects: a relay is killed before, so that there are some. asks: a person asks about what was parked. duty: all
-    duties stay due until it has begun. nth: which time. tries: until it is met, each of so many seconds at most.
-    """
+    """kind: of the destination of the struck relay. messages: enqueued for it. stops: SIGTERM leads there.
+    suspects: a relay is killed before, so that there are some. asks: an operator asks about what was parked. duty:
+    all duties stay due until it has begun. nth: which time. tries: until it is met, each of so many seconds at
+    most."""
 
     kind: str = "lookup"
     messages: int = 8
@@ -101,7 +100,7 @@ RECIPES: Final[Mapping[str, Recipe]] = {
 
 
 class Strikes:
-    """Strikes relays of one stage; at most `STRIKES_AT_ONCE` at once, each in a lane with destinations of its own."""
+    """At most `STRIKES_AT_ONCE` at once, each in a lane with destinations of its own."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -180,7 +179,7 @@ class Strikes:
         )
 
     def _keep_duties_due(self, name: str, relay: Process) -> None:
-        """Keeps all duties but reap due and without a holder until this relay has begun."""
+        """All but reap stay due and without a holder until this relay has begun."""
         for _ in range(int(BEGIN_SECONDS / DUE_SECONDS)):
             self._environment.value(
                 "UPDATE redrive.duty SET finished_at = NULL, holder = NULL, holder_until = NULL WHERE name <> 'reap'"
@@ -197,7 +196,7 @@ class Strikes:
         self._environment.wait(lambda: killed.code is not None, seconds=END_SECONDS)
 
     def _works(self, name: str, event: str) -> bool:
-        """Whether the relay has begun; before a hand back it must also have something to hand back."""
+        """The relay has begun; before a hand back it also has something to hand back."""
         leases = self._environment.value(
             "SELECT count(l.id) FROM redrive.relay r LEFT JOIN redrive.lease l USING (worker)"
             " WHERE r.name = %s GROUP BY r.worker",
@@ -206,7 +205,7 @@ class Strikes:
         return leases is not None and (leases >= 3 or not event.startswith("hand_back"))
 
     def _wake_up_late(self, name: str, frozen: int, destination: str) -> None:
-        """The frozen process wakes up when its claims are lost, and another is in the midst of the same messages."""
+        """The frozen process wakes up when its claims are lost and another is in the midst of the same messages."""
         leases = "SELECT count(*) FROM redrive.lease WHERE destination = %s"
         self._environment.wait(lambda: self._environment.value(leases, destination) == 0, seconds=REAPED_SECONDS)
         mark = self._environment.mark()
@@ -221,7 +220,7 @@ class Strikes:
         self._end(heir)
 
     def _end(self, relay: Process) -> None:
-        """Killed by its failpoint, or (when that was its child) stopped gracefully."""
+        """Killed by its failpoint, or (if that was its child) stopped gracefully."""
         relay.signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             relay.wait(END_SECONDS)
@@ -230,7 +229,7 @@ class Strikes:
 
 
 def _tries(recipe: Recipe) -> Iterator[Recipe]:
-    """As many as it says, and some with more time each: on a busy machine a child alone may take that long to start."""
+    """Some with more time each: on a busy machine a child alone may take that long to start."""
     for _ in range(recipe.tries):
         yield recipe
     for times in LONGER_TRIES:
@@ -238,7 +237,7 @@ def _tries(recipe: Recipe) -> Iterator[Recipe]:
 
 
 def _pid(environment: Environment, mark: Path) -> int:
-    """Who has fired, once it is frozen."""
+    """Of the process that fired, once it is frozen."""
     environment.wait(lambda: mark.read_text("ascii"), seconds=END_SECONDS)
     pid = int(mark.read_text("ascii"))
     environment.wait(lambda: state_of(pid) in {"T", ""}, seconds=END_SECONDS)

@@ -1,7 +1,4 @@
-"""What must hold of limits, as the destination sees them: so many at once, so many a second, left alone when down.
-
-Each rule takes the evidence and the terms and gives one sentence with ids for every violation. See `checker`.
-"""
+"""What must hold of limits, as the destination sees them. Each rule yields one sentence with ids for a violation."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ def never_too_many_at_once(evidence: Evidence, config: Config) -> Iterator[str]:
 
 
 def never_too_many_a_second(evidence: Evidence, config: Config) -> Iterator[str]:
-    """In any second no more than the rate, rounded up, and what was claimed before it and sent in it."""
+    """In any second at most the rate, rounded up, and what was claimed before and sent in it."""
     for destination, limits in config.limited.items():
         sends = _sends(evidence, destination)
         allowed = _in_a_second(limits)
@@ -74,7 +71,7 @@ def counts(evidence: Evidence, config: Config) -> dict[str, int]:
 
 
 def most_in_a_second(times: Sequence[float]) -> int:
-    """The largest number in any second, wherever it begins."""
+    """Wherever the second begins."""
     ordered = sorted(times)
     most, begin = 0, 0
     for end, at in enumerate(ordered):
@@ -85,12 +82,12 @@ def most_in_a_second(times: Sequence[float]) -> int:
 
 
 def _sends(evidence: Evidence, destination: str) -> Sequence[Row]:
-    """All but those of a process that was frozen while its claim ran out: no limit can hold those back."""
+    """Without those of a process that was frozen while its claim ran out: no limit can hold those back."""
     return [line for line in evidence.sends() if line["destination"] == destination and not is_late(evidence, line)]
 
 
 def _most_at_once(evidence: Evidence, destination: str) -> tuple[int, str]:
-    """How many at most, and the message that made it so many. A send is over with its last line."""
+    """And the message that made it so many. A send is over with its last line."""
     lines = [
         line
         for line in evidence.observed

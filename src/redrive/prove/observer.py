@@ -2,9 +2,9 @@
 
     python -m redrive.prove.observer SOCKET LOG   with a script of faults as JSON on standard input
 
-One JSON object a line in, one out, over a Unix socket. Its log is the witness against which the engine is checked: it
-is on disk before an answer leaves, and a restart reads it again. It remembers tokens where it is told to, as a rail
-that can be asked does: a second send of the same token has no second effect and is written down as a repeat.
+One JSON object a line in and out, over a Unix socket. Its log is the witness against which the engine is checked:
+on disk before an answer leaves, and read again after a restart. Where told to, it remembers tokens as a rail with
+lookup does: a second send of one has no second effect and is written down as a repeat.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ MAX_LINE_BYTES = 1_000_000
 
 
 class Observer:
-    """remembers: destinations that know a token again. A ledger of effects, rebuilt from the log at every start.
-
-    durable: False where neither it nor the machine is ended before its log is read.
-    """
+    """remembers: destinations that know a token again. durable: False where neither it nor the machine ends before
+    its log is read."""
 
     def __init__(
         self, log: Path, faults: script.Script, *, remembers: frozenset[str] = frozenset(), durable: bool = True
@@ -53,7 +51,7 @@ class Observer:
             self._count += 1
 
     async def serve(self, socket: Path) -> asyncio.Server:
-        """It gets its name when it listens: a socket that is there but not listening refuses those that wait for it."""
+        """It gets its name when it listens: a socket that does not listen yet refuses those that wait for it."""
         unnamed = socket.with_suffix(".new")
         unnamed.unlink(missing_ok=True)
         server = await asyncio.start_unix_server(self._connection, unnamed, limit=MAX_LINE_BYTES)
@@ -70,7 +68,7 @@ class Observer:
             await writer.wait_closed()
 
     async def _request(self, asked: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; False when the connection is to be closed on it."""
+        """False: the connection is to be closed."""
         call, message = asked["call"], asked["id"]
         self._requests[call, message] += 1
         now = time.time()
@@ -139,7 +137,7 @@ class Observer:
         return await self._answer(writer, asked, answer="found", reference=reference)
 
     async def _answer(self, writer: asyncio.StreamWriter, asked: dict[str, Any], **answer: Any) -> bool:
-        """What we are about to say is written down too; whether it arrives is another matter."""
+        """The answer is written down too, whether or not it arrives."""
         await self._journal.append(log="answer", **asked, **answer, at=time.time())
         writer.write(json.dumps(answer).encode() + b"\n")
         return True

@@ -1,7 +1,4 @@
-"""The rules of ordering keys: numbers without gaps, one after the other, and no key forgotten.
-
-Each rule takes the evidence and the terms and gives one sentence with ids for every violation. See `checker`.
-"""
+"""The rules of ordering keys. Each rule yields one sentence with ids for a violation."""
 
 from __future__ import annotations
 

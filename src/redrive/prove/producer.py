@@ -1,9 +1,9 @@
-"""A producer process of a proof: business rows and messages in one transaction, written down by its own hand.
+"""A producer process of a proof: business rows and messages in one transaction.
 
     python -m redrive.prove.producer LOG   with its settings as JSON on standard input, the database in REDRIVE_DSN
 
-The intent is on disk before BEGIN and the acknowledgement after COMMIT, so that whatever the process and the database
-do in between, the checker knows what was promised: acknowledged must be there, never intended must not.
+The intent is on disk before BEGIN and the acknowledgement after COMMIT, so the checker knows what was promised:
+acknowledged must be there, never intended must not.
 """
 
 from __future__ import annotations
@@ -34,13 +34,10 @@ ROOM_SECONDS = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What to produce. name: unique per process, part of every key. pause_seconds: after every `burst` messages.
-
-    plain: no rollbacks and no duplicates. payload: what every body carries besides its number. keys: ordering keys, of
-    which every second message has one, or with `all_ordered` every message; never one for a destination of `unordered`.
-    in_a_row: so many messages of a key follow each other. uneven: pauses are of any length up to the given one.
-    pending_max: with more than these it waits after a burst.
-    """
+    """name: unique per process, part of every key. pause_seconds: after every `burst` messages; uneven: of any
+    length up to it. plain: no rollbacks and no duplicates. payload: in every body besides its number. keys: every
+    second message has one, with `all_ordered` every message, never one for a destination of `unordered`. in_a_row:
+    messages of a key that follow each other. pending_max: with more it waits after a burst."""
 
     name: str
     count: int
@@ -66,7 +63,7 @@ class Order:
 
 
 def produce(dsn: str, log: Path, order: Order, *, durable: bool = True) -> None:
-    """All of it; a connection that is lost is made again, and what was under way stays unknown."""
+    """A lost connection is made again, and what was under way stays unknown."""
     journal = Journal(log, durable=durable)
     chance = random.Random(f"{order.seed}/{order.name}")
     number = 0

@@ -17,12 +17,9 @@ _BUDGETS = ("attempts_max", "lookups_max", "crashes_max", "timeout_seconds", "lo
 
 @dataclass(frozen=True, kw_only=True)
 class Report(ProofReport):
-    """faults: how many of each kind were injected. points: failpoints and how often each was met.
-
-    quiet_seconds: from the last fault until nothing was open; quiet_seconds_max: so long nothing may have moved in it.
-    histories: what was counted in random histories. waits: how long messages of the healthy destination waited in them,
-    in seconds; told: the same for each history.
-    """
+    """faults: how many of each kind. points: failpoints and how often each was met. quiet_seconds: from the last
+    fault until nothing was open; quiet_seconds_max: so long nothing may have moved in it. histories, told: of
+    random histories. waits: in seconds, of messages of their healthy destination."""
 
     proof = "engine"
     config: Mapping[str, Any]
@@ -37,7 +34,7 @@ class Report(ProofReport):
 
     @property
     def injected(self) -> int:
-        """All faults of the engine's own side: those after which something could have been lost."""
+        """Faults after which something could have been lost."""
         return sum(self.faults.values())
 
     @property
@@ -94,7 +91,6 @@ class Report(ProofReport):
 
 
 def with_histories(ran: Report, told: Histories, *, seconds: float) -> Report:
-    """The report of a campaign, and what came of random histories after it."""
     return replace(
         ran,
         seconds=seconds,
@@ -106,7 +102,6 @@ def with_histories(ran: Report, told: Histories, *, seconds: float) -> Report:
 
 
 def of_histories(told: Histories, *, seed: int, scale: float, seconds: float) -> Report:
-    """Of random histories alone."""
     empty = Report(
         seed=seed,
         scale=scale,

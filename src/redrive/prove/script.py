@@ -1,7 +1,6 @@
-"""What a destination does wrong, decided from a seed and the message alone, so that a run can be repeated.
+"""What a destination does wrong, decided from a seed and the message alone, so that a run can be repeated. Pure.
 
-Only the first few requests for a message meet a fault; then the destination behaves, so that every campaign ends.
-Pure.
+Only the first few requests for a message meet a fault, so that every campaign ends.
 """
 
 from __future__ import annotations
@@ -32,10 +31,8 @@ OUTAGE: Final = "outage"
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """seed: another one, another script. send, lookup: faults in per cent; empty = it behaves.
-
-    limited: destinations with faults of their own, that are down for `outage_seconds` out of `outage_every_seconds`.
-    """
+    """send, lookup: faults in per cent; empty = it behaves. limited: destinations with faults of their own, that
+    are down for `outage_seconds` out of `outage_every_seconds`."""
 
     seed: int = 0
     send: Mapping[str, float] = field(default_factory=lambda: dict(SEND_FAULTS))
@@ -45,7 +42,7 @@ class Script:
     outage_seconds: float = 3.0
 
     def fault(self, call: str, message: str, nth: int, *, destination: str = "", at: float = 0.0) -> str | None:
-        """What goes wrong with the nth request of this kind for the message, if anything; nth counts from 1."""
+        """Of the nth request of this kind for the message; nth counts from 1."""
         if destination in self.limited and at % self.outage_every_seconds < self.outage_seconds:
             return OUTAGE
         if nth > FAULTY_REQUESTS_MAX:
@@ -67,5 +64,4 @@ def _pick(faults: Mapping[str, float], drawn: float) -> str | None:
 
 
 def quiet(seed: int = 0) -> Script:
-    """A destination that does nothing wrong."""
     return Script(seed=seed, send={}, lookup={})

@@ -1,7 +1,5 @@
-"""What must hold between the producers' logs and the database: nothing lost, nothing invented, each in one place.
-
-Each rule takes the evidence and the terms and gives one sentence with ids for every violation. See `checker`.
-"""
+"""What must hold between the producers' logs and the database. Each rule yields one sentence with ids for a
+violation."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ CLOCK_SECONDS: Final = 0.25
 
 
 def no_loss(evidence: Evidence, _: Config) -> Iterator[str]:
-    """What was acknowledged is there, as the message whose id the producer was given."""
+    """What was acknowledged is there, under the id that the producer was given."""
     keys = {row["id"]: row["key"] for row in evidence.messages}
     for line in evidence.produced:
         if line["log"] == "ack" and keys.get(line["id"]) != line["key"]:

@@ -1,9 +1,8 @@
 """A clock that stands still until it is told to move.
 
-For the tests of an application it says how much later it is: `redrive.testing.drain(conn, app, clock=clock)`. For tests
-of the engine and simulations it implements `redrive.ports.Clock`: `sleep` waits for `advance`, never for real time.
-Sleepers wake in the order of their time, those of one moment in the order in which they began to sleep. It is not the
-database's clock: on real machines the two differ.
+For the tests of an application it says how much later it is: `redrive.testing.drain(conn, app, clock=clock)`. For
+tests of the engine it implements `redrive.ports.Clock`: `sleep` waits for `advance`, never for real time. Sleepers
+wake in the order of their time, then of their sleep.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ class ManualClock:
 
     @property
     def sleepers(self) -> int:
-        """How many wait; one that was cancelled does not."""
         return sum(not woken.done() for _, _, woken in self._sleepers)
 
     @property

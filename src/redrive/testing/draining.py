@@ -127,8 +127,6 @@ async def adrain_into(
 
 @dataclass
 class _Moment:
-    """What a relay would find at the moment that it is."""
-
     connection: StoreOnConnection
     later: Later
     store: Store
@@ -146,7 +144,7 @@ class _Moment:
         return bool(await self._ask(HAS_WORK))
 
     async def next(self) -> datetime | None:
-        """When there would be something to do; None = not without a person."""
+        """None = not without a person."""
         at: datetime | None = await self._ask(_NEXT_MOMENT)
         return at
 
@@ -156,7 +154,7 @@ class _Moment:
 
 
 async def _deliver(moment: _Moment, app: App, drained: Drained) -> None:
-    """What is due now, by a relay that lives for so long."""
+    """By a relay that lives for so long."""
     if not await moment.has_work():
         return
     events, idle = Events(), asyncio.Event()

@@ -1,8 +1,8 @@
-"""Handlers of a drain that use the test's own connection: one at a time, and never beside a verb of the relay.
+"""Handlers of a drain use the test's own connection: one at a time, and never beside a verb of the relay.
 
-In production a handler has a connection of its own. In a test there is one, and the relay's savepoints are on it: two
-that overlap would release each other's. Connections that a framework keeps by thread (Django) are lent to the threads
-in which `def` handlers run.
+In production a handler has its own connection. In a test the relay's savepoints are on the same one: two that
+overlap would release each other's. Connections that Django keeps by thread are lent to the threads of `def`
+handlers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def in_turn(destinations: Mapping[str, Destination], turn: asyncio.Lock) -> dict
 
 @contextmanager
 def lent_to_threads(conn: Any, app: App) -> Iterator[None]:
-    """While a drain runs, the threads of `def` handlers have the connections that this thread has."""
+    """The threads of `def` handlers have the connections of this thread."""
     if not is_django(conn):
         yield
         return

@@ -36,7 +36,7 @@ def inline(conn: Any, app: App, *, clock: ManualClock | None = None) -> Iterator
 
 
 class _Inline:
-    """Carries statements as before, then delivers. What is enqueued meanwhile, the running drain finds."""
+    """Runs statements as before, then delivers. The running drain finds what is enqueued meanwhile."""
 
     def __init__(self, conn: Any, app: App, clock: ManualClock | None) -> None:
         self._conn, self._app, self._clock = conn, app, clock

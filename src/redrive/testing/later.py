@@ -1,8 +1,7 @@
 """Time for a drain: what really passes, and what a `ManualClock` was advanced on top.
 
-`Later` is the relay's own clock, and knows the database's time; `LaterStore` tells every verb that it is that late
-(`p_now`). So a retry that is due tomorrow is due as soon as the clock was advanced by a day, while the polls
-of the relay go on in real time.
+`Later` is the relay's clock; `LaterStore` tells every verb that it is that late (`p_now`). So a retry of tomorrow
+is due when the clock was advanced by a day, while the relay's polls go on in real time.
 """
 
 from __future__ import annotations
@@ -18,11 +17,8 @@ from redrive.testing.clock import ManualClock
 
 
 class Later:
-    """A `redrive.ports.Clock`: real seconds and those that were advanced.
-
-    set_out_at: the database's time, at first. asked_at: on the monotonic clock, from before it was asked for. So it is
-    never earlier than the database's own clock, by which something may be enqueued meanwhile that is due now.
-    """
+    """set_out_at: the database's time, at first. asked_at: monotonic, from before that was asked for, so that it is
+    never earlier than the database's clock, by which something may be enqueued that is due now."""
 
     def __init__(self, clock: ManualClock, set_out_at: datetime, *, asked_at: float) -> None:
         self._clock = clock
@@ -40,7 +36,7 @@ class Later:
 
 
 class LaterStore:
-    """A store, each verb of which is told the time."""
+    """A store whose verbs are told the time."""
 
     def __init__(self, store: StoreOnConnection, later: Later) -> None:
         self._store = store

@@ -113,7 +113,7 @@ async def refusing_is_terminal(subject: TransportSubject) -> None:
 
 
 async def a_lost_reply_is_unknown(subject: TransportSubject) -> None:
-    """The effect happened: a transport that answers Retryable here causes it twice."""
+    """The effect happened: Retryable here would cause it twice."""
     attempt = await _attempt(subject, Condition.LOSING_REPLIES)
     _expect(Unknown, await _send(subject, attempt))
 
@@ -130,7 +130,7 @@ async def can_be_cut_off_and_used_again(subject: TransportSubject) -> None:
 
 
 async def delivers_to_who_is_well_again(subject: TransportSubject) -> None:
-    """Nothing that was kept open, such as a connection, may be the end of it."""
+    """Nothing that was kept open, such as a connection, may stand in the way."""
     before = list(subject.effects())
     attempt = await _attempt(subject, Condition.WELL)
     _expect(Delivered, await _send(subject, attempt))

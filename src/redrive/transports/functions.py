@@ -1,12 +1,11 @@
 """A plain function as a transport: what `@app.destination` makes of a handler.
 
-`async def` runs on the relay's event loop; `def` runs in a bounded thread pool, and one that times out may still be
-running: its thread is abandoned and replaced, up to a bound, so that a message that never returns costs its neighbours
-nothing while its own budget of attempts is spent. Before that bound is reached such messages become suspects
-(`needs_own_process`): a child process runs them, and takes their threads along when it ends. Beyond it, all of the
-destination's messages do, until threads come free (`has_threads`). Returned or raised answers are taken as they are,
-`None` is `Delivered()`, exceptions go through the user's `classify` table and then through `network_errors`; what
-neither knows is left to the dispatcher as a bug (G-10).
+`async def` runs on the relay's event loop; `def` runs in a bounded thread pool. A thread that times out is
+abandoned and replaced, up to a bound, so that a message that never returns costs its neighbours nothing. Before
+that bound such messages become suspects (`needs_own_process`): a child process runs them, and takes their threads
+along when it ends. Beyond it, all messages of the destination do, until threads come free (`has_threads`). `None`
+is `Delivered()`; exceptions go through the user's `classify` table and then through `network_errors`; the rest is a
+bug (G-10).
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ APART_FROM = 0.25  # of that many: from here on a message whose thread is abando
 
 
 class FunctionTransport:
-    """Calls functions. `validate` and `lookup` are None where there is none, as the dispatcher expects."""
+    """`validate` and `lookup` are None where there is none, as the dispatcher expects."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class FunctionTransport:
         self.lookup: Callable[[Attempt], Awaitable[LookupAnswer]] | None = lookup and self._awaitable(lookup)
 
     def classify(self, error: BaseException) -> Answer | None:
-        """What an exception stands for, None if it is not declared."""
+        """None if it is not declared."""
         for kind in type(error).__mro__:
             if kind in self._classify:
                 found = self._classify[kind]
@@ -73,24 +72,23 @@ class FunctionTransport:
         return classify_network_error(error)
 
     def quiet_seconds(self, id: MessageId) -> float | None:
-        """For how long no thread that was given up has run the handler with this message: 0 while one does, None where
-        none was."""
+        """For how long no abandoned thread has run the handler with this message: 0 while one does, None where none
+        was."""
         if id in self._given_up:
             return 0.0
         ended = self._given_up_ended.get(id)
         return None if ended is None else asyncio.get_running_loop().time() - ended
 
     def has_threads(self) -> bool:
-        """Whether the pool still has a thread for each call that may run at a time."""
+        """The pool still has a thread for each call that may run at a time."""
         return self._abandoned.total() <= self._abandoned_max
 
     def has_few_threads(self) -> bool:
-        """Whether so many are abandoned that further ones should be abandoned in another process."""
+        """So many are abandoned that further ones should be abandoned in another process."""
         return self._abandoned.total() > APART_FROM * self._abandoned_max
 
     def needs_own_process(self, id: MessageId) -> bool:
-        """Whether the next attempt of this message belongs in a process that can be ended: a thread still runs it, and
-        it is not the first, or too many threads have been abandoned already."""
+        """A thread still runs it, and it is not the first, or too many threads have been abandoned already."""
         threads = self._abandoned[id]
         return threads > 1 or (threads == 1 and self.has_few_threads())
 

@@ -1,9 +1,8 @@
 """Which exception of which client library means what: the table behind plain handlers (G-10).
 
-By explicit type, never by text. `connect` errors mean that no byte went out: Retryable. Errors while reading (or
-writing) mean that the request may have been carried out: Unknown. Libraries are named, not imported: a handler brings
-its own.
-An exception that is not in the table is not classified here, and so is treated as a bug.
+By explicit type, never by text. `connect` errors mean that no byte went out: Retryable. Errors while reading or
+writing mean that the request may have been carried out: Unknown. Libraries are named, not imported. An exception
+that is not in the table is treated as a bug.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ _UNKNOWN_STATUS: Final = frozenset({408, 502, 504})
 
 
 def classify(error: BaseException) -> Answer | None:
-    """The answer that an exception of a client library stands for; None for one that is not in the table."""
+    """None for an exception that is not in the table."""
     names = [_qualified(kind) for kind in type(error).__mro__]
     status = next((_STATUS[name] for name in names if name in _STATUS), None)
     if status is not None:
@@ -121,7 +120,7 @@ def _from_phase(phase: str, code: str) -> Answer:
 
 
 def _received(error: BaseException, status: Callable[[Any], tuple[int, Any]]) -> Answer | None:
-    """A library lets one be raised without a response too: that says nothing."""
+    """One that was raised without a response says nothing."""
     try:
         return from_status(*status(error))
     except AttributeError:
@@ -129,7 +128,7 @@ def _received(error: BaseException, status: Callable[[Any], tuple[int, Any]]) ->
 
 
 def from_status(status: int, headers: Any) -> Answer:
-    """An answer that was received. 408, 502 and 504 do not say whether the request was carried out."""
+    """408, 502 and 504 do not say whether the request was carried out."""
     code = f"HTTP_{status}"
     if status in _UNKNOWN_STATUS:
         return Unknown(code)

@@ -1,7 +1,4 @@
-"""What people do to messages in a history, as statements of the engine's functions. `who` does it.
-
-The values are given by name; a statement ignores those that it does not name.
-"""
+"""What operators do to messages in a history, as statements with named values. `who` does it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from redrive.system import System
 
 @dataclass(frozen=True)
 class ProofDatabase:
-    """dsn: a migrated database of its own. restart: stops its server and starts it; None where --dsn names one."""
+    """restart: stops its server and starts it; None where --dsn names one."""
 
     dsn: str
     server: str
@@ -30,7 +30,7 @@ class ProofDatabase:
 
 @contextmanager
 def open_proof_database(directory: Path, dsn: str | None, *, systems: Sequence[System] = ()) -> Iterator[ProofDatabase]:
-    """With the tables of these systems. Taken away at the end."""
+    """Migrated, with the tables of these systems; removed at the end."""
     if dsn is None:
         with _own_server(directory / "data") as server:
             migrate.upgrade(server.running.dsn, sets=sets_of(systems))
@@ -42,7 +42,7 @@ def open_proof_database(directory: Path, dsn: str | None, *, systems: Sequence[S
 
 
 def sets_of(systems: Sequence[System]) -> list[migrate.MigrationSet]:
-    """The migrations of these systems; the engine's own come first by themselves."""
+    """Their migrations; the engine's own come first."""
     return [migrate.MigrationSet(one.name, one.migrations) for one in systems if one.migrations is not None]
 
 
@@ -58,7 +58,7 @@ class _OwnServer:
         self.running = embedded.start(data_dir)
 
     def restart(self) -> None:
-        """Nothing is written down at the end; the next start recovers."""
+        """The next start recovers."""
         kill_server(self.running)
         self.running = embedded.start(self._data_dir)
 

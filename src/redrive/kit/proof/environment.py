@@ -1,4 +1,4 @@
-"""The environment of one proof: a directory, a database, relays and other processes. What it starts, it ends."""
+"""The environment of one proof: a directory, a database, relays and other processes. It ends what it starts."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ RELAY_LIMITS: Mapping[str, Any] = {
 
 
 class ProofEnvironment:
-    """directory: of its own, with a short path (sockets lie in it). dsn: a migrated database of its own.
+    """directory: its own, with a short path (sockets lie in it). dsn: its own migrated database.
 
-    wire: the same database as relays and producers reach it, where that is another way. limits: of its relays, where
-    they differ from RELAY_LIMITS. variables: of all processes. app: what relays run.
+    wire: how relays and producers reach it, if differently. limits: of relays, over RELAY_LIMITS. variables: of all
+    processes. app: what relays run.
     """
 
     app: str = ""
@@ -63,7 +63,7 @@ class ProofEnvironment:
         self.end()
 
     def end(self) -> None:
-        """Every wait ends, every process is ended. Safe to repeat."""
+        """Ends every wait and every process. Safe to repeat."""
         self.ended.set()
         self.processes.end()
 
@@ -78,7 +78,7 @@ class ProofEnvironment:
         limits: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Process:
-        """Start a relay; with a failpoint, `mark` says when it has fired."""
+        """With a failpoint, `mark` says when it has fired."""
         settings = {
             "app": app or self.app,
             "name": name,
@@ -98,7 +98,7 @@ class ProofEnvironment:
         return self.directory / f"mark-{self._marks}"
 
     def rows(self, query: LiteralString, *values: object) -> list[tuple[Any, ...]]:
-        """The rows of a query; a database that is away is waited for."""
+        """Waits for a database that is away."""
         found: list[tuple[Any, ...]] = []
 
         def asked() -> bool:
@@ -115,17 +115,17 @@ class ProofEnvironment:
         return found
 
     def value(self, query: LiteralString, *values: object) -> Any:
-        """The first column of the first row, None where there is no row."""
+        """The first column of the first row; None without a row."""
         found = self.rows(query, *values)
         return found[0][0] if found else None
 
     def counts(self) -> dict[str, int]:
-        """How many messages are pending, leased, parked and closed, in one snapshot."""
+        """In one snapshot."""
         (row,) = self.rows("SELECT enqueued, pending, leased, parked, closed FROM redrive.conservation")
         return dict(zip(("enqueued", "pending", "leased", "parked", "closed"), row, strict=True))
 
     def wait(self, condition: Callable[[], Any], *, seconds: float, every_seconds: float = LOOK_SECONDS) -> bool:
-        """Whether it became true in time. An end of the whole proof ends the wait."""
+        """Whether it became true in time. Raises Ended when the whole proof ends."""
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:

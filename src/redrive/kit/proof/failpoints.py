@@ -2,9 +2,8 @@
 
     REDRIVE_FAILPOINT=claim.stop:3:kill    REDRIVE_FAILPOINT_MARK=/some/file
 
-A failpoint is a subscriber to the engine's events, so there is one at every boundary that the engine has, and
-`boundaries()` lists them from its own list of steps. The first process that fires makes the mark: a child that
-is started again goes on.
+A failpoint subscribes to the engine's events, so every boundary has one (`boundaries`). The first process that
+fires makes the mark: a child that is started again goes on.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class InjectedFault(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Failpoint:
-    """event: name of the boundary. nth: 1 = the first time. seconds: for `sleep`; beyond a lease it makes a zombie."""
+    """nth: 1 = the first time. seconds: for `sleep`; beyond a lease it makes a zombie."""
 
     event: str
     nth: int = 1
@@ -48,8 +47,7 @@ class Failpoint:
 
 
 def boundaries() -> list[str]:
-    """Every boundary on which a crash can fall, from the engine's own list of steps; those after a jump of the clock
-    are left to random histories, which set the clock of a server of their own."""
+    """Every boundary on which a crash can fall. Those after a jump of the clock are left to random histories."""
     return [
         f"{step}.{edge}"
         for step in STEPS
@@ -66,7 +64,7 @@ def parse(text: str) -> Failpoint:
 
 
 def install(events: Events, environ: Mapping[str, str] = os.environ) -> None:
-    """Subscribe the failpoint that the environment names, if it names one."""
+    """Subscribe the failpoint that the environment names, if any."""
     if environ.get(VARIABLE):
         point = parse(environ[VARIABLE])
         events.subscribe(_subscriber(point, environ.get(MARK_VARIABLE)), point.event)
@@ -85,7 +83,7 @@ def _subscriber(point: Failpoint, mark: str | None) -> Callable[[str, Mapping[st
 
 
 def _is_first(mark: str | None) -> bool:
-    """No process has fired before; the mark holds the id of the one that did."""
+    """The mark holds the id of the process that fired first."""
     if mark is None:
         return True
     try:

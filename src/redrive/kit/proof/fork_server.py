@@ -1,9 +1,8 @@
-"""A process that starts other processes by fork, so that each takes milliseconds instead of a second.
+"""A process that starts others by fork, each in milliseconds: it has imported everything and runs nothing itself.
 
-It has imported everything and runs nothing itself. One JSON object a line on standard input, one line for each on
-standard output: `start` starts a process of a kind and gives its id, `signal` sends one a signal, `end` kills one with
-whatever it has started and waits for its end. A process that ended by itself stays known until `end`, so that an id is
-never that of another one. When its own standard input ends, it ends all of them.
+JSON lines on standard input and output: `start` gives the id of a process, `signal` and `end` take it, `code` says
+how it ended. A process that ended stays known until `end`, so that its id is never another's. When its standard
+input ends, it ends all of them.
 """
 
 from __future__ import annotations
@@ -68,12 +67,12 @@ class ForkServer:
         return await self.code(pid) is None
 
     async def code(self, pid: int) -> int | None:
-        """How it ended, as `Process.code` says it: None while it runs, minus the signal where one ended it."""
+        """None while it runs, minus the signal where one ended it."""
         code: int | None = await self._ask(do="code", pid=pid)
         return code
 
     async def _ask(self, **order: Any) -> Any:
-        """The answer is read even where the caller is cancelled: the next caller would take it for its own."""
+        """The answer is read even if the caller is cancelled: the next caller would take it for its own."""
         return await asyncio.shield(asyncio.ensure_future(self._answered(order)))
 
     async def _answered(self, order: Mapping[str, Any]) -> Any:
@@ -114,7 +113,7 @@ def serve(said: Path, kinds: Mapping[str, Callable[[Settings], None]]) -> None:
 
 
 def _end(pid: int) -> None:
-    """The process that ended stays known until it is waited for, so its group is still its own."""
+    """The process stays known until it is waited for, so its group is still its own."""
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

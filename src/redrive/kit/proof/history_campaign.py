@@ -49,7 +49,7 @@ Tell = Callable[[HistoryEnvironment, HistoryType, str, Say], Awaitable[ToldType]
 
 @dataclass(frozen=True, kw_only=True)
 class Violated:
-    """A history that broke a promise. script: the shortest that was found, with what each command answered."""
+    """script: the shortest that was found, with what each command answered."""
 
     proof: str
     seed: int
@@ -129,7 +129,7 @@ class Campaign(Generic[HistoryType, ToldType]):
         at_a_time: int | None = None,
         seconds: float | None = None,
     ) -> tuple[list[ToldType], list[Violated]]:
-        """All of them, or with `seconds` those that were begun by then. The environment is open."""
+        """With `seconds`, those that were begun by then. The environment is open."""
         room = asyncio.Semaphore(at_a_time or jobs())
         until = None if seconds is None else time.monotonic() + seconds
         told: list[ToldType] = []
@@ -147,7 +147,7 @@ class Campaign(Generic[HistoryType, ToldType]):
         return told, [await self._shrunk(one) for one in broken]
 
     async def _shrunk(self, found: ToldType) -> Violated:
-        """Leave out commands, many at first, as long as it is still violated."""
+        """Leave out commands, many at first, while it is still violated."""
         until = time.monotonic() + SHRINK_SECONDS
         best, runs = found, 0
         size = max(1, len(best.history.commands) // 2)
@@ -162,7 +162,7 @@ class Campaign(Generic[HistoryType, ToldType]):
         return Violated(proof=self._proof, seed=found.history.seed, sentences=found.violations, script=best.said)
 
     async def _still_violated(self, shorter: HistoryType, name: str, before: Sequence[str]) -> ToldType | None:
-        """In the same way: a sentence of the same class."""
+        """By a sentence of the same class."""
         if not shorter.has_work:
             return None
         classes = {sentence.partition("]")[0] for sentence in before}
@@ -183,7 +183,7 @@ async def carry_out(
     histories: Sequence[HistoryType],
     **options: Any,
 ) -> HistoriesType:
-    """All of them, in the environment of the campaign. options: of `Campaign.run`."""
+    """In the environment of the campaign. options: of `Campaign.run`."""
     began = time.monotonic()
     async with campaign.environment:
         told, violated = await campaign.run(histories, **options)

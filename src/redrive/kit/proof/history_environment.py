@@ -1,7 +1,8 @@
-"""Where histories happen: servers made from one prepared data directory, databases from one template, a cuttable wire.
+"""Where histories happen: servers from one prepared data directory, databases from one template, a wire that can be
+cut.
 
-`HistoryEnvironment` is prepared once for many histories. `HistoryDatabase` is the database of one history,
-restored or promoted as often as the history says, on the shared server or on one of its own.
+`HistoryEnvironment` is prepared once for many histories. `HistoryDatabase` is the database of one history, on the
+shared server or on its own, restored or promoted as the history says.
 """
 
 from __future__ import annotations
@@ -47,11 +48,8 @@ $$
 
 
 class HistoryEnvironment:
-    """directory: one with a short path. As a context manager it ends everything that was started on it.
-
-    module: runs as the process that starts others (`fork_server`). systems, tables: what databases have besides
-    the engine's own.
-    """
+    """directory: with a short path. module: runs as the process that starts others (`fork_server`). systems,
+    tables: what databases have besides the engine's own."""
 
     def __init__(
         self, directory: Path, module: str, *, systems: Sequence[System] = (), tables: LiteralString = ""
@@ -102,11 +100,8 @@ class HistoryEnvironment:
 
 
 class HistoryDatabase:
-    """The database of one history, and the wire to it. dsn: directly; wire.dsn: as relays and producers reach it.
-
-    options: of every connection that is made here. clock: of a server of its own, set by `MovableClock`; None where it
-    cannot be.
-    """
+    """dsn: directly; wire.dsn: as relays and producers reach it. options: of every connection made here. clock: of
+    its own server; None where it cannot be set."""
 
     def __init__(
         self, environment: HistoryEnvironment, name: str, *, own_server: bool, options: str = "", clock: bool = False
@@ -153,7 +148,7 @@ class HistoryDatabase:
     async def connect(
         self, role: str | None = None, *, dsn: str | None = None, writes: bool = False
     ) -> psycopg.AsyncConnection[TupleRow]:
-        """As a person or a program with that role; a server that is just starting is waited for."""
+        """With that role; waits for a server that is starting."""
         options = f"-c redrive.tenant=* {self._options}" + (f" -c role={role}" if role else "")
         if writes:  # also while all others may not, and however long it takes
             options += " -c default_transaction_read_only=off -c lock_timeout=0"
@@ -168,7 +163,7 @@ class HistoryDatabase:
             await asyncio.sleep(0.02)
 
     async def rows(self, query: LiteralString, *values: Any, role: str | None = None, **named: Any) -> list[TupleRow]:
-        """On a connection that is kept until the server or the database is another one."""
+        """On a connection that is kept while server and database stay the same."""
         conn = self._connections.get(role)
         if conn is None or conn.closed:
             conn = self._connections[role] = await self.connect(role)
@@ -194,8 +189,8 @@ class HistoryDatabase:
         return self.clock.environment if self.clock else {}
 
     async def set_read_only(self, value: bool) -> None:
-        """Every write is refused, as in a maintenance. On the shared server: to connections that are made from now on,
-        and those of relays are ended so that they make new ones."""
+        """Refuses every write, as in a maintenance. On the shared server this holds for new connections, so those
+        of relays are ended."""
         if self._own:
             change = "SET default_transaction_read_only = on" if value else "RESET default_transaction_read_only"
             await self._on_server(sql.SQL("ALTER SYSTEM " + change))
@@ -212,7 +207,7 @@ class HistoryDatabase:
         )
 
     async def back_up(self) -> None:
-        """While it runs. On the shared server: a copy of the database, which is what a dump put back looks like."""
+        """While it runs. On the shared server: a copy of the database, like a restored dump."""
         if self._own:
             self._backup = await self._physical_backup()
         else:
@@ -226,7 +221,7 @@ class HistoryDatabase:
         return self._backup is not None
 
     async def put_back(self) -> None:
-        """The backup takes the place of what is there: same server, same timeline."""
+        """The backup replaces what is there: same server, same timeline."""
         assert self._backup is not None
         await self._disconnect()
         if isinstance(self._backup, str):
@@ -253,7 +248,6 @@ class HistoryDatabase:
         self.wire = await self._open_wire()  # relays of the old server keep the one that they have
 
     async def close_old(self) -> None:
-        """The old primary, if there is one."""
         while self._old:
             await asyncio.to_thread(end_server, self._old.pop())
 
@@ -302,7 +296,7 @@ def end_server(server: embedded.Server) -> None:
 
 
 def _copy(source: Path, target: Path, *, wal: bool = True) -> None:
-    """A data directory. A file that is gone meanwhile is not needed: WAL says so."""
+    """A data directory. A file that disappears meanwhile is not needed: WAL has it."""
     with contextlib.suppress(shutil.Error):
         shutil.copytree(source, target, ignore=_LEFT_BEHIND, symlinks=True)
     target.chmod(0o700)

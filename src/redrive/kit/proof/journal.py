@@ -1,7 +1,7 @@
 """Logs that outlive a killed writer: one JSON object a line, on disk before it is acted upon.
 
-Written by processes that are not the engine (observer, producers) and read by the checker. A line that a kill has cut
-in the middle never happened: the next writer ends it, and readers leave it out.
+Observer and producers write them, the checker reads them. A line that a kill has cut never happened: the next
+writer ends it, and readers leave it out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Line = dict[str, Any]
 
 
 class Journal:
-    """One file, opened for appending. `write` returns when the line is on disk, unless `durable=False`."""
+    """`write` returns when the line is on disk, unless `durable=False`."""
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         self._durable = durable
@@ -35,7 +35,7 @@ class Journal:
 
 
 class SharedJournal(Journal):
-    """The same for many writers in one event loop: those that come during a flush share the next one."""
+    """For many writers in one event loop: those that come during a flush share the next one."""
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         super().__init__(path, durable=durable)
@@ -62,7 +62,7 @@ class SharedJournal(Journal):
 
 
 def read(path: Path) -> Iterator[Line]:
-    """Every whole line, in the order in which they were written."""
+    """Every whole line, in order."""
     if not path.exists():
         return
     for line in path.read_bytes().split(b"\n"):

@@ -1,7 +1,7 @@
-"""A PostgreSQL server whose clock can be set while it runs, for proofs of what a jump of it costs.
+"""A PostgreSQL server whose clock can be set while it runs.
 
-The embedded server runs behind libfaketime (Debian's package of that name), which reads an offset from a file whenever
-a process asks for the time. Its monotonic clock, and the clocks of all other processes, go on as they are.
+It runs behind libfaketime (Debian's package of that name), which reads an offset from a file whenever a process
+asks for the time. Its monotonic clock, and the clocks of all other processes, go on as they are.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ MISSING: Final = "libfaketime is not installed (apt-get install libfaketime)"
 
 
 def library() -> Path | None:
-    """Where libfaketime is; None where it is not installed."""
+    """None where libfaketime is not installed."""
     return next((found for pattern in LIBRARIES for found in Path("/").glob(pattern.lstrip("/"))), None)
 
 
 class MovableClock:
-    """The clock of one server. It begins with the machine's time."""
+    """It begins with the machine's time."""
 
     def __init__(self, place: Path) -> None:
         self._file = place / "clock"
@@ -32,7 +32,7 @@ class MovableClock:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What the server's processes are started with."""
+        """Of the server's processes."""
         preloaded = library()
         if preloaded is None:
             raise RuntimeError(MISSING)
@@ -44,7 +44,7 @@ class MovableClock:
         }
 
     def set_off(self, seconds: float) -> None:
-        """Let it say so many seconds more than the machine's, from now on; fewer where negative."""
+        """So many seconds ahead of the machine's clock, from now on; behind it where negative."""
         fresh = self._file.with_suffix(".new")
         fresh.write_text(f"{seconds:+.3f}\n", "ascii")
         fresh.chmod(0o644)
@@ -53,7 +53,7 @@ class MovableClock:
 
 @contextmanager
 def open_movable(place: Path) -> Iterator[tuple[str, MovableClock]]:
-    """The DSN of a migrated database on a server of its own, and its clock. place: as of `open_directory`."""
+    """The DSN of a migrated database on its own server, and its clock. place: as of `open_directory`."""
     clock = MovableClock(place)
     server = embedded.start(place / "movable", environment=clock.environment)
     try:

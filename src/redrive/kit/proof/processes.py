@@ -1,8 +1,4 @@
-"""The processes of a proof: started in sessions of their own, ended by their ids, none left behind.
-
-A relay may leave a child (the one that runs suspects) when it is killed; both are in one process group, which `end`
-ends.
-"""
+"""The processes of a proof, each in a session of its own, so that `end` ends a killed relay's child too."""
 
 from __future__ import annotations
 
@@ -25,11 +21,11 @@ def patience() -> float:
 
 
 class Ended(Exception):
-    """The proof was ended while something was waited for, or about to be started."""
+    """The proof was ended during a wait, or before a start."""
 
 
 class Process:
-    """One Python module that runs as a process; its settings go to standard input, what it says to a file."""
+    """One Python module as a process; its settings go to standard input, its output to a file."""
 
     def __init__(
         self, name: str, module: str, *arguments: str, settings: object, environment: Mapping[str, str], said: Path
@@ -56,12 +52,12 @@ class Process:
 
     @property
     def code(self) -> int | None:
-        """How it ended; None while it runs."""
+        """None while it runs."""
         return self._child.poll()
 
     @property
     def frozen(self) -> bool:
-        """Whether it was stopped by SIGSTOP."""
+        """By SIGSTOP."""
         return state_of(self.pid) == "T"
 
     def signal(self, number: signal.Signals) -> None:
@@ -70,19 +66,16 @@ class Process:
             os.kill(self.pid, number)
 
     def wait(self, seconds: float) -> int:
-        """How it ended, within that time."""
         return self._child.wait(seconds)
 
     def end(self) -> None:
-        """It and whatever it has started, at once."""
+        """With whatever it has started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         self._child.wait(END_SECONDS)
 
 
 class Processes:
-    """All processes of one proof."""
-
     def __init__(self, place: Path, environment: Mapping[str, str]) -> None:
         self._place = place
         self._environment = environment
@@ -114,18 +107,18 @@ class Processes:
         return process
 
     def said(self) -> Sequence[Path]:
-        """What processes have printed, where they have printed anything: normally nothing."""
+        """Output files that are not empty: normally none."""
         return [process.said for process in self._started if process.said.stat().st_size]
 
     def end(self) -> None:
-        """All of them, at once; none is started any more."""
+        """None is started any more."""
         self._ended = True
         for process in self._started:
             process.end()
 
 
 def state_of(pid: int) -> str:
-    """The letter of /proc/pid/stat (R, S, T, Z …), empty when there is no such process."""
+    """The letter of /proc/pid/stat (R, S, T, Z …); empty when there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0]
     except OSError:

@@ -1,8 +1,8 @@
 """A proxy in front of PostgreSQL that can lose a reply: the server has done the work, the client is not told.
 
-`lose_reply` cuts one connection at the next bytes that the server sends on it: the client cannot know whether its
-statement (a claim, a settle, a COMMIT) has happened. `lose_reply_to` waits for a statement with certain words and for
-the end of its reply, so that its transaction has ended.
+`lose_reply` cuts one connection at the server's next bytes: the client cannot know whether its statement has
+happened. `lose_reply_to` waits for a statement with certain words and for the end of its reply, so its transaction
+has ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ READY_FOR_QUERY = ord("Z")
 
 
 class _Wire:
-    """One connection. cut: at the next bytes of the server. losing: a reply is kept back until it has ended."""
+    """cut: at the next bytes of the server. losing: a reply is kept back until it has ended."""
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self.client, self.server = client, server
@@ -50,10 +50,8 @@ class _Wire:
 
 
 class Proxy:
-    """Listens on a Unix socket in a directory of its own and passes everything on to the server of a DSN.
-
-    cuts: how many connections lost a reply. replies: how often the server was ready for the next query.
-    """
+    """Listens on a Unix socket in its own directory. cuts: connections that lost a reply. replies: how often the
+    server was ready for the next query."""
 
     def __init__(self, directory: Path, dsn: str, *, seed: int = 0) -> None:
         self._directory = directory
@@ -66,7 +64,7 @@ class Proxy:
 
     @property
     def dsn(self) -> str:
-        """The same database, through this proxy; a Unix socket is never encrypted."""
+        """Through this proxy; a Unix socket is never encrypted."""
         target = {**self._target, "host": str(self._directory), "port": "5432"}
         target.pop("hostaddr", None)
         return conninfo.make_conninfo("", **target)
@@ -87,14 +85,14 @@ class Proxy:
         await asyncio.gather(*ending, return_exceptions=True)
 
     def lose_reply(self) -> bool:
-        """Cut one connection at the next bytes of the server; False when there is no connection."""
+        """False when there is no connection."""
         wires = [wire for wire in self._wires if not wire.cut]
         if wires:
             self._random.choice(wires).cut = True
         return bool(wires)
 
     def lose_reply_to(self, words: bytes) -> None:
-        """Lose the whole reply to the next statement of a client that contains these words, once."""
+        """The whole reply to the next statement with these words, once."""
         self._words = words
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -124,7 +122,6 @@ class Proxy:
         return await asyncio.open_connection(host, port)
 
     async def _up(self, wire: _Wire, client: asyncio.StreamReader) -> None:
-        """From the client to the server."""
         with contextlib.suppress(OSError):
             while said := await client.read(CHUNK_BYTES):
                 if self._words is not None and self._words in said:
@@ -134,7 +131,6 @@ class Proxy:
         wire.close()
 
     async def _down(self, wire: _Wire, server: asyncio.StreamReader) -> None:
-        """From the server to the client."""
         with contextlib.suppress(OSError):
             while said := await server.read(CHUNK_BYTES):
                 ended = wire.replies(said)

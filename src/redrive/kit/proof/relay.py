@@ -1,7 +1,7 @@
 """A relay process of a proof: `python -m redrive.kit.proof.relay`, its settings as JSON on standard input.
 
-The same `run_relay` that `redrive relay` runs, with a failpoint if the environment names one. The database is in
-`REDRIVE_DSN`, the observer in `REDRIVE_PROVE_OBSERVER`.
+The `run_relay` of `redrive relay`, with the failpoint of the environment. `REDRIVE_DSN` names the database,
+`REDRIVE_PROVE_OBSERVER` the observer.
 """
 
 from __future__ import annotations

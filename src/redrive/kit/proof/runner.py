@@ -62,12 +62,9 @@ Carry = Callable[[Any, Command], Awaitable[str | None]]
 
 
 class Runner(ABC, Generic[HistoryType]):
-    """One history.
-
-    commands: by verb, beside `COMMANDS`. limits: of relays. errors: those that are the answer of a command.
-    kills_whole: whether `kill` ends the children of a relay too, where the script does not say.
-    unwatched: destinations that `quiet` does not wait for.
-    """
+    """commands: by verb, beside `COMMANDS`. limits: of relays. errors: those that are the answer of a command.
+    kills_whole: whether `kill` ends a relay's children too, where the script does not say. unwatched: destinations
+    that `quiet` does not wait for."""
 
     commands: ClassVar[Mapping[str, Carry]]
     limits: ClassVar[Mapping[str, Any]]
@@ -101,7 +98,6 @@ class Runner(ABC, Generic[HistoryType]):
 
     @asynccontextmanager
     async def beside(self) -> AsyncIterator[None]:
-        """What runs beside the commands."""
         yield
 
     async def drawn(self, command: Command) -> list[Command]:
@@ -109,7 +105,7 @@ class Runner(ABC, Generic[HistoryType]):
         return [command]
 
     async def before(self, command: Command) -> None:
-        """Ahead of each command."""
+        pass
 
     @abstractmethod
     async def settle_down(self) -> None:
@@ -204,7 +200,7 @@ class Runner(ABC, Generic[HistoryType]):
         return self.relays[command.values["relay"] % len(self.relays)] if self.relays else None
 
     def disturb(self, kind: str, pid: int | None = None, *, since: float | None = None) -> None:  # noqa: ARG002
-        """Something was done to a process, or (no pid) to the database; since: when that began."""
+        """pid: None = it was done to the database. since: when that began."""
         self.faults[FAULTS[kind]] += 1
 
     async def is_quiet(self, seconds: float, *, without: Sequence[str] = ()) -> bool:

@@ -1,8 +1,7 @@
 """The app that the relays of a history run: destinations of every kind, with handlers that can be hostile.
 
-What a handler does wrong is written in the message: `faults`, one for each attempt. Every handler writes into a journal
-of its own what it was told and how it ended, so that the judge knows which outcomes the engine was given. Nothing here
-is part of the engine.
+The message says what goes wrong: `faults`, one for each attempt. Handlers keep a journal of what they were told and
+how they ended, so that the judge knows which outcomes the engine was given.
 """
 
 from __future__ import annotations
@@ -92,7 +91,6 @@ def _note(log: str, message: Attempt, **more: Any) -> None:
 
 
 async def _noted(message: Attempt, work: Callable[[Attempt], Awaitable[Any]]) -> Any:
-    """The work, and how it ended."""
     began = time.monotonic()
     try:
         answer = await work(message)
@@ -154,7 +152,7 @@ async def send(message: Attempt) -> Any:
 
 
 def send_in_thread(message: Attempt) -> Any:
-    """A plain function; where it never returns, its thread is lost."""
+    """Where it never returns, its thread is lost."""
 
     async def work(message: Attempt) -> Any:
         fault = client.planned(message)

@@ -1,9 +1,8 @@
 """Random histories of the engine: a seed becomes a list of commands. Pure.
 
-A history says what producers enqueue, cancel and hold open, what handlers and destinations do wrong with each attempt,
-what people do at the desk, and what breaks. `running` carries it out; the observer's log judges it (`judging`).
-Commands do not depend on each other: any of them can be left out, which is how a history that fails is shrunk. `act`
-stands for what people do next; it is drawn when it is known where the messages are (`steering`).
+They say what producers enqueue, cancel and hold open, what goes wrong with each attempt, what operators do, and
+what breaks. Commands do not depend on each other, so that a history that fails can be shrunk. `act` stands for what
+operators do next; it is drawn when it is known where the messages are (`steering`).
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class History(commands.History):
 
 
 def read_script(text: str) -> History:
-    """The first history in a text; InvalidValue where there is none, or where a line is not one of its commands."""
+    """The first history in a text. Raises InvalidValue."""
     head, found = commands.read_parts(text, _HEAD, VERBS, begins="history SEED: N relays")
     return History(
         seed=int(head["seed"]),
@@ -72,7 +71,7 @@ def read_script(text: str) -> History:
 
 
 def answers_of(text: str) -> dict[int, str]:
-    """The number of each command whose answer is written down, to that answer."""
+    """By the number of the command."""
     return commands.read_answers(commands.read_parts(text, _HEAD, VERBS, begins="history SEED: N relays")[1])
 
 

@@ -37,7 +37,7 @@ class Histories(history_campaign.Histories[EngineTold]):
         )
 
     def figures(self) -> dict[str, float]:
-        """How long messages of the healthy destination waited, in seconds."""
+        """Waits of messages of the healthy destination, in seconds."""
         if not self.count:
             return {}
         delays = self.delays
@@ -49,7 +49,7 @@ class Histories(history_campaign.Histories[EngineTold]):
         }
 
     def lines(self) -> Iterator[str]:
-        """Each history in one line: its delays."""
+        """The delays of each history."""
         for one in sorted(self.told, key=lambda one: one.history.seed):
             calm, every = one.delays.calm, one.delays.every
             yield (
@@ -61,7 +61,6 @@ class Histories(history_campaign.Histories[EngineTold]):
 
 
 def histories_of(seed: int, count: int) -> Sequence[History]:
-    """The random histories of a run."""
     return [history(number) for number in seeds_of(seed, count)]
 
 
@@ -73,7 +72,7 @@ def run_histories(
     seconds: float | None = None,
     at_a_time: int | None = None,
 ) -> Histories:
-    """All of them, or with `seconds` those that were begun by then. say: hears each line of their scripts."""
+    """With `seconds`, those that were begun by then. say: hears each line of their scripts."""
     with open_directory() as directory:
         environment = HistoryEnvironment(directory, MODULE, tables=config.TABLES)
         campaign = Campaign(environment, tell, proof="engine")

@@ -1,4 +1,4 @@
-"""Faults of a history that only the engine's own have: a stop, a read-only database, a clock that is set, a bad row."""
+"""Faults that only histories of the engine have: a stop, a read-only database, a clock that is set, a bad row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ async def _stop(run: EngineRun, command: Command) -> str:
 
 
 async def _jump_clock(run: EngineRun, command: Command) -> str:
-    """The clock of the database's server is set, by so many seconds."""
     if run.database.clock is None:
         return "not here"
     run.ahead_seconds += command.values["by_seconds"]

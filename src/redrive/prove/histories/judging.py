@@ -1,8 +1,8 @@
 """What must hold at the end of a history of the engine. Pure.
 
-Judged by the observer's log, the handlers' journal and the journals of producers and people (`Book`); of the database
-only its final reports count, as claims that these logs must bear out. One sentence for each violation, which begins
-with its class in brackets.
+Judged by the observer's log, the handlers' journal and the journals of producers and operators (`Book`); the
+database's final reports count only as claims that these logs must bear out. Each violation is a sentence that
+begins with its class in brackets.
 """
 
 from __future__ import annotations

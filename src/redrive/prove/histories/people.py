@@ -1,4 +1,4 @@
-"""Commands of people at the desk: each is written into the book with its answer."""
+"""Commands of operators: each is written into the book with its answer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,6 @@ def _values(run: EngineRun, command: Command) -> dict[str, Any]:
 
 
 async def _act_on(run: EngineRun, command: Command, statement: LiteralString, **more: Any) -> str:
-    """One verb of a person, which is written down with its answer."""
     message = run.messages.get(command.message)
     if message is None:
         return "not known"
@@ -72,7 +71,6 @@ async def _act_on(run: EngineRun, command: Command, statement: LiteralString, **
 
 
 async def _act(run: EngineRun, command: Command) -> str:
-    """The verb of the same name."""
     return await _act_on(run, command, ACTS[command.verb])
 
 

@@ -39,7 +39,7 @@ def _relay(settings: Mapping[str, Any]) -> NoReturn:
 
 
 def _watch(journal: Path) -> None:
-    """Writes down when this process stood still, or waited for a processor for half of a second."""
+    """Writes down when this process stood still, or the machine did not let it run."""
     before = second = time.time()
     waited = _waited_for_a_processor()
     while True:

@@ -1,4 +1,4 @@
-"""Commands of producers: enqueue and cancel, in transactions of their own or in one that is held open."""
+"""Commands of producers: enqueue and cancel, in their own transactions or in one that is held open."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TENANT: Final = "a"
 
 @dataclass
 class OpenTransaction:
-    """A transaction that a producer holds open. touched: ids of messages of which it may hold rows."""
+    """touched: ids of messages of which it may hold rows."""
 
     conn: Connection
     messages: list[Message] = field(default_factory=list)
@@ -43,7 +43,7 @@ class OpenTransaction:
 
 
 def is_certain(error: Exception) -> bool:
-    """Whether the server said that the statement failed; a connection that was lost says nothing."""
+    """The server said that the statement failed; a lost connection says nothing."""
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
     return state is not None and state[:2] not in ("57", "08")
 
@@ -170,7 +170,7 @@ async def _commit(run: EngineRun, command: Command) -> str:
 
 
 async def _committed(held: OpenTransaction) -> str:
-    """Whether it did; a reply that is lost leaves that unknown."""
+    """A lost reply leaves it unknown."""
     if held.conn.closed or held.conn.info.transaction_status == psycopg.pq.TransactionStatus.INERROR:
         return "rolled back"
     for message in held.messages:

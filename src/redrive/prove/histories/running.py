@@ -1,8 +1,8 @@
-"""Carries out a history of the engine by the kit's runner; the observer's log and the handlers' journal are judged.
+"""Carries out a history of the engine; the observer's log and the handlers' journal are judged.
 
-`EngineRun` is its state; the commands are in `producers`, `people` and `faults`. All that producers and people were
-answered is written into the judge's book. Beside the script a producer sends to a healthy destination all the while:
-how long its messages wait shows what neighbours suffer.
+`EngineRun` is its state; the commands are in `producers`, `people` and `faults`. The answers of producers and
+operators go into the judge's book. Beside the script a producer sends to a healthy destination: how long its
+messages wait shows what neighbours suffer.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class EngineRun(Runner[History]):
             await asyncio.sleep(LOOK_SECONDS)
 
     def _exits(self, relay: Relay) -> bool:
-        """Whether a handler has ended this process."""
+        """A handler has ended this process."""
         return any(line["log"] == "exit" and line["pid"] == relay.pid for line in journal.read(self._handlers))
 
     async def _watch_clock(self) -> None:
@@ -198,7 +198,7 @@ class EngineRun(Runner[History]):
 
     @property
     def refuses(self) -> bool:
-        """Whether the database refuses to write."""
+        """The database refuses to write."""
         return self.refusing is not None and not self.refusing.done()
 
     # people
@@ -281,7 +281,7 @@ tell = teller(EngineRun, options=f"-c lock_timeout={LOCK_MS}", clock=True)
 
 @contextlib.asynccontextmanager
 async def _beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Goes on beside the block; an error of it is raised at the end."""
+    """Goes on beside the block; its error is raised at the end."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
         yield

@@ -1,7 +1,6 @@
-"""What people do next in a history of the engine, drawn by where its messages are. Pure.
+"""What operators do next in a history of the engine, drawn by where its messages are. Pure.
 
-A random history says only *that* people act; the runner looks where its messages are and draws here. What was drawn
-stands in the script, so a script that is repeated or shrunk draws nothing.
+What was drawn stands in the script, so a script that is repeated or shrunk draws nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _WEIGHTS: Final = {
 
 
 def acts(draw: int, states: Mapping[str, str], paused: Sequence[str]) -> list[Command]:
-    """One act, and sometimes what follows it. states: message to its state. paused: destinations that are."""
+    """One act, and sometimes what follows it. states: message to its state."""
     chance = random.Random(f"engine/act/{draw}")
     if paused and chance.random() < 0.5:
         return [Command("resume", {"destination": chance.choice(sorted(paused))})]

@@ -1,7 +1,6 @@
-"""Where a case is run: a database of its own, real relay processes, and neighbours whose delays are measured.
+"""Where a case is run: its own database, real relay processes, and neighbours whose delays are measured.
 
-A delay is the time from the commit of a message to the start of its handler. Both are read from the machine's monotonic
-clock, which all its processes share.
+A delay is the time from the commit of a message to the start of its handler, by the machine's monotonic clock.
 """
 
 from __future__ import annotations
@@ -63,14 +62,11 @@ class Delays:
 
 
 class CaseEnvironment(Environment):
-    """Its handlers say when they began."""
-
     @property
     def begun_log(self) -> Path:
         return self.directory / "begun.log"
 
     def start_relay(self, *, app: str = APP, limits: Mapping[str, Any] | None = None) -> Process:
-        """One with our app, or another one; ended with the environment."""
         return self.relay(app=app, limits=limits, environment={LOG_VARIABLE: str(self.begun_log)})
 
     def begun(self) -> dict[str, list[float]]:
@@ -83,7 +79,7 @@ class CaseEnvironment(Environment):
         return found
 
     def send(self, destination: str, keys: list[str], payload: Mapping[str, Any] | None = None) -> None:
-        """Enqueue these, each committed by itself."""
+        """Each committed by itself."""
         with psycopg.connect(self.dsn) as conn:
             for key in keys:
                 redrive.enqueue(conn, destination, dict(payload or {}), key=key)
@@ -101,7 +97,7 @@ class CaseEnvironment(Environment):
         destination: str = NEIGHBOUR,
         payload: Mapping[str, Any] | None = None,
     ) -> Delays:
-        """Messages of a destination that has nothing to do with the trouble, one by one; how long each waited."""
+        """Delays of messages of a destination that has nothing to do with the trouble, one by one."""
         keys = [f"{name}/{number}" for number in range(count)]
         committed: dict[str, float] = {}
         with psycopg.connect(self.dsn) as conn:

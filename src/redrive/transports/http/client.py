@@ -1,7 +1,7 @@
-"""One HTTP request, and in which phase it ended: before anything went out, or after something may have.
+"""One HTTP request, and whether it ended before anything went out, or after something may have.
 
-The only module that knows aiohttp. No redirect is followed, no cookie kept, no proxy of the environment used, nothing
-decompressed, and of a reply only a bounded part is read.
+No redirect is followed, no cookie kept, no proxy of the environment used, nothing decompressed, and only a bounded
+part of a reply is read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KEEPALIVE_SECONDS: Final = (
 
 @dataclass(slots=True)
 class Request:
-    """One request, and whether a byte of it may have gone out."""
+    """has_begun: a byte of it may have gone out."""
 
     method: str
     url: str
@@ -48,7 +48,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back. body: at most 64 kB of it; whole only where is_whole."""
+    """body: at most 64 kB; whole only where is_whole."""
 
     status: int
     headers: Mapping[str, str]
@@ -57,7 +57,7 @@ class Reply:
 
 
 class Client:
-    """Connections to hosts that `egress` allows, at most so many to each. One session for each event loop in turn."""
+    """At most so many connections to each host that `egress` allows. One session for each event loop in turn."""
 
     def __init__(self, egress: Egress, *, connections: int, connect_seconds: float) -> None:
         self._egress = egress
@@ -121,17 +121,17 @@ class Client:
         )
 
     def _socket(self, address: Any) -> socket.socket:
-        """The last word: whatever led here, no socket is opened to an address that is not allowed."""
+        """The last guard: no socket is opened to an address that is not allowed."""
         family, kind, protocol, _, sockaddr = address
         self._egress.check_address(sockaddr[0])
         return socket.socket(family, kind, protocol)
 
 
 class _Bounded(ResponseHandler):
-    """A connection that is closed when a reply takes more bytes than any could need, or never comes to its status.
+    """Closes a connection whose reply takes more bytes than any could need, or never comes to its status.
 
-    The bytes that are over the bound are noticed with the next ones, so that a status which has come is heard. Interim
-    replies are counted before they are parsed: of one read there may be thousands.
+    Bytes over the bound are noticed with the next ones, so that a status which has come is heard. Interim replies
+    are counted before they are parsed: one read may bring thousands.
     """
 
     _left = RECEIVED_BYTES_MAX
@@ -160,7 +160,7 @@ class _Bounded(ResponseHandler):
 
 
 def _interim_replies(data: bytes) -> int:
-    """How many heads of interim replies these bytes bring, one behind the other, from the first head on."""
+    """Heads of interim replies in these bytes, one behind the other, from the first head on."""
     place, count = 0, 0
     if not data.startswith(b"HTTP/"):
         place = data.find(_HEAD_END) + len(_HEAD_END)
@@ -207,7 +207,7 @@ def _phases() -> aiohttp.TraceConfig:
 
 
 async def _body(response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
-    """As much as is wanted. The status has been received, so that whatever goes wrong here changes nothing."""
+    """The status has been received, so whatever goes wrong here changes nothing."""
     body = b""
     try:
         async with asyncio.timeout(REPLY_SECONDS_MAX):

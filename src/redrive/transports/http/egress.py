@@ -1,8 +1,8 @@
 """Where a request may go: the guard against URLs that lead into your own network (SSRF).
 
-A URL that a customer chose may name a private address, a metadata service, or a name that resolves to one, today
-or at the second look. So the URL is judged before anything happens, every address that its name resolves to is judged
-after it was looked up once, and the socket is opened only to an address that was judged.
+A URL that a customer chose may name a private address, a metadata service, or a name that resolves to one, today or
+at the second look. So the URL is checked first, then every address of its name after one lookup, and the socket is
+opened only to an address that was checked.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Egress:
         object.__setattr__(self, "_allowed", networks)
 
     def check_url(self, url: str, *, ports: Iterable[int] = ()) -> None:
-        """Everything that can be said without looking a name up. ports: these are allowed too."""
+        """Everything that can be checked without resolving a name. ports: these are allowed too."""
         if len(url) > URL_CHARACTERS_MAX or not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
             raise _fixed(
                 f"A URL has at most {URL_CHARACTERS_MAX} printable ASCII characters, no space and no backslash."
@@ -109,7 +109,6 @@ class Egress:
         self._check_literal(host)
 
     def check_address(self, text: str, *, is_fixed: bool = False) -> None:
-        """Refuse an address that is neither public nor allowed."""
         address = _unwrapped(ipaddress.ip_address(text.partition("%")[0]))
         if any(address in network for network in self._allowed if network.version == address.version):
             return
@@ -127,8 +126,7 @@ class Egress:
 
 
 async def resolve(egress: Egress, host: str, port: int) -> list[tuple[int, str]]:
-    """Family and address of every address of a name, looked up once. All of them must be allowed: a name that leads
-    to one of ours as well is not to be trusted with the others."""
+    """Family and address, looked up once. All must be allowed: a name that also leads to one of ours is not trusted."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     addresses = list(dict.fromkeys((int(family), str(sockaddr[0])) for family, _, _, _, sockaddr in found))
@@ -144,7 +142,7 @@ def _is_public(address: Address) -> bool:
 
 
 def _unwrapped(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for, where a gateway on the way would extract it."""
+    """The IPv4 address in an IPv6 one, where a gateway on the way would extract it."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped

@@ -1,9 +1,8 @@
 """Signatures of outgoing webhooks by the Standard Webhooks specification.
 
-Signed are the bytes that go out, with the id of the message (the same for every attempt) and the time of the attempt.
-A secret that both sides share makes a `v1` signature (HMAC-SHA256); a private key, of which receivers know the public
-half only, a `v1a` (Ed25519; needs `redrive[ed25519]`). While one is being rotated there are two, and a signature with
-each: receivers may have either.
+Signed are the bytes that go out, the id of the message (the same for every attempt) and the time of the attempt. A
+shared secret makes a `v1` signature (HMAC-SHA256); a private key, of which receivers know the public half, a `v1a`
+(Ed25519; needs `redrive[ed25519]`). During a rotation there is a signature with each.
 """
 
 from __future__ import annotations
