@@ -26,9 +26,11 @@ READ_ONLY = {"leases_of", "limit_keys", "now"}
 
 
 def calls_without_step(tree: ast.AST, *, inside: bool = False) -> Iterator[tuple[int, str]]:
-    """Calls of `store.verb(…)`, `self._store.verb(…)` or `context.store.verb(…)` that no `with ….step(…)` surrounds."""
+    """Uses of `store.verb`, `self._store.verb` or `context.store.verb` neither in a `with ….step(…)` nor in the
+    arguments of a `….step(…)`."""
     for node in ast.iter_child_nodes(tree):
-        stepped = inside or (isinstance(node, ast.With | ast.AsyncWith) and any(map(is_step, node.items)))
+        steps = [item.context_expr for item in node.items] if isinstance(node, ast.With | ast.AsyncWith) else [node]
+        stepped = inside or any(map(is_step, steps))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             stepped = False
         verb = store_verb(node)
@@ -37,17 +39,16 @@ def calls_without_step(tree: ast.AST, *, inside: bool = False) -> Iterator[tuple
         yield from calls_without_step(node, inside=stepped)
 
 
-def is_step(item: ast.withitem) -> bool:
-    call = item.context_expr
+def is_step(call: ast.AST) -> bool:
     return isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "step"
 
 
 def store_verb(node: ast.AST) -> str | None:
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+    if not isinstance(node, ast.Attribute):
         return None
-    owner = ast.unparse(node.func.value)
-    named = owner.rpartition(".")[2] in {"store", "_store"} and node.func.attr in VERBS - READ_ONLY
-    return node.func.attr if named else None
+    owner = ast.unparse(node.value)
+    named = owner.rpartition(".")[2] in {"store", "_store"} and node.attr in VERBS - READ_ONLY
+    return node.attr if named else None
 
 
 def strings_given_to(tree: ast.AST, function: str) -> set[str]:
@@ -71,9 +72,13 @@ def test_every_call_of_the_store_is_a_step(path: Path) -> None:
 def test_a_call_without_a_step_would_be_found() -> None:
     bare = "async def f(self):\n with self._events.step('claim'):\n  pass\n await self._store.claim(w)\n"
     hidden = "with events.step('x'):\n async def f(store):\n  await store.reap(limit=1)\n"
+    kept = "async def f(self):\n verb = self._store.claim\n await self._context.step('claim', verb)\n"
+    called = "async def f(self):\n await self._context.step('claim', lambda: self._store.claim(w))\n"
     good = "async def f(store):\n with events.step('reap') as added:\n  await again(lambda: store.reap(limit=1))\n"
     assert list(calls_without_step(ast.parse(bare))) == [(4, "claim")]
     assert list(calls_without_step(ast.parse(hidden))) == [(3, "reap")]
+    assert list(calls_without_step(ast.parse(kept))) == [(2, "claim")]
+    assert list(calls_without_step(ast.parse(called))) == []
     assert list(calls_without_step(ast.parse(good))) == []
 
 

@@ -52,9 +52,9 @@ class RelayContext:
     def suspects_only(self) -> bool:
         return self.info.suspects_only
 
-    async def call(self, step: str, call: Callable[[], Awaitable[Result]], **values: Any) -> Result:
+    async def step(self, name: str, call: Callable[[], Awaitable[Result]], **values: Any) -> Result:
         """A step that must happen sooner or later, such as handing back a claim."""
-        with self.events.step(step, **values):
+        with self.events.step(name, **values):
             return await self.until_reachable(call)
 
     async def until_reachable(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from functools import partial
 from typing import Final
 
 from redrive.answers import Advance, Delivered
@@ -63,9 +62,9 @@ class DestinationGate:
 
     async def _pause_for_bugs(self, queue: DestinationQueue) -> None:
         name = queue.destination.name
-        pause = partial(self._store.pause, name, actor=self._context.actor, reason=bug_breaker.REASON)
-        await self._context.call("pause", pause, destination=name)
-        self._events.emit("destination.paused", destination=name, reason=bug_breaker.REASON)
+        actor, reason = self._context.actor, bug_breaker.REASON
+        await self._context.step("pause", lambda: self._store.pause(name, actor=actor, reason=reason), destination=name)
+        self._events.emit("destination.paused", destination=name, reason=reason)
         queue.bugs.paused()
         await self._stopped(queue)
 
@@ -78,9 +77,10 @@ class DestinationGate:
         return True
 
     async def _rest(self, queue: DestinationQueue, seconds: float) -> None:
-        name = queue.destination.name
-        rest = partial(self._store.pause_until, name, actor=self._context.actor, seconds=seconds)
-        left = await self._context.call("pause_until", rest, destination=name)
+        name, actor = queue.destination.name, self._context.actor
+        left = await self._context.step(
+            "pause_until", lambda: self._store.pause_until(name, actor=actor, seconds=seconds), destination=name
+        )
         queue.paused_until = None if left is None else self._clock.monotonic() + left
         reason = None if left is None else RETRY_AFTER  # a person was quicker
         self._events.emit("destination.paused", destination=name, reason=reason, seconds=left)
@@ -131,8 +131,8 @@ class DestinationGate:
 
     async def _open(self, queue: DestinationQueue, outcome: Outcome) -> None:
         name, evidence = queue.destination.name, breaker.evidence(outcome, queue.breaker_rules)
-        opened: Opened = await self._context.call(
-            "open_breaker", partial(self._store.open_breaker, name, **evidence), destination=name
+        opened: Opened = await self._context.step(
+            "open_breaker", lambda: self._store.open_breaker(name, **evidence), destination=name
         )
         if opened.opened:
             self._events.emit("breaker.opened", destination=name, code=evidence["code"], seconds=opened.open_seconds)
@@ -142,9 +142,11 @@ class DestinationGate:
         await self._opened(queue, opened.opened_at)
 
     async def _close(self, queue: DestinationQueue, outcome: Outcome) -> None:
-        name = queue.destination.name
-        close = partial(self._store.close_breaker, name, claimed_at=outcome.attempt.claimed_at)
-        if await self._context.call("close_breaker", close, destination=name):
+        name, at = queue.destination.name, outcome.attempt.claimed_at
+        closed = await self._context.step(
+            "close_breaker", lambda: self._store.close_breaker(name, claimed_at=at), destination=name
+        )
+        if closed:
             self._events.emit("breaker.recovered", destination=name)
 
     async def _opened(self, queue: DestinationQueue, at: datetime | None) -> None:

@@ -7,7 +7,6 @@ probe, for which the database is asked, and then a ramp. SQL: `limit_keys.sql`.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from redrive.answers import RETURN_INVALID, Advance, Delivered
@@ -81,8 +80,12 @@ class LimitKeys:
 
     async def _booked(self, queue: DestinationQueue, key: LimitKey, count: int, rate: float) -> Booked:
         name = queue.destination.name
-        book = partial(self._store.book_key, name, key.name, count=count, rate=rate, most_seconds=BOOK_SECONDS)
-        return await self._context.call("book_key", book, destination=name, count=count)
+        return await self._context.step(
+            "book_key",
+            lambda: self._store.book_key(name, key.name, count=count, rate=rate, most_seconds=BOOK_SECONDS),
+            destination=name,
+            count=count,
+        )
 
     def tick(self) -> None:
         """Time has passed: a turn has come, a ramp has grown, something waits for too long."""
@@ -108,9 +111,10 @@ class LimitKeys:
         key = claim.limit_key
         if key is None or not key.needs_probe(self._clock.monotonic()):
             return True
-        name = queue.destination.name
-        probe = partial(self._store.probe_key, name, key.name, claim.attempt.id)
-        answer = await self._context.call("probe_key", probe, destination=name, id=claim.attempt.id)
+        name, id = queue.destination.name, claim.attempt.id
+        answer = await self._context.step(
+            "probe_key", lambda: self._store.probe_key(name, key.name, id), destination=name, id=id
+        )
         if answer == "wait":
             await self._leases.put_off([(claim, PutOff(_probe_seconds(queue), key.name))])
             return False
@@ -179,9 +183,11 @@ class LimitKeys:
 
     async def _pause_for_bugs(self, queue: DestinationQueue, key: LimitKey) -> None:
         name = queue.destination.name
-        pause = partial(self._store.pause_key, name, key.name, actor=self._context.actor, reason=bug_breaker.REASON)
-        await self._context.call("pause", pause, destination=name)
-        self._events.emit("limit_key.paused", destination=name, key=key.name, reason=bug_breaker.REASON)
+        actor, reason = self._context.actor, bug_breaker.REASON
+        await self._context.step(
+            "pause", lambda: self._store.pause_key(name, key.name, actor=actor, reason=reason), destination=name
+        )
+        self._events.emit("limit_key.paused", destination=name, key=key.name, reason=reason)
         key.bugs.paused()
         key.writing -= 1
         await self.sift(queue)
@@ -196,9 +202,10 @@ class LimitKeys:
         return True
 
     async def _rest(self, queue: DestinationQueue, key: LimitKey, seconds: float) -> None:
-        name = queue.destination.name
-        rest = partial(self._store.rest_key, name, key.name, actor=self._context.actor, seconds=seconds)
-        left = await self._context.call("pause_until", rest, destination=name)
+        name, actor = queue.destination.name, self._context.actor
+        left = await self._context.step(
+            "pause_until", lambda: self._store.rest_key(name, key.name, actor=actor, seconds=seconds), destination=name
+        )
         key.paused_until = None if left is None else self._clock.monotonic() + left
         key.ramp_from = key.paused_until
         if key.breaker == "half_open":
@@ -210,8 +217,8 @@ class LimitKeys:
 
     async def _open(self, queue: DestinationQueue, key: LimitKey, outcome: Outcome) -> None:
         name, evidence = queue.destination.name, breaker.evidence(outcome, queue.breaker_rules)
-        opened: Opened = await self._context.call(
-            "open_breaker", partial(self._store.open_key, name, key.name, **evidence), destination=name
+        opened: Opened = await self._context.step(
+            "open_breaker", lambda: self._store.open_key(name, key.name, **evidence), destination=name
         )
         if opened.opened:
             values = {"code": evidence["code"], "seconds": opened.open_seconds}
@@ -224,9 +231,11 @@ class LimitKeys:
         await self.sift(queue)
 
     async def _close(self, queue: DestinationQueue, key: LimitKey, outcome: Outcome) -> None:
-        name = queue.destination.name
-        close = partial(self._store.close_key, name, key.name, claimed_at=outcome.attempt.claimed_at)
-        if await self._context.call("close_breaker", close, destination=name):
+        name, at = queue.destination.name, outcome.attempt.claimed_at
+        closed = await self._context.step(
+            "close_breaker", lambda: self._store.close_key(name, key.name, claimed_at=at), destination=name
+        )
+        if closed:
             key.breaker, key.breaker_until, key.ramp_from = "closed", None, self._clock.monotonic()
             self._events.emit("limit_key.recovered", destination=name, key=key.name)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 
 from redrive.message import Attempt, Fence, MessageId
 from redrive.ports import PutOff, TransientFailure
@@ -112,8 +111,12 @@ class Leases:
         self, fences: Sequence[Fence], *, suspect: bool, put_off: Mapping[Fence, PutOff] | None, wait: bool
     ) -> Sequence[Fence]:
         store, worker = self._context.store, self._context.worker
-        call = partial(store.hand_back, worker, fences, suspect=suspect, put_off=put_off, wait=wait)
-        return await self._context.call("hand_back", call, count=len(fences), suspect=suspect)
+        return await self._context.step(
+            "hand_back",
+            lambda: store.hand_back(worker, fences, suspect=suspect, put_off=put_off, wait=wait),
+            count=len(fences),
+            suspect=suspect,
+        )
 
     @contextmanager
     def _handing(self) -> Iterator[None]:

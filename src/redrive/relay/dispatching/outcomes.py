@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 from redrive.answers import Delivered
 from redrive.policy import SettlementKind
@@ -44,8 +43,8 @@ class Outcomes:
 
     async def after_complete(self, queue: DestinationQueue, slot: Slot, claim: Claim, outcome: Outcome) -> None:
         """The handler settled in its own transaction. If the lease is still there, that was rolled back."""
-        is_leased = partial(self.context.store.is_leased, claim.fence)
-        if await self.context.call("is_leased", is_leased, id=claim.attempt.id):
+        store = self.context.store
+        if await self.context.step("is_leased", lambda: store.is_leased(claim.fence), id=claim.attempt.id):
             self.settle(queue, unknown(queue, slot, claim, "COMPLETE_ROLLED_BACK"))
             return
         self.leases.let_go([claim.fence])
