@@ -51,17 +51,17 @@ if TYPE_CHECKING:
     from redrive.policy import Breaker as Breaker
     from redrive.policy import Policy as Policy
     from redrive.policy import Settlement as Settlement
-    from redrive.produce import acancel as acancel
-    from redrive.produce import aenqueue as aenqueue
-    from redrive.produce import aenqueue_many as aenqueue_many
-    from redrive.produce import astatus as astatus
-    from redrive.produce import cancel as cancel
-    from redrive.produce import enqueue as enqueue
-    from redrive.produce import enqueue_many as enqueue_many
-    from redrive.produce import key as key
-    from redrive.produce import status as status
-    from redrive.produce import wait as wait
-    from redrive.produce import wait_async as wait_async
+    from redrive.produce.api import aenqueue as aenqueue
+    from redrive.produce.api import aenqueue_many as aenqueue_many
+    from redrive.produce.api import enqueue as enqueue
+    from redrive.produce.api import enqueue_many as enqueue_many
+    from redrive.produce.keys import key as key
+    from redrive.produce.message_status import acancel as acancel
+    from redrive.produce.message_status import astatus as astatus
+    from redrive.produce.message_status import cancel as cancel
+    from redrive.produce.message_status import status as status
+    from redrive.produce.message_status import wait as wait
+    from redrive.produce.message_status import wait_async as wait_async
     from redrive.settings import Settings as Settings
     from redrive.system import System as System
 
@@ -74,7 +74,9 @@ _HOME = {
     "NotFinished NotFound OpenTransaction RedriveError UsageError",
     "redrive.message": "Attempt CancelAnswer HistoryEntry MessageId NewMessage Priority Receipt Status",
     "redrive.policy": "Backoff Breaker Policy Settlement",
-    "redrive.produce": "acancel aenqueue aenqueue_many astatus cancel enqueue enqueue_many key status wait wait_async",
+    "redrive.produce.api": "aenqueue aenqueue_many enqueue enqueue_many",
+    "redrive.produce.keys": "key",
+    "redrive.produce.message_status": "acancel astatus cancel status wait wait_async",
     "redrive.settings": "Settings",
     "redrive.system": "System",
 }

@@ -17,13 +17,12 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, get_args
 
-from redrive import produce
 from redrive.errors import InvalidPayload, InvalidValue, NotFound, SettingsError
 from redrive.events import Events
 from redrive.message import Attempt, EnqueueOptions, NewMessage, Receipt
 from redrive.policy import Breaker, InDoubt, OnDead, Policy, Rules, address_of, in_doubt_default
 from redrive.ports import Record, Store, Transport
-from redrive.produce import bounds
+from redrive.produce import api, bounds
 from redrive.schemas import Schema
 from redrive.system import System
 from redrive.transports.functions import Classify, FunctionTransport, Handler
@@ -339,19 +338,19 @@ class App:
         """`redrive.enqueue` to a destination of this app: a name that it does not have and a payload that does not fit
         its schema are refused before anything is written. The payload may be of the schema's type.
         """
-        return produce.enqueue(conn, destination, self._written(destination, payload), **options)
+        return api.enqueue(conn, destination, self._written(destination, payload), **options)
 
     async def aenqueue(self, conn: Any, destination: str, payload: Any, **options: Unpack[EnqueueOptions]) -> Receipt:
         """`enqueue` for an asynchronous connection."""
-        return await produce.aenqueue(conn, destination, self._written(destination, payload), **options)
+        return await api.aenqueue(conn, destination, self._written(destination, payload), **options)
 
     def enqueue_many(self, conn: Any, messages: Iterable[NewMessage]) -> list[Receipt]:
         """`redrive.enqueue_many`, with the same refusals."""
-        return produce.enqueue_many(conn, self._all_written(messages))
+        return api.enqueue_many(conn, self._all_written(messages))
 
     async def aenqueue_many(self, conn: Any, messages: Iterable[NewMessage]) -> list[Receipt]:
         """`enqueue_many` for an asynchronous connection."""
-        return await produce.aenqueue_many(conn, self._all_written(messages))
+        return await api.aenqueue_many(conn, self._all_written(messages))
 
     def _all_written(self, messages: Iterable[NewMessage]) -> list[NewMessage]:
         written = []

@@ -18,28 +18,9 @@ HIDDEN: Final = "[…]"
 
 CONTEXT_FIELDS: Final = frozenset(
     {
-        "attempt",
-        "body_bytes",
-        "body_sha256",
-        "content_type",
-        "crashes",
-        "destination",
-        "error_type",
-        "exhausted",
-        "in_doubt",
-        "kind",
-        "lookups",
-        "message_id",
-        "policy_version",
-        "reference",
-        "request_id",
-        "spent",
-        "stage",
-        "tenant",
-        "token",
-        "upstream_code",
-        "version",
-        "worker",
+        *("attempt", "body_bytes", "body_sha256", "content_type", "crashes", "destination", "error_type", "exhausted"),
+        *("in_doubt", "kind", "lookups", "message_id", "policy_version", "reference", "request_id", "spent", "stage"),
+        *("tenant", "token", "upstream_code", "version", "worker"),
     }
 )
 

@@ -48,14 +48,10 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     sortable_by = ()
     actions = None
 
-    def has_add_permission(self, request: Any, *_: Any) -> bool:  # noqa: ARG002 - Django's signature
+    def _never(self, *_: Any) -> bool:
         return False
 
-    def has_change_permission(self, request: Any, *_: Any) -> bool:  # noqa: ARG002
-        return False
-
-    def has_delete_permission(self, request: Any, *_: Any) -> bool:  # noqa: ARG002
-        return False
+    has_add_permission = has_change_permission = has_delete_permission = _never
 
 
 @admin.register(Message)

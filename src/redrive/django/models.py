@@ -32,6 +32,11 @@ class ReadOnlyModel(models.Model):
 
     class Meta:
         abstract = True
+        managed = False
+        default_permissions = ("view",)
+
+    def __str__(self) -> str:
+        return str(self.pk)
 
     def save(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(READ_ONLY)
@@ -56,13 +61,8 @@ class Message(ReadOnlyModel):
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField(null=True)
 
-    class Meta:
-        managed = False
+    class Meta(ReadOnlyModel.Meta):
         db_table = '"redrive"."messages"'
-        default_permissions = ("view",)
-
-    def __str__(self) -> str:
-        return str(self.id)
 
 
 class Parked(ReadOnlyModel):
@@ -85,14 +85,9 @@ class Parked(ReadOnlyModel):
     parked_at = models.DateTimeField()
     in_doubt_since = models.DateTimeField(null=True)
 
-    class Meta:
-        managed = False
+    class Meta(ReadOnlyModel.Meta):
         db_table = '"redrive"."parked"'
-        default_permissions = ("view",)
         verbose_name = "parked message"
-
-    def __str__(self) -> str:
-        return str(self.id)
 
 
 class Destination(ReadOnlyModel):
@@ -110,10 +105,5 @@ class Destination(ReadOnlyModel):
     concurrency_limit = models.IntegerField(null=True)
     rate_per_second = models.FloatField(null=True)
 
-    class Meta:
-        managed = False
+    class Meta(ReadOnlyModel.Meta):
         db_table = '"redrive"."destination"'
-        default_permissions = ("view",)
-
-    def __str__(self) -> str:
-        return str(self.name)

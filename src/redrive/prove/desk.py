@@ -27,7 +27,7 @@ from redrive.message import MessageId, NewMessage, ParkReason
 from redrive.operate.actions.results import ActResult, Outcome
 from redrive.operate.desk import audit, groups, replays, workflow
 from redrive.operate.desk.causes import Cause, likely_cause
-from redrive.produce import enqueue_many
+from redrive.produce.api import enqueue_many
 from redrive.prove import desk_app
 from redrive.prove.environment import Environment
 from redrive.store.reads.models import GroupFilter, GroupView, ParkedFilter

@@ -15,7 +15,7 @@ from redrive.operate.toml_destinations import app_from_file
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems.payments.demo import app as demo_app
 from redrive.systems.payments.demo import play, story
-from redrive.systems.payments.demo.story import PARTICIPANTS, PROFILES, SCENES
+from redrive.systems.payments.demo.story import COMPANIES, PROFILES, SCENES
 from redrive.systems.payments.rails import rails_of
 from redrive.systems.payments.validation import checked
 
@@ -23,8 +23,8 @@ URLS = {rail: f"http://127.0.0.1:{port}" for port, rail in enumerate(PROFILES, 9
 
 
 def test_every_payment_of_the_story_can_be_submitted_and_has_a_rail_and_a_company() -> None:
-    assert {scene.participant for scene in SCENES} == set(PARTICIPANTS)
-    assert {scene.rail for scene in SCENES} == set(PROFILES)
+    assert {scene.participant for scene in SCENES} == set(COMPANIES)
+    assert {scene.company.rail for scene in SCENES} == set(PROFILES)
     assert len({checked(story.instruction(scene, 1)).instruction_id for scene in SCENES}) == len(SCENES)
 
 

@@ -9,10 +9,10 @@ a restore the rails stand still until it has found nothing, in a statement that 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, cast
+from typing import Any, Final, LiteralString, cast
 from uuid import UUID
 
 import psycopg
@@ -29,7 +29,6 @@ DUTY: Final = "payments.reconcile"
 LAG_SECONDS: Final = 60.0
 EVERY_SECONDS: Final = 300.0
 BATCH: Final = 500
-_FIRST: Final = UUID(int=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,40 +130,25 @@ async def _read_on(store: Database, rail: Rail) -> int:
         await statement.aclose()
 
 
-async def _open_payments(store: Database, rail: Rail) -> AsyncIterator[tuple[list[Item], list[Effect]]]:
-    after = _FIRST
-    while True:
-        rows = await store.rows(
-            "SELECT outbox_id, tenant, instruction_id, participant_id, sequence_id, amount, currency, state, in_doubt,"
-            " reference, at, destination_hash, tokens, sent::text FROM redrive_payments.open_payments_1(%s, %s, %s)",
-            [rail.rail_type, after, BATCH],
-        )
-        if not rows:
-            return
+async def _pages(store: Database, rail: Rail, query: LiteralString, after: UUID | int) -> AsyncIterator[Sequence[Any]]:
+    """The first column is the position."""
+    while rows := await store.rows(query, [rail.rail_type, after, BATCH]):
+        yield rows
         after = rows[-1][0]
-        ids = [row[0] for row in rows]
+
+
+async def _open_payments(store: Database, rail: Rail) -> AsyncIterator[tuple[list[Item], list[Effect]]]:
+    query = "SELECT * FROM redrive_payments.open_payments_1(%s, %s, %s)"
+    async for rows in _pages(store, rail, query, UUID(int=0)):
         # After the archive: an effect that is not there yet was not there when the payment was looked at.
-        entries = await store.rows(
-            "SELECT outbox_id, cursor, token, amount, currency, reference, effected_at, destination_hash"
-            " FROM redrive_payments.entries_1(%s)",
-            [ids],
-        )
-        effects = [_effect(str(row[0]), *row[1:7], destination_hash=row[7]) for row in entries]
-        yield [_item(row) for row in rows], effects
+        entries = await store.rows("SELECT * FROM redrive_payments.entries_1(%s)", [[row.outbox_id for row in rows]])
+        yield [_item(row) for row in rows], [_effect(row, str(row.outbox_id), _hash(row)) for row in entries]
 
 
 async def _strangers(store: Database, rail: Rail) -> AsyncIterator[list[Effect]]:
-    after = 0
-    while True:
-        rows = await store.rows(
-            "SELECT place, cursor, token, amount, currency, reference, effected_at, instruction_id"
-            " FROM redrive_payments.strangers_1(%s, %s, %s)",
-            [rail.rail_type, after, BATCH],
-        )
-        if not rows:
-            return
-        after = rows[-1][0]
-        yield [_effect(None, *row[1:7], instruction_id=row[7]) for row in rows]
+    query = "SELECT * FROM redrive_payments.strangers_1(%s, %s, %s)"
+    async for rows in _pages(store, rail, query, 0):
+        yield [_effect(row, None, {}, instruction_id=row.instruction_id) for row in rows]
 
 
 async def _settle(store: Database, rail: Rail, agreed: Sequence[str], late: Sequence[Late]) -> int:
@@ -190,47 +174,36 @@ async def _note(
     return {(kind, subject) for kind, subject in json.loads(rows[0][0])}
 
 
-def _item(row: Sequence[Any]) -> Item:
-    outbox_id, tenant, instruction, participant, sequence, amount, currency, state, in_doubt, reference, at = row[:11]
-    destination_hash, tokens, sent = row[11:]
-    versions = json.loads(sent) if sent else {}
+def _item(row: Any) -> Item:
     return Item(
-        key=str(outbox_id),
-        terms={"amount": amount, "currency": currency},
-        told={"destination": bytes(destination_hash).hex()},
-        tokens=frozenset(map(str, tokens)),
-        versions={token: {"destination": hash_of(destination)} for token, destination in versions.items()},
-        state=state,
-        in_doubt=in_doubt,
-        reference=reference,
-        at=at,
+        key=str(row.outbox_id),
+        terms={"amount": row.amount, "currency": row.currency},
+        told=_hash(row),
+        tokens=frozenset(map(str, row.tokens)),
+        versions={token: {"destination": hash_of(destination)} for token, destination in (row.sent or {}).items()},
+        state=row.state,
+        in_doubt=row.in_doubt,
+        reference=row.reference,
+        at=row.at,
         evidence={
-            "tenant": tenant,
-            "instruction_id": instruction,
-            "participant_id": participant,
-            "sequence_id": sequence,
+            "tenant": row.tenant,
+            "instruction_id": row.instruction_id,
+            "participant_id": row.participant_id,
+            "sequence_id": row.sequence_id,
         },
     )
 
 
-def _effect(
-    key: str | None,
-    cursor: str,
-    token: str,
-    amount: Any,
-    currency: str,
-    reference: str | None,
-    effected_at: Any,
-    *,
-    destination_hash: bytes | None = None,
-    **evidence: Any,
-) -> Effect:
-    told = {} if destination_hash is None else {"destination": bytes(destination_hash).hex()}
+def _effect(row: Any, key: str | None, told: Mapping[str, str], **evidence: Any) -> Effect:
     return Effect(
-        cursor=cursor,
+        cursor=row.cursor,
         key=key,
-        terms={"amount": amount, "currency": currency, **told},
-        reference=reference,
-        token=token,
-        evidence={"token": token, "effected_at": str(effected_at), **evidence},
+        terms={"amount": row.amount, "currency": row.currency, **told},
+        reference=row.reference,
+        token=row.token,
+        evidence={"token": row.token, "effected_at": str(row.effected_at), **evidence},
     )
+
+
+def _hash(row: Any) -> dict[str, str]:
+    return {} if row.destination_hash is None else {"destination": bytes(row.destination_hash).hex()}

@@ -257,10 +257,6 @@ _FORMAT_OF_RAIL: Final = {
 _CURRENCY_OF_RAIL: Final = {"sepa": "EUR", "sepa_instant": "EUR"}
 
 
-def format_of(rail_type: str) -> str | None:
-    return _FORMAT_OF_RAIL.get(rail_type)
-
-
 def _destination(value: object, wanted: str | None) -> dict[str, str]:
     if not isinstance(value, Mapping):
         rule = 'it must be an object, such as {"iban": …}.'

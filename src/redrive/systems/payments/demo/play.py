@@ -27,7 +27,7 @@ from redrive.kit.relay import Events, RelayLimits, RelayProcess, embedded, run_r
 from redrive.systems import payments
 from redrive.systems.payments.demo import app as demo_app
 from redrive.systems.payments.demo import story
-from redrive.systems.payments.demo.story import PARTICIPANTS, PROFILES, SCENES, Scene
+from redrive.systems.payments.demo.story import COMPANIES, PROFILES, SCENES, Scene
 from redrive.systems.payments.rail.ledger import read_effects
 
 SERVER: Final = "redrive.systems.payments.rail.server"
@@ -80,7 +80,7 @@ async def _play(demo: Demo, dsn: str, number: int, console: Console) -> int:
     relay = asyncio.create_task(run_relay(process, events=Events(), signals=False))
     try:
         await asyncio.to_thread(_submit, dsn, number)
-        console.print(f"{len(SCENES)} payments of {len(PARTICIPANTS)} companies are submitted.", style="dim")
+        console.print(f"{len(SCENES)} payments of {len(COMPANIES)} companies are submitted.", style="dim")
         stands = await _told(dsn, number, console, ended=ended, relay=relay)
         _summary(console, demo.home, number, stands)
         if not demo.once and not ended.is_set():
@@ -119,8 +119,8 @@ async def _told(
 
 
 def _say(console: Console, scene: Scene, state: str, stands: Mapping[str, Any]) -> None:
-    line = Text(f"{PARTICIPANTS[scene.participant]:<18} {scene.name:<13}")
-    line.append(f"{scene.amount:>8} {scene.currency}  ")
+    line = Text(f"{scene.company.shown:<18} {scene.name:<13}")
+    line.append(f"{scene.amount:>8} {scene.company.currency}  ")
     line.append(f"{state:<10}", style=output.STATE_STYLES.get(state, ""))
     line.append(scene.told if state == scene.ends else "only a person, or the rail's statement, can say more")
     if stands["actor"] == "reconciliation" and state == "delivered":
@@ -134,8 +134,8 @@ def _summary(console: Console, home: Path, number: int, stands: Mapping[str, Map
         name = story.instruction_id(scene, number)
         row = stands[name]
         state = Text(row["shown"], style=output.STATE_STYLES.get(row["shown"], ""))
-        amount = f"{scene.amount} {scene.currency}"
-        told = (name, PARTICIPANTS[scene.participant], scene.rail, amount, state)
+        amount = f"{scene.amount} {scene.company.currency}"
+        told = (name, scene.company.shown, scene.company.rail, amount, state)
         table.add_row(*told, str(row["attempt"] or 0), row["reference"] or "–")
     console.print(table)
     held = next(story.instruction_id(scene, number) for scene in SCENES if scene.ends == "held")
@@ -171,8 +171,8 @@ def _next_run(dsn: str) -> int:
 
 def _submit(dsn: str, number: int) -> None:
     with psycopg.connect(dsn) as conn:
-        for name, shown in PARTICIPANTS.items():
-            payments.add_participant(conn, story.participant_id(name, number), name=shown)
+        for name, company in COMPANIES.items():
+            payments.add_participant(conn, story.participant_id(name, number), name=company.shown)
         for scene in SCENES:
             payments.submit(conn, story.instruction(scene, number))
 
@@ -193,7 +193,7 @@ def _rails(home: Path, number: int) -> Iterator[dict[str, str]]:
     started: dict[str, subprocess.Popen[bytes]] = {}
     try:
         for rail_type, profile in PROFILES.items():
-            plans = {story.instruction_id(one, number): one.meets for one in SCENES if one.rail == rail_type}
+            plans = {story.instruction_id(one, number): one.meets for one in SCENES if one.company.rail == rail_type}
             script = {"plans": plans, "late_seconds": [story.LATE_SECONDS, story.LATE_SECONDS]}
             settings = {"ledger": str(_ledger(home, rail_type)), "profile": profile.value, "script": script}
             started[rail_type] = _start(settings)
