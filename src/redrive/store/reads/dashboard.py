@@ -17,7 +17,7 @@ from redrive.errors import InvalidValue, NotAllowed, SchemaError
 from redrive.message import MessageId
 from redrive.store.reads import models
 from redrive.store.reads.models import Page
-from redrive.store.reads.transaction import Row, check_limit, message_snapshot, moment_of, snapshot
+from redrive.store.reads.transaction import Row, check_limit, message_snapshot, moment_of, read, snapshot
 from redrive.store.runtime.postgres import PostgresStore
 
 TRAFFIC_WINDOW: Final = 20_000  # attempts that are looked at, the newest
@@ -78,8 +78,7 @@ class Sample(NamedTuple):
 
 async def pulse(store: PostgresStore) -> int:
     """A number that changes when anything changes that a screen shows."""
-    async with snapshot(store) as ask:
-        return int((await ask("pulse"))[0]["changes"])
+    return int((await read(store, "pulse"))[0]["changes"])
 
 
 async def traffic(
@@ -115,8 +114,7 @@ async def retry_delays(
 
 
 async def group_steps(store: PostgresStore, fingerprint: bytes) -> dict[str, GroupStep]:
-    async with snapshot(store) as ask:
-        rows = await ask("group_steps", fingerprint=fingerprint, most=models.GROUP_WAITING_MAX)
+    rows = await read(store, "group_steps", fingerprint=fingerprint, most=models.GROUP_WAITING_MAX)
     return {row["workflow"]: GroupStep(**row) for row in rows}
 
 
@@ -141,8 +139,7 @@ async def delivered_samples(store: PostgresStore, destination: str, kind: str, *
 
 
 async def group_replays(store: PostgresStore, group: str, *, limit: int = 3) -> list[UUID]:
-    async with snapshot(store) as ask:
-        rows = await ask("group_replays", group=group, window=REPLAYS_WINDOW, limit=limit)
+    rows = await read(store, "group_replays", group=group, window=REPLAYS_WINDOW, limit=limit)
     return [row["id"] for row in rows]
 
 
@@ -159,7 +156,7 @@ async def list_of_a_system(
         raise InvalidValue(f"{before!r} is no position; use the one that a page ends with.") from None
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
         raise SchemaError("The tables of this system are not in the database.", next="redrive db upgrade") from None
-    return Page(rows, at, next=str(rows[-1][position]) if len(rows) == limit else None)
+    return Page.of(rows, at, limit=limit, position=lambda row: str(row[position]))
 
 
 def _floor(moment: datetime) -> UUID:

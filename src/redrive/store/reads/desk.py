@@ -22,7 +22,7 @@ from redrive.store.reads.models import (
     ReplayView,
     RequestView,
 )
-from redrive.store.reads.transaction import Row, check_limit, message_snapshot, moment_of, snapshot
+from redrive.store.reads.transaction import Row, check_limit, message_snapshot, moment_of, read, snapshot
 from redrive.store.runtime.postgres import PostgresStore
 
 CHAIN_WINDOW: Final = 5000  # links that are read at once
@@ -48,8 +48,9 @@ async def list_groups(
             now=at,
         )
     groups = [_group(row) for row in rows]
-    full = len(groups) == wanted.limit
-    return Page(groups, at, next=GroupPosition(groups[-1].last_seen_at, groups[-1].fingerprint) if full else None)
+    return Page.of(
+        groups, at, limit=wanted.limit, position=lambda one: GroupPosition(one.last_seen_at, one.fingerprint)
+    )
 
 
 def _group(row: Row) -> GroupView:
@@ -69,15 +70,12 @@ async def audit_chain(store: PostgresStore) -> AsyncGenerator[ChainLink, None]:
 
 async def latest_requests(store: PostgresStore, ids: Sequence[MessageId]) -> dict[MessageId, RequestView]:
     """The latest request about each message."""
-    async with snapshot(store) as ask:
-        rows = await ask("requests", ids=list(ids))
-    return {row["message_id"]: RequestView(**row) for row in rows}
+    return {row["message_id"]: RequestView(**row) for row in await read(store, "requests", ids=list(ids))}
 
 
 async def proposed_edit(store: PostgresStore, id: MessageId) -> ProposedEdit | None:
     """The payload that one person proposed and a second has to approve."""
-    async with snapshot(store) as ask:
-        rows = await ask("proposed_edit", subject=str(id))
+    rows = await read(store, "proposed_edit", subject=str(id))
     if not rows:
         return None
     options = rows[0].pop("options") or {}
@@ -99,7 +97,7 @@ async def list_replays(
         at = await moment_of(ask)
         rows = await ask("replays", id=id, name=name, finished=finished, before=before or END_OF_IDS, limit=limit)
     replays = [ReplayView(**{key: row[key] for key in row if key != "replay_id"}) for row in rows]
-    return Page(replays, at, next=replays[-1].id if len(replays) == limit else None)
+    return Page.of(replays, at, limit=limit, position=lambda replay: replay.id)
 
 
 async def list_items(
@@ -109,5 +107,4 @@ async def list_items(
     async with message_snapshot(store) as ask:
         at = await moment_of(ask)
         rows = await ask("replay_items", replay=replay, outcome=outcome, after=after, limit=limit)
-    items = [ReplayItem(**row) for row in rows]
-    return Page(items, at, next=items[-1].position if len(items) == limit else None)
+    return Page.of([ReplayItem(**row) for row in rows], at, limit=limit, position=lambda item: item.position)

@@ -11,7 +11,7 @@ from typing import Final
 from redrive.message import WorkerId
 from redrive.ports import TransientFailure
 from redrive.store.reads import models
-from redrive.store.reads.transaction import snapshot
+from redrive.store.reads.transaction import read
 from redrive.store.runtime import listen_connection
 from redrive.store.runtime.postgres import PostgresStore
 
@@ -54,20 +54,17 @@ class Upkeep:
 
 
 async def server(store: PostgresStore) -> Server:
-    async with snapshot(store) as ask:
-        return Server(**(await ask("server"))[0])
+    return Server(**(await read(store, "server"))[0])
 
 
 async def system_roles(store: PostgresStore) -> dict[str, bool]:
     """The roles of the systems in use, and whether the login is a member of each."""
-    async with snapshot(store) as ask:
-        return {row["role"]: row["is_member"] for row in await ask("system_roles")}
+    return {row["role"]: row["is_member"] for row in await read(store, "system_roles")}
 
 
 async def upkeep(store: PostgresStore) -> Upkeep:
-    async with snapshot(store) as ask:
-        bounds = {"by_default_max": BY_DEFAULT_MAX, "oldest": OLDEST}
-        return Upkeep(**(await ask("upkeep", live_seconds=models.LIVE_SECONDS, **bounds))[0])
+    bounds = {"by_default_max": BY_DEFAULT_MAX, "oldest": OLDEST}
+    return Upkeep(**(await read(store, "upkeep", live_seconds=models.LIVE_SECONDS, **bounds))[0])
 
 
 async def hears(store: PostgresStore, dsn: str, worker: WorkerId) -> bool:

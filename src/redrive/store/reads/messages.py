@@ -22,6 +22,7 @@ from redrive.store.reads.transaction import (
     check_limit,
     message_snapshot,
     moment_of,
+    read,
     snapshot,
 )
 from redrive.store.runtime.postgres import PostgresStore
@@ -139,8 +140,7 @@ async def list_parked(store: PostgresStore, wanted: ParkedFilter) -> Page[Parked
             limit=wanted.limit,
         )
     records = [_parked(row) for row in rows]
-    full = len(records) == wanted.limit
-    return Page(records, at, next=ParkedPosition(records[-1].parked_at, records[-1].id) if full else None)
+    return Page.of(records, at, limit=wanted.limit, position=lambda one: ParkedPosition(one.parked_at, one.id))
 
 
 async def show_parked(store: PostgresStore, message_id: MessageId) -> ParkedRecord | None:
@@ -154,20 +154,16 @@ async def list_destinations(
 ) -> Sequence[models.DestinationView]:
     """Every destination that was ever registered or paused, by name."""
     check_limit(limit)
-    async with snapshot(store) as ask:
-        rows = await ask("destinations", after=after, limit=limit)
-    return [models.DestinationView(**row) for row in rows]
+    return [models.DestinationView(**row) for row in await read(store, "destinations", after=after, limit=limit)]
 
 
 async def show_destination(store: PostgresStore, name: str) -> models.DestinationView | None:
-    found = [one for one in await list_destinations(store) if one.name == name]
-    return found[0] if found else None
+    return next((one for one in await list_destinations(store) if one.name == name), None)
 
 
 async def knows_destination(store: PostgresStore, name: str) -> bool:
     """Whether the destination is registered, paused, or has anything open."""
-    async with snapshot(store) as ask:
-        return bool((await ask("knows_destination", name=name))[0]["known"])
+    return bool((await read(store, "knows_destination", name=name))[0]["known"])
 
 
 async def list_audit(
@@ -177,8 +173,7 @@ async def list_audit(
     async with snapshot(store) as ask:
         at = await moment_of(ask)
         rows = await ask("audit", subject=subject, before=END_OF_AUDIT if before is None else before, limit=limit)
-    entries = [models.AuditEntry(**row) for row in rows]
-    return Page(entries, at, next=entries[-1].id if len(entries) == limit else None)
+    return Page.of([models.AuditEntry(**row) for row in rows], at, limit=limit, position=lambda entry: entry.id)
 
 
 def _source(state: str | None) -> Source:

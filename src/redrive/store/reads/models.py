@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -133,6 +133,11 @@ class Page(Generic[Row, Position]):
     at: datetime
     next: Position | None = None
     looked_at: int | None = None
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], at: datetime, *, limit: int, position: Callable[[Row], Position]) -> Self:
+        """A full page has another one behind its last row."""
+        return cls(rows, at, position(rows[-1]) if len(rows) == limit else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

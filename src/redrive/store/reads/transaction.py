@@ -69,6 +69,12 @@ async def snapshot(store: PostgresStore) -> AsyncIterator[ReadTransaction]:
                 await conn.set_read_only(None)
 
 
+async def read(store: PostgresStore, statement: str, /, **values: Any) -> list[Row]:
+    """One statement in a snapshot of its own."""
+    async with snapshot(store) as ask:
+        return await ask(statement, **values)
+
+
 @asynccontextmanager
 async def message_snapshot(store: PostgresStore) -> AsyncIterator[ReadTransaction]:
     """NotAllowed where row-level security shows this login no message: it would be told that nothing waits."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, LiteralString
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, LiteralString, ParamSpec
 
 from redrive.errors import ActRefused, ApproverNeeded, NotFound
 from redrive.message import CancelAnswer, HistoryEntry, MessageId
-from redrive.ports import Now
+from redrive.ports import Now, OperatorVerbs
 from redrive.store.reads.models import Proof
 from redrive.store.runtime import wire
+from redrive.store.runtime.verbs import from_port
 from redrive.store.runtime.verbs.connected import Connected
 from redrive.who import require_actor_and_reason
 
+P = ParamSpec("P")
 _HISTORY: LiteralString = (
     "SELECT attempt, verb, stage, version, settlement, answer, code, text, reference, result, closed, worker, actor,"
     " reason, claimed_at, completed_at, latency_ms, spent, due_at"
@@ -38,72 +41,17 @@ _WHAT_APPLIES: Mapping[str, str] = {
 }
 
 
-class PostgresActs(Connected):
-    """`redrive.ports.OperatorVerbs`."""
+def _act(port: Callable[P, Awaitable[None]]) -> Callable[P, Coroutine[Any, Any, None]]:
+    """A method that calls the SQL function of an act on one message, and raises its refusals."""
+    verb, signature = port.__name__, inspect.signature(port)
 
-    async def cancel(
-        self, id: MessageId, *, actor: str | None = None, reason: str | None = None, now: Now = None
-    ) -> CancelAnswer:
-        if actor is not None:
-            require_actor_and_reason(actor, reason or "")
-        answer = await self.value("cancel_1", id, actor, reason, now)
+    async def method(*args: P.args, **options: P.kwargs) -> None:
+        store, values = from_port.bound(signature, args, options)
+        id, actor = values[:2]
+        answer = await store.value(f"{verb}_1", *values)
         if answer == "not_found":
             raise _no_such_message(id)
-        await self._refuse(answer, "cancel", id, actor or "")
-        return CancelAnswer(answer)
-
-    async def requeue(
-        self,
-        id: MessageId,
-        *,
-        actor: str,
-        reason: str,
-        stage: str | None = None,
-        out_of_order: bool = False,
-        now: Now = None,
-    ) -> None:
-        await self._act("requeue", id, actor, reason, stage, out_of_order, now)
-
-    async def confirm(
-        self, id: MessageId, *, actor: str, reason: str, reference: str | None = None, now: Now = None
-    ) -> None:
-        await self._act("confirm", id, actor, reason, reference, now)
-
-    async def deny(self, id: MessageId, *, actor: str, reason: str, now: Now = None) -> None:
-        await self._act("deny", id, actor, reason, now)
-
-    async def repair(self, id: MessageId, *, actor: str, reason: str, now: Now = None) -> None:
-        await self._act("repair", id, actor, reason, now)
-
-    async def discard(self, id: MessageId, *, actor: str, reason: str, now: Now = None) -> None:
-        await self._act("discard", id, actor, reason, now)
-
-    async def skip(
-        self, tenant: str, order_by: str, *, actor: str, reason: str, sequence: int | None = None, now: Now = None
-    ) -> None:
-        require_actor_and_reason(actor, reason)
-        answer = await self.value("skip_1", tenant, order_by, actor, reason, sequence, now)
-        if answer == "not_found":
-            raise NotFound(f"There is no ordering key {order_by!r} of tenant {tenant!r}.", next="redrive keys list")
-        if answer in NOT_ALONE:
-            ((head,),) = await self.rows(_HEAD, [tenant, order_by])
-            await self._refuse(answer, "skip", head, actor)
-        if answer != "done":
-            raise ActRefused(f"Ordering key {order_by!r}: {_WHY_NOT_SKIPPED[answer]}", next="redrive keys list")
-
-    async def history(self, id: MessageId) -> Sequence[HistoryEntry]:
-        return wire.objects(HistoryEntry, await self.rows(_HISTORY, [id]))
-
-    async def evidence(self, id: MessageId) -> Sequence[Proof]:
-        """What says that a message was delivered, the earliest first."""
-        return wire.objects(Proof, await self.rows(_EVIDENCE, [id]))
-
-    async def _act(self, verb: LiteralString, id: MessageId, actor: str, reason: str, *values: Any) -> None:
-        require_actor_and_reason(actor, reason)
-        answer = await self.value(verb + "_1", id, actor, reason, *values)
-        if answer == "not_found":
-            raise _no_such_message(id)
-        await self._refuse(answer, verb, id, actor)
+        await store.refuse(answer, verb, id, actor)
         if answer == "moved_on":
             raise ActRefused(
                 f"Message {id}: later messages of its ordering key went out without it.",
@@ -117,7 +65,50 @@ class PostgresActs(Connected):
         if answer != "done":
             raise ActRefused(f"Message {id} is {answer}; {verb} does not apply.", next=_WHAT_APPLIES.get(answer, ""))
 
-    async def _refuse(self, answer: str, verb: str, id: MessageId, actor: str) -> None:
+    return method
+
+
+class PostgresActs(Connected):
+    """`redrive.ports.OperatorVerbs`."""
+
+    async def cancel(
+        self, id: MessageId, *, actor: str | None = None, reason: str | None = None, now: Now = None
+    ) -> CancelAnswer:
+        if actor is not None:
+            require_actor_and_reason(actor, reason or "")
+        answer = await self.value("cancel_1", id, actor, reason, now)
+        if answer == "not_found":
+            raise _no_such_message(id)
+        await self.refuse(answer, "cancel", id, actor or "")
+        return CancelAnswer(answer)
+
+    requeue = _act(OperatorVerbs.requeue)
+    confirm = _act(OperatorVerbs.confirm)
+    deny = _act(OperatorVerbs.deny)
+    repair = _act(OperatorVerbs.repair)
+    discard = _act(OperatorVerbs.discard)
+
+    async def skip(
+        self, tenant: str, order_by: str, *, actor: str, reason: str, sequence: int | None = None, now: Now = None
+    ) -> None:
+        require_actor_and_reason(actor, reason)
+        answer = await self.value("skip_1", tenant, order_by, actor, reason, sequence, now)
+        if answer == "not_found":
+            raise NotFound(f"There is no ordering key {order_by!r} of tenant {tenant!r}.", next="redrive keys list")
+        if answer in NOT_ALONE:
+            ((head,),) = await self.rows(_HEAD, [tenant, order_by])
+            await self.refuse(answer, "skip", head, actor)
+        if answer != "done":
+            raise ActRefused(f"Ordering key {order_by!r}: {_WHY_NOT_SKIPPED[answer]}", next="redrive keys list")
+
+    async def history(self, id: MessageId) -> Sequence[HistoryEntry]:
+        return wire.objects(HistoryEntry, await self.rows(_HISTORY, [id]))
+
+    async def evidence(self, id: MessageId) -> Sequence[Proof]:
+        """What says that a message was delivered, the earliest first."""
+        return wire.objects(Proof, await self.rows(_EVIDENCE, [id]))
+
+    async def refuse(self, answer: str, verb: str, id: MessageId, actor: str) -> None:
         if answer in NOT_ALONE:
             raise not_alone(answer, verb, id, actor, proofs=await self.evidence(id) if answer == "evidence" else ())
 

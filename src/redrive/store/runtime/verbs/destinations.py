@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from redrive.errors import ActRefused, ApproverNeeded
-from redrive.ports import Now, Opened
-from redrive.store.runtime import wire
+from redrive.ports import DestinationVerbs, Now, Opened
+from redrive.store.runtime.verbs import from_port
 from redrive.store.runtime.verbs.connected import Connected
 from redrive.who import require_actor_and_reason
 
@@ -14,9 +12,10 @@ from redrive.who import require_actor_and_reason
 class PostgresDestinations(Connected):
     """`redrive.ports.DestinationVerbs`, but for those of limit keys."""
 
-    async def pause(self, destination: str, *, actor: str, reason: str, now: Now = None) -> bool:
-        require_actor_and_reason(actor, reason)
-        return bool(await self.value("pause_1", destination, actor, reason, now))
+    pause = from_port.value(DestinationVerbs.pause)
+    pause_until = from_port.value(DestinationVerbs.pause_until)
+    open_breaker = from_port.row(DestinationVerbs.open_breaker, Opened)
+    close_breaker = from_port.value(DestinationVerbs.close_breaker)
 
     async def resume(self, destination: str, *, actor: str, reason: str, now: Now = None) -> bool:
         require_actor_and_reason(actor, reason)
@@ -36,27 +35,6 @@ class PostgresDestinations(Connected):
         if answer not in ("done", "not_paused"):
             raise ActRefused(f"Destination {destination} is not resumed: {answer}.")
         return bool(answer == "done")
-
-    async def pause_until(self, destination: str, *, actor: str, seconds: float, now: Now = None) -> float | None:
-        left: float | None = await self.value("pause_until_1", destination, actor, seconds, now)
-        return left
-
-    async def open_breaker(
-        self,
-        destination: str,
-        *,
-        claimed_at: datetime,
-        code: str,
-        cool_off_seconds: float,
-        cool_off_max_seconds: float,
-        now: Now = None,
-    ) -> Opened:
-        values = (destination, claimed_at, code, cool_off_seconds, cool_off_max_seconds, now)
-        rows = await self.call("open_breaker_1", *values)
-        return wire.objects(Opened, rows)[0]
-
-    async def close_breaker(self, destination: str, *, claimed_at: datetime, now: Now = None) -> bool:
-        return bool(await self.value("close_breaker_1", destination, claimed_at, now))
 
     async def half_open(self, destination: str, *, actor: str, reason: str, now: Now = None) -> str:
         """An operator's test; `breaker.sql` explains its answers."""

@@ -13,8 +13,9 @@ from psycopg import sql
 
 from redrive.errors import OperatorError
 from redrive.message import WorkerId
-from redrive.ports import Asked, MendedLanes, Now, Reaped, TransientFailure, duty_hold_seconds
+from redrive.ports import Asked, DutyVerbs, MendedLanes, Now, Reaped, TransientFailure, duty_hold_seconds
 from redrive.store.runtime import vacuum, wire
+from redrive.store.runtime.verbs import from_port
 from redrive.store.runtime.verbs.connected import Connected
 
 DEFAULT_TOO_FULL = "RDP01"  # SQLSTATE of make_partitions in partitions.sql
@@ -30,8 +31,7 @@ class PostgresDuties(Connected):
         hold_seconds = duty_hold_seconds(every_seconds)
         return bool(await self.value("begin_duty_1", name, worker, every_seconds, hold_seconds, now))
 
-    async def end_duty(self, name: str, worker: WorkerId, *, result: str, now: Now = None) -> None:
-        await self.value("end_duty_1", name, worker, result, now)
+    end_duty = from_port.value(DutyVerbs.end_duty)
 
     async def reap(
         self, *, limit: int, worker: WorkerId | None = None, expected: datetime | None = None, now: Now = None
@@ -42,18 +42,10 @@ class PostgresDuties(Connected):
         requeued = await self.value("reap_1", limit, worker, now, ago, expected)
         return Reaped(0, unconfirmed=True) if requeued is None else Reaped(requeued)
 
-    async def expire(self, *, limit: int, now: Now = None) -> int:
-        return int(await self.value("expire_1", limit, now))
-
-    async def forget_inbox(self, *, after_seconds: float, limit: int, now: Now = None) -> int:
-        return int(await self.value("forget_inbox_1", after_seconds, limit, now))
-
-    async def fold_failures(self, *, limit: int, now: Now = None) -> int:
-        return int(await self.value("fold_failures_1", limit, now))
-
-    async def run_replay(self, *, every_seconds: float, limit: int, now: Now = None) -> int | None:
-        count: int | None = await self.value("run_replay_1", every_seconds, limit, now)
-        return count
+    expire = from_port.value(DutyVerbs.expire)
+    forget_inbox = from_port.value(DutyVerbs.forget_inbox)
+    fold_failures = from_port.value(DutyVerbs.fold_failures)
+    run_replay = from_port.value(DutyVerbs.run_replay)
 
     async def take_requests(
         self, worker: WorkerId, destinations: Sequence[str], *, limit: int, hold_seconds: float, now: Now = None
@@ -64,8 +56,7 @@ class PostgresDuties(Connected):
     async def answer_request(self, worker: WorkerId, id: int, answer: Mapping[str, Any], *, now: Now = None) -> bool:
         return bool(await self.value("answer_request_1", id, worker, json.dumps(dict(answer)), now))
 
-    async def mend_lanes(self, *, lanes: int, now: Now = None) -> MendedLanes:
-        return wire.objects(MendedLanes, await self.call("mend_lanes_1", lanes, now))[0]
+    mend_lanes = from_port.row(DutyVerbs.mend_lanes, MendedLanes)
 
     async def vacuum(self) -> str:
         looks = await self.rows(vacuum.LOOK, [vacuum.IN_VAIN_SECONDS, vacuum.OLD_SECONDS, vacuum.OLD_TRANSACTIONS])

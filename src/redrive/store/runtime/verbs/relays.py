@@ -9,9 +9,20 @@ from uuid import UUID
 import psycopg
 
 from redrive.message import WorkerId
-from redrive.ports import DestinationState, Now, RelayInfo, RestoredDestination, Sent, Wal, Witnessed, address_refused
+from redrive.ports import (
+    DestinationState,
+    Now,
+    RelayInfo,
+    RelayVerbs,
+    RestoredDestination,
+    Sent,
+    Wal,
+    Witnessed,
+    address_refused,
+)
 from redrive.store.runtime import wire
 from redrive.store.runtime.listen_connection import ECHO_CHANNEL
+from redrive.store.runtime.verbs import from_port
 from redrive.store.runtime.verbs.connected import Connected
 from redrive.who import require_actor_and_reason
 
@@ -40,24 +51,14 @@ class PostgresRelays(Connected):
                 raise
             raise address_refused(error.diag.message_primary or "", error.diag.message_detail or "") from None
 
-    async def heartbeat(
-        self, worker: WorkerId, *, listener: str = "off", now: Now = None
-    ) -> Sequence[DestinationState]:
-        return wire.objects(DestinationState, await self.call("heartbeat_1", worker, listener, now))
-
-    async def deregister(self, worker: WorkerId) -> None:
-        await self.value("deregister_1", worker)
-
-    async def announce_idle(
-        self, worker: WorkerId, destinations: Sequence[str], *, seconds: float, now: Now = None
-    ) -> None:
-        await self.value("announce_idle_1", worker, wire.array(destinations), seconds, now)
+    heartbeat = from_port.rows(RelayVerbs.heartbeat, DestinationState)
+    deregister = from_port.value(RelayVerbs.deregister)
+    announce_idle = from_port.value(RelayVerbs.announce_idle)
 
     async def echo(self, worker: WorkerId) -> None:
         await self.rows("SELECT pg_notify(%s, %s)", [ECHO_CHANNEL, str(worker)])
 
-    async def forget_relays(self, *, after_seconds: float, now: Now = None) -> int:
-        return int(await self.value("forget_relays_1", after_seconds, now))
+    forget_relays = from_port.value(RelayVerbs.forget_relays)
 
     async def declare_restored(
         self, *, actor: str, reason: str, dry_run: bool = False, now: Now = None
