@@ -14,56 +14,37 @@ from redrive.lazy import loader, modules_of
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from redrive.answers import Absent as Absent
-    from redrive.answers import Advance as Advance
-    from redrive.answers import CannotTell as CannotTell
-    from redrive.answers import Delivered as Delivered
-    from redrive.answers import Found as Found
-    from redrive.answers import Retryable as Retryable
-    from redrive.answers import Terminal as Terminal
-    from redrive.answers import Unknown as Unknown
-    from redrive.app import App as App
-    from redrive.app import Destination as Destination
-    from redrive.app import Duty as Duty
-    from redrive.completion import acomplete as acomplete
-    from redrive.completion import complete as complete
-    from redrive.errors import ActRefused as ActRefused
-    from redrive.errors import ClaimLost as ClaimLost
-    from redrive.errors import DestinationOwned as DestinationOwned
-    from redrive.errors import InvalidPayload as InvalidPayload
-    from redrive.errors import InvalidValue as InvalidValue
-    from redrive.errors import KeyReused as KeyReused
-    from redrive.errors import NoOpenTransaction as NoOpenTransaction
-    from redrive.errors import NotFinished as NotFinished
-    from redrive.errors import NotFound as NotFound
-    from redrive.errors import OpenTransaction as OpenTransaction
-    from redrive.errors import RedriveError as RedriveError
-    from redrive.errors import UsageError as UsageError
-    from redrive.message import Attempt as Attempt
-    from redrive.message import CancelAnswer as CancelAnswer
-    from redrive.message import HistoryEntry as HistoryEntry
-    from redrive.message import MessageId as MessageId
-    from redrive.message import NewMessage as NewMessage
-    from redrive.message import Priority as Priority
-    from redrive.message import Receipt as Receipt
-    from redrive.message import Status as Status
-    from redrive.policy import Backoff as Backoff
-    from redrive.policy import Breaker as Breaker
-    from redrive.policy import Policy as Policy
-    from redrive.policy import Settlement as Settlement
-    from redrive.produce.api import aenqueue as aenqueue
-    from redrive.produce.api import aenqueue_many as aenqueue_many
-    from redrive.produce.api import enqueue as enqueue
-    from redrive.produce.api import enqueue_many as enqueue_many
+    # isort: off
+    # fmt: off
+    from redrive.answers import (
+        Absent as Absent, Advance as Advance, CannotTell as CannotTell, Delivered as Delivered, Found as Found,
+        Retryable as Retryable, Terminal as Terminal, Unknown as Unknown,
+    )
+    from redrive.app import App as App, Destination as Destination, Duty as Duty
+    from redrive.completion import acomplete as acomplete, complete as complete
+    from redrive.errors import (
+        ActRefused as ActRefused, ClaimLost as ClaimLost, DestinationOwned as DestinationOwned,
+        InvalidPayload as InvalidPayload, InvalidValue as InvalidValue, KeyReused as KeyReused,
+        NoOpenTransaction as NoOpenTransaction, NotFinished as NotFinished, NotFound as NotFound,
+        OpenTransaction as OpenTransaction, RedriveError as RedriveError, UsageError as UsageError,
+    )
+    from redrive.message import (
+        Attempt as Attempt, CancelAnswer as CancelAnswer, HistoryEntry as HistoryEntry, MessageId as MessageId,
+        NewMessage as NewMessage, Priority as Priority, Receipt as Receipt, Status as Status,
+    )
+    from redrive.policy import Backoff as Backoff, Breaker as Breaker, Policy as Policy, Settlement as Settlement
+    from redrive.produce.api import (
+        aenqueue as aenqueue, aenqueue_many as aenqueue_many, enqueue as enqueue, enqueue_many as enqueue_many,
+    )
     from redrive.produce.keys import key as key
-    from redrive.produce.message_status import acancel as acancel
-    from redrive.produce.message_status import astatus as astatus
-    from redrive.produce.message_status import cancel as cancel
-    from redrive.produce.message_status import status as status
-    from redrive.produce.message_status import wait as wait
-    from redrive.produce.message_status import wait_async as wait_async
+    from redrive.produce.message_status import (
+        acancel as acancel, astatus as astatus, cancel as cancel, status as status, wait as wait,
+        wait_async as wait_async,
+    )
     from redrive.settings import Settings as Settings
     from redrive.system import System as System
+    # fmt: on
+    # isort: on
 
 # Public name -> the module that has it; the type checker reads the imports above.
 _HOME = {

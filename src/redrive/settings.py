@@ -123,11 +123,10 @@ class RelayLimits(BaseSettings):
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003
+        settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        *_: Any,
+        **__: Any,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Only the arguments: `Settings.load` reads the rest itself, so that it knows the origin of each value."""
         return (init_settings,)

@@ -19,16 +19,17 @@ from redrive.systems.payments.cli import PROVE_OPTIONS, command
 from redrive.systems.payments.views import VIEWS
 
 if TYPE_CHECKING:
+    # isort: off
+    # fmt: off
     from redrive.systems.payments.names import Meaning as Meaning
-    from redrive.systems.payments.rails import Rail as Rail
-    from redrive.systems.payments.rails import with_rails as with_rails
-    from redrive.systems.payments.submission import Submitted as Submitted
-    from redrive.systems.payments.submission import aadd_participant as aadd_participant
-    from redrive.systems.payments.submission import add_participant as add_participant
-    from redrive.systems.payments.submission import asubmit as asubmit
-    from redrive.systems.payments.submission import submit as submit
-    from redrive.systems.payments.validation import Instruction as Instruction
-    from redrive.systems.payments.validation import PaymentRefused as PaymentRefused
+    from redrive.systems.payments.rails import Rail as Rail, with_rails as with_rails
+    from redrive.systems.payments.submission import (
+        Submitted as Submitted, aadd_participant as aadd_participant, add_participant as add_participant,
+        asubmit as asubmit, submit as submit,
+    )
+    from redrive.systems.payments.validation import Instruction as Instruction, PaymentRefused as PaymentRefused
+    # fmt: on
+    # isort: on
 
 _MODULE_OF = modules_of(
     {

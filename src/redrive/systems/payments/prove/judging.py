@@ -14,7 +14,7 @@ from redrive.systems.payments.prove.drawing import CURRENCY, History
 from redrive.systems.payments.rail.ledger import Effect
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Reported:
     """What the database says of one message of an instruction.
 

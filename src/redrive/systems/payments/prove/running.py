@@ -215,17 +215,7 @@ class PaymentsRun(Runner[History]):
         return judging.judged(self.history, effects, await self.reported(), disordered=self.disordered)
 
     async def reported(self) -> list[Reported]:
-        return [
-            Reported(
-                instruction_id=row[0],
-                key=row[1],
-                state=row[2],
-                in_doubt=row[3],
-                has_evidence=row[4],
-                tokens=frozenset(row[5]),
-            )
-            for row in await self.database.rows(_REPORTED)
-        ]
+        return [Reported(*row[:5], frozenset(row[5])) for row in await self.database.rows(_REPORTED)]
 
 
 tell = teller(PaymentsRun)
