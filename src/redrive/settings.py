@@ -123,10 +123,10 @@ class RelayLimits(BaseSettings):
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],
+        settings_cls: type[BaseSettings],  # noqa: ARG003
         init_settings: PydanticBaseSettingsSource,
         *_: Any,
-        **__: Any,  # noqa: ARG003
+        **__: Any,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Only the arguments: `Settings.load` reads the rest itself, so that it knows the origin of each value."""
         return (init_settings,)

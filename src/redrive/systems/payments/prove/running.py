@@ -215,7 +215,7 @@ class PaymentsRun(Runner[History]):
         return judging.judged(self.history, effects, await self.reported(), disordered=self.disordered)
 
     async def reported(self) -> list[Reported]:
-        return [Reported(*row[:5], frozenset(row[5])) for row in await self.database.rows(_REPORTED)]
+        return [Reported(*(*values, frozenset(tokens))) for *values, tokens in await self.database.rows(_REPORTED)]
 
 
 tell = teller(PaymentsRun)
