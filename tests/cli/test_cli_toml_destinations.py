@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import os
+import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from redrive.operate import toml_destinations
 from redrive.policy import Backoff, Breaker, Policy
 from redrive.relay.load_app import load_app
 from redrive.settings import Settings
+from redrive.transports import registry
 from redrive.transports.http import HttpTransport
 from tests.cli.conftest import NOWHERE, Redrive
 
@@ -162,8 +165,12 @@ def test_a_refusal_is_the_one_of_the_python_interface(wrong: dict[str, Any]) -> 
         ("", "No app is named, and no destination is declared"),
         ("destinations = 5", "must be tables"),
         ("[destinations]\ncrm = 5", "must be tables"),
-        ('[destinations.crm]\nurl = "https://crm.example/"', "transport of 'crm' is None; it must be one of http."),
-        ('[destinations.crm]\ntransport = "smtp"', "transport of 'crm' is 'smtp'; it must be one of http."),
+        ('[destinations.crm]\nurl = "https://crm.example/"', "transport is None; it must be one of http"),
+        ('[destinations.crm]\ntransport = "smtp"', "transport is 'smtp'; it must be one of http"),
+        ('[destinations.crm]\ntransport = "htp"', "Did you mean http?"),
+        ('[destinations.crm]\ntransport = "nowhere:Spool"', "there is no module 'nowhere' here or on the Python path"),
+        ('[destinations.crm]\ntransport = "os:sep"', "transport is 'os:sep', which is a str; it must be a class"),
+        ('[destinations.crm]\ntransport = "http"\nurl = "https://u:p@crm.example/"', "url of 'crm' has a password"),
         ('[destinations.crm]\ntransport = "http"', "url of 'crm' is missing; give url, url_env or url_file."),
         (
             '[destinations.crm]\ntransport = "http"\nurl = "http://10.0.0.1/"',
@@ -175,6 +182,56 @@ def test_a_file_that_declares_nothing_usable_is_refused(text: str, said: str) ->
     with pytest.raises(SettingsError) as caught:
         app_of(text)
     assert said in caught.value.message
+
+
+SPOOL = """
+from collections.abc import Mapping
+
+class Spool:
+    def __init__(self, host: str, *, port: int, options: Mapping[str, str] | None = None) -> None:
+        self.given = (host, port, options)
+
+    async def send(self, attempt):
+        return None
+"""
+
+
+@pytest.mark.parametrize("how", ["module", "entry point"])
+def test_a_transport_of_ones_own_can_be_named(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    Path("spools.py").write_text(SPOOL)
+    monkeypatch.syspath_prepend(str(Path.cwd()))
+    monkeypatch.setitem(sys.modules, "spools", None)
+    monkeypatch.delitem(sys.modules, "spools")
+    monkeypatch.setenv("SPOOL_HOST", "spool.internal")
+    monkeypatch.setenv("SPOOL_PIN", "1234")
+    name = "spools:Spool"
+    if how == "entry point":
+        point = metadata.EntryPoint("spool", name, registry.GROUP)
+        monkeypatch.setattr(metadata, "entry_points", lambda *, group: [point] if group == registry.GROUP else [])
+        name = "spool"
+    app = app_of(
+        f"""
+        [destinations.labels]
+        transport = "{name}"
+        host_env = "SPOOL_HOST"
+        port = 9100
+        options = {{ tray = "2" }}
+        options_env = {{ pin = "SPOOL_PIN" }}
+        concurrency = 4
+        """
+    )
+    labels: Any = app.destinations["labels"]
+    assert labels.transport.given == ("spool.internal", 9100, {"tray": "2", "pin": "1234"})
+    assert labels.concurrency == 4
+    with pytest.raises(SettingsError, match="port of 'labels' is missing"):
+        app_of(f'[destinations.labels]\ntransport = "{name}"\nhost = "spool.internal"')
+
+
+def test_two_transports_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = metadata.EntryPoint("http", "os:sep", registry.GROUP)
+    monkeypatch.setattr(metadata, "entry_points", lambda *, group: [point] if group == registry.GROUP else [])
+    with pytest.raises(SettingsError, match="Two installed packages offer a transport named 'http'"):
+        app_of('[destinations.labels]\ntransport = "spool"')
 
 
 def test_a_child_process_finds_what_is_declared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from aiohttp import web
 from redrive.answers import Absent, Answer, CannotTell, Delivered, Found, Retryable, Terminal, Unknown
 from redrive.errors import InvalidValue
 from redrive.ports import NotBegun
-from redrive.transports.http import HttpTransport
+from redrive.transports.http import CloudEvents, HttpTransport
 from redrive.transports.http.client import RECEIVED_BYTES_MAX, REPLY_BYTES_MAX
 from tests.support import messages as m
 from tests.transports.servers import HERE, Destination, hang_up, never, serving, status
@@ -50,6 +50,17 @@ async def test_the_body_goes_out_as_it_was_enqueued_with_the_token_of_the_messag
     assert asked.headers["X-Trace"] == "t1"
     assert asked.headers["Host"] == destination.url.removeprefix("http://")
     assert asked.headers["Content-Length"] == "11"
+
+
+async def test_a_cloud_event_goes_out_in_headers_or_in_the_body(destination: Destination) -> None:
+    await sent(destination.url, cloudevents=CloudEvents("/shop"))
+    await sent(destination.url, cloudevents=CloudEvents("/shop", mode="structured"))
+    binary, structured = destination.asked
+    assert (binary.headers["ce-source"], binary.headers["Content-Type"]) == ("/shop", "application/json")
+    assert binary.body == b'{"order":1}'
+    assert "ce-source" not in structured.headers
+    assert structured.headers["Content-Type"] == "application/cloudevents+json"
+    assert b'"source":"/shop"' in structured.body
 
 
 @pytest.mark.req("G-10", "G-11")

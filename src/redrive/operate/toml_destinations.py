@@ -1,8 +1,9 @@
 """Destinations that are declared in `redrive.toml` instead of Python: `[destinations.NAME]`.
 
-The keys are the options of `App.transport` and of the transport, with the same bounds; an unknown key is refused with
-the nearest known one. A secret never stands in the file: its key ends in `_env` or `_file` and says where it is. The
-child process for suspects finds the app as `redrive.operate.toml_destinations:app`.
+`transport` is a name of `transports.registry`; the other keys are the options of `App.transport` and of the transport,
+with the same bounds; an unknown key is refused with the nearest known one. A secret never stands in the file: its key
+ends in `_env` or `_file` and says where it is. The child process for suspects finds the app as
+`redrive.operate.toml_destinations:app`.
 """
 
 from __future__ import annotations
@@ -14,20 +15,27 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from importlib import import_module
+from inspect import getattr_static, signature
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 from redrive import settings_sources as sources
 from redrive.app import App, DestinationOptions
 from redrive.errors import InvalidValue, SettingsError
 from redrive.produce.bounds import shown
 from redrive.system import System, discover
+from redrive.transports import registry
 
 SPEC: Final = "redrive.operate.toml_destinations:app"
 TABLE: Final = "destinations"
 # Options that only Python can give.
 _PYTHON_ONLY: Final = frozenset({"record", "schema", "signer", "return"})
-_SECRET_HEADERS: Final = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key"})
+# Headers, and options of Kafka's client, that are secrets.
+_SECRET_NAMES: Final = frozenset({
+    "authorization", "proxy-authorization", "cookie", "x-api-key",
+    "sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.password", "ssl.key.pem", "ssl.keystore.password",
+})  # fmt: skip
 _NO: Final = object()
 Part = TypeVar("Part")
 
@@ -88,17 +96,16 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def known_keys() -> frozenset[str]:
-    return frozenset({"transport", *_OWN_KEYS, *_options(DestinationOptions), *_options(_http_transport().__init__)})
-
-
 def part(kind: type[Part], place: Place, table: Mapping[str, Any], **given: Any) -> Part:
     """A part of a system as a table declares it: the fields of a dataclass that has `url` and `headers`, as with a
     destination, secrets named and not written. given: fields that the table does not have."""
     with _refusals_from(place):
         hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in given}
-        _refuse_unknown(table, [*hints, *(key for key in _OWN_KEYS if not key.startswith("signing"))])
-        return kind(**{**_values(hints, table), **_secrets(place, table), **given})
+        named = {name: hint for name, hint in hints.items() if name in ("url", "headers")}
+        _refuse_unknown(table, [*hints, *_named_keys(named)])
+        values = {**_values(hints, table), **_named(place, table, named), **given}
+        _refuse_missing(place, kind, values, named)
+        return kind(**values)
 
 
 @contextmanager
@@ -113,22 +120,21 @@ def _refusals_from(place: Place, *, advice: str = "") -> Iterator[None]:
 
 def _declare(app: App, place: Place, table: Mapping[str, Any]) -> None:
     with _refusals_from(place, advice="see docs/how-to/deliver-without-python.md"):
-        if table.get("transport") != "http":
-            raise InvalidValue(f"transport of {place.name!r} is {table.get('transport')!r}; it must be one of http.")
-        kind = _http_transport()
-        _refuse_unknown(table, known_keys())
-        options, own = _options(DestinationOptions), _options(kind.__init__)
-        transport = kind(**{**_values(own, table), **_secrets(place, table)})
-        app.transport(place.name, transport, **_values(options, table))
+        kind = registry.find(table.get("transport"))
+        hints = get_type_hints(getattr_static(kind, "__init__") if isinstance(kind, type) else kind)
+        options, own = _options(DestinationOptions), _only_toml(hints)
+        signing = _SIGNING_KEYS if "signer" in hints else ()
+        _refuse_unknown(table, {"transport", *options, *own, *_named_keys(own), *signing})
+        given = {**_values(own, table), **_named(place, table, own), **_signer(place, table)}
+        _refuse_missing(place, kind, given, own)
+        app.transport(place.name, kind(**given), **_values(options, table))
 
 
-def _http_transport() -> Any:
-    try:
-        return import_module("redrive.transports.http").HttpTransport
-    except ModuleNotFoundError as error:
-        if error.name != "aiohttp":
-            raise
-        raise SettingsError('transport = "http" needs aiohttp.', next="pip install 'redrive[http]'") from error
+def _refuse_missing(place: Place, kind: Callable[..., Any], given: Collection[str], own: Mapping[str, Any]) -> None:
+    for name, parameter in signature(kind).parameters.items():
+        if name in own and name not in given and parameter.default is parameter.empty:
+            advice = f"; give {name}, {name}_env or {name}_file" if _is_text(own[name]) else ""
+            raise InvalidValue(f"{name} of {place.name!r} is missing{advice}.")
 
 
 class _UnknownKey(Exception):
@@ -146,8 +152,12 @@ def _refuse_unknown(table: Mapping[str, Any], known: Collection[str]) -> None:
 
 
 def _options(declared: Any) -> dict[str, Any]:
-    """The options that a file can give, and their types. declared: a TypedDict, or a function."""
-    return {name: hint for name, hint in get_type_hints(declared).items() if name not in _PYTHON_ONLY}
+    """The options that a file can give, and their types. declared: a TypedDict."""
+    return _only_toml(get_type_hints(declared))
+
+
+def _only_toml(hints: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: hint for name, hint in hints.items() if name not in _PYTHON_ONLY}
 
 
 def _values(options: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,13 +168,17 @@ def _values(options: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, A
 
 
 def _value(hint: Any, given: Any, what: str) -> Any:
-    alternatives = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    alternatives = _alternatives(hint)
     for kind in alternatives:
         value = _fitting(kind, given, what)
         if value is not _NO:
             return value
     words = dict.fromkeys(_words(kind) for kind in alternatives if kind is not type(None))
     raise InvalidValue(f"{what} is {shown(given)}; it must be {' or '.join(word for word in words if word)}.")
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def _fitting(kind: Any, given: Any, what: str) -> Any:
@@ -215,36 +229,66 @@ def _is_list(origin: Any) -> bool:
 # secrets: where they are, never what they are
 
 
-def _secrets(place: Place, table: Mapping[str, Any]) -> dict[str, Any]:
-    """What the keys that end in `_env` and `_file` stand for, as parameters of the transport."""
+def _named(place: Place, table: Mapping[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:
+    """What the keys that end in `_env` and `_file` stand for: texts, and texts in tables such as headers."""
     found: dict[str, Any] = {}
-    if "url" not in table:
-        found["url"] = _one_of(place, table, "url")
-    headers = dict(_values({"headers": Mapping[str, str]}, table).get("headers", {}))
-    for name in headers:
-        if name.lower() in _SECRET_HEADERS:
+    for name, hint in hints.items():
+        if _is_table(hint):
+            texts = _named_texts(place, table, name)
+            if texts:
+                found[name] = texts
+        elif _is_text(hint) and name not in table:
+            found |= _named_text(place, table, name)
+        elif _is_text(hint) and _has_password(table[name]):
+            raise InvalidValue(f"{name} of {place.name!r} has a password; name it in {name}_env or {name}_file.")
+    return found
+
+
+def _named_text(place: Place, table: Mapping[str, Any], what: str) -> dict[str, str]:
+    for key, read in _READERS.items():
+        if f"{what}_{key}" in table:
+            return {what: read(place, _value(str, table[f"{what}_{key}"], f"{what}_{key}"), f"{what}_{key}")}
+    return {}
+
+
+def _named_texts(place: Place, table: Mapping[str, Any], what: str) -> dict[str, str]:
+    texts = dict(_values({what: Mapping[str, str]}, table).get(what, {}))
+    for name in texts:
+        if name.lower() in _SECRET_NAMES:
             raise InvalidValue(
-                f"headers of {place.name!r} has {name!r}, a secret; name it in headers_env or headers_file."
+                f"{what} of {place.name!r} has {name!r}, a secret; name it in {what}_env or {what}_file."
             )
     for key, read in _READERS.items():
-        named = _values({f"headers_{key}": Mapping[str, str]}, table).get(f"headers_{key}", {})
-        headers |= {name: read(place, source, f"headers_{key}.{name}") for name, source in named.items()}
-    found["headers"] = headers
+        named = _values({f"{what}_{key}": Mapping[str, str]}, table).get(f"{what}_{key}", {})
+        texts |= {name: read(place, source, f"{what}_{key}.{name}") for name, source in named.items()}
+    return texts
+
+
+def _signer(place: Place, table: Mapping[str, Any]) -> dict[str, Any]:
     secrets = [
         read(place, source, f"signing_secrets_{key}")
         for key, read in _READERS.items()
         for source in _values({f"signing_secrets_{key}": Sequence[str]}, table).get(f"signing_secrets_{key}", ())
     ]
-    if secrets:
-        found["signer"] = import_module("redrive.transports.http").Signer(secrets)
-    return found
+    return {"signer": import_module("redrive.transports.http").Signer(secrets)} if secrets else {}
 
 
-def _one_of(place: Place, table: Mapping[str, Any], what: str) -> str:
-    for key, read in _READERS.items():
-        if f"{what}_{key}" in table:
-            return read(place, _value(str, table[f"{what}_{key}"], f"{what}_{key}"), f"{what}_{key}")
-    raise InvalidValue(f"{what} of {place.name!r} is missing; give {what}, {what}_env or {what}_file.")
+def _named_keys(hints: Mapping[str, Any]) -> list[str]:
+    return [f"{name}_{key}" for name, hint in hints.items() if _is_text(hint) or _is_table(hint) for key in _READERS]
+
+
+def _is_text(hint: Any) -> bool:
+    return str in _alternatives(hint)
+
+
+def _is_table(hint: Any) -> bool:
+    return Mapping[str, str] in _alternatives(hint)
+
+
+def _has_password(given: object) -> bool:
+    """Whether a URL has one, or one of several URLs."""
+    urls = given if isinstance(given, list) else str(given).split(",")
+    return any("://" in str(url) and "@" in urlsplit(str(url)).netloc for url in urls)
 
 
 def _from_variable(place: Place, source: str, what: str) -> str:
@@ -264,4 +308,4 @@ def _from_file(place: Place, source: str, what: str) -> str:
 
 
 _READERS: Final[dict[str, Callable[[Place, str, str], str]]] = {"env": _from_variable, "file": _from_file}
-_OWN_KEYS: Final = tuple(f"{what}_{key}" for what in ("url", "headers", "signing_secrets") for key in _READERS)
+_SIGNING_KEYS: Final = tuple(f"signing_secrets_{key}" for key in _READERS)

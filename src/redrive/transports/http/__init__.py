@@ -4,7 +4,7 @@
 
 What went wrong before the first byte is Retryable, what went wrong after it is Unknown: a reply that was lost is no
 failure (G-13). Every request carries the token of its message in `Idempotency-Key`. `egress` says where it may go,
-`client` sends it, `signing` and `cloudevents` say what it looks like.
+`client` sends it, `signing` signs it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from redrive.errors import InvalidValue
 from redrive.message import Attempt
 from redrive.policy import address_of
 from redrive.ports import NotBegun
+from redrive.transports.cloudevents import CloudEvents
 from redrive.transports.http.client import Client, Reply, Request
-from redrive.transports.http.cloudevents import CloudEvents
 from redrive.transports.http.egress import PORTS, Egress, EgressRefused
 from redrive.transports.http.signing import Signer, public_key
 from redrive.transports.network_errors import classify, from_status
@@ -163,7 +163,8 @@ class HttpTransport:
     def content(self, attempt: Attempt) -> tuple[Mapping[str, str], bytes]:
         """The body, and the headers that go with it; the same for every attempt of a version."""
         if self._cloudevents is not None:
-            return self._cloudevents.wrap(attempt)
+            event = self._cloudevents.wrap(attempt)
+            return {**event.attributes, "Content-Type": event.content_type}, event.body
         return {"Content-Type": attempt.content_type}, attempt.body
 
     def answer(self, reply: Reply) -> Answer:

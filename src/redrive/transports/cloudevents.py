@@ -1,11 +1,14 @@
-"""A message as a CloudEvent 1.0 over HTTP: attributes in headers (binary), or all of it in one JSON (structured)."""
+"""A message as a CloudEvent 1.0: attributes in headers (binary mode), or all of it in one JSON document (structured).
+
+Every protocol has its own prefix for the attributes, and its own place for the content type: the transport adds them.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 from urllib.parse import quote
 
 from redrive.errors import InvalidValue
@@ -13,8 +16,17 @@ from redrive.message import Attempt
 
 Mode = Literal["binary", "structured"]
 STRUCTURED_TYPE: Final = "application/cloudevents+json"
-# What a header must not hold is percent-encoded (binding, 3.1.3.2): controls, space, double quote, percent, non-ASCII.
+# What a header must not hold is percent-encoded (HTTP binding, 3.1.3.2): controls, space, double quote, percent,
+# non-ASCII.
 _HEADER_SAFE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+
+
+class Event(NamedTuple):
+    """What goes out. attributes: the headers of binary mode, with the prefix of the protocol."""
+
+    attributes: dict[str, str]
+    content_type: str
+    body: bytes
 
 
 @dataclass(frozen=True)
@@ -31,14 +43,18 @@ class CloudEvents:
         if self.mode not in get_args(Mode):
             raise InvalidValue(f"mode of CloudEvents is {self.mode!r}; it must be one of {', '.join(get_args(Mode))}.")
 
-    def wrap(self, attempt: Attempt) -> tuple[dict[str, str], bytes]:
-        """Headers and body of the request."""
+    def wrap(self, attempt: Attempt, *, prefix: str = "ce-", is_encoded: bool = True) -> Event:
+        """is_encoded: the protocol's headers hold ASCII only, so the values are percent-encoded."""
         attributes = self._attributes(attempt)
         if self.mode == "binary":
-            headers = {f"ce-{name}": quote(value, safe=_HEADER_SAFE) for name, value in attributes.items()}
-            return {**headers, "Content-Type": attempt.content_type}, attempt.body
+            shown = {
+                name: quote(value, safe=_HEADER_SAFE) if is_encoded else value for name, value in attributes.items()
+            }
+            return Event(
+                {f"{prefix}{name}": value for name, value in shown.items()}, attempt.content_type, attempt.body
+            )
         event: dict[str, Any] = {**attributes, "datacontenttype": attempt.content_type, **_data(attempt)}
-        return {"Content-Type": STRUCTURED_TYPE}, json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode()
+        return Event({}, STRUCTURED_TYPE, json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode())
 
     def _attributes(self, attempt: Attempt) -> dict[str, str]:
         attributes = {
