@@ -27,6 +27,8 @@ class BuiltIn(NamedTuple):
 
 BUILT_IN: Final = {
     "http": BuiltIn("redrive.transports.http:HttpTransport", "aiohttp"),
+    "redis": BuiltIn("redrive.transports.redis:RedisTransport", "redis"),
+    "nats": BuiltIn("redrive.transports.nats:NatsTransport", "nats"),
 }
 
 
