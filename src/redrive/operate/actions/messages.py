@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from redrive.errors import ActRefused, ApproverNeeded, InvalidValue, NotFound
@@ -67,26 +68,32 @@ async def preview(store: PostgresStore, request: Request, ids: Sequence[MessageI
     if not 1 <= len(ids) <= IDS_MAX:
         raise InvalidValue(f"{len(ids)} messages are named; an act takes 1 to {IDS_MAX} at a time.")
     found = await find_messages(store, ids)
-    judged = await _proven(store, request, [_judge(request, id_, found.get(id_)) for id_ in ids])
-    return await _in_order(store, request, judged) if "out_of_order" in _option_names(request.action) else judged
+    judged = [_judge(request, id_, found.get(id_)) for id_ in ids]
+    if request.action.against_evidence:
+        judged = await _revised(judged, partial(proofs, store), partial(_with_proof, request))
+    if any(option.name == "out_of_order" for option in request.action.options):
+        judged = await _revised(judged, partial(gone_out, store), partial(_overtaken, request))
+    return judged
 
 
 def place_of(view: MessageView) -> str:
     return view.detail if view.state == "parked" and view.detail else view.state
 
 
-def _option_names(action: Action) -> set[str]:
-    return {option.name for option in action.options}
-
-
-async def _proven(store: PostgresStore, request: Request, judged: Sequence[ActResult]) -> list[ActResult]:
-    """P-11: what evidence says was delivered is confirmed, and nothing else; a late answer elsewhere is shown."""
+async def _revised(
+    judged: Sequence[ActResult],
+    look_up: Callable[[Sequence[MessageId]], Awaitable[Mapping[MessageId, Any]]],
+    revise: Callable[[ActResult, Any], ActResult],
+) -> list[ActResult]:
+    """Those that fit so far, and of which something is found, are judged once more."""
     fitting = [result.id for result in judged if result.outcome is Outcome.WOULD]
-    found = await proofs(store, fitting) if fitting and request.action.against_evidence else {}
-    return [_with_proof(request, result, found[result.id][0]) if result.id in found else result for result in judged]
+    found = await look_up(fitting) if fitting else {}
+    return [revise(result, found[result.id]) if result.id in found else result for result in judged]
 
 
-def _with_proof(request: Request, result: ActResult, proof: Proof) -> ActResult:
+def _with_proof(request: Request, result: ActResult, found: Sequence[Proof]) -> ActResult:
+    """P-11: what evidence says was delivered is confirmed, and nothing else; a late answer elsewhere is shown."""
+    proof = found[0]
     if not proof.counts:
         return replace(result, detail=f"{result.detail}; but a late answer says that it was delivered ({proof})")
     detail = f"something says that it was delivered ({proof}); {request.action.name} is refused"
@@ -94,14 +101,8 @@ def _with_proof(request: Request, result: ActResult, proof: Proof) -> ActResult:
     return replace(result, outcome=Outcome.REFUSED, detail=detail, next=advice)
 
 
-async def _in_order(store: PostgresStore, request: Request, judged: Sequence[ActResult]) -> list[ActResult]:
-    """A message that would go after later ones of its key is requeued only with `out_of_order`."""
-    fitting = [result.id for result in judged if result.outcome is Outcome.WOULD]
-    later = await gone_out(store, fitting) if fitting else {}
-    return [_overtaken(request, result, later[result.id]) if result.id in later else result for result in judged]
-
-
 def _overtaken(request: Request, result: ActResult, later: int) -> ActResult:
+    """A message that would go after later ones of its key is requeued only with `out_of_order`."""
     went = f"{later:,} later {'message' if later == 1 else 'messages'} of its ordering key went out or ended without it"
     if request.options.get("out_of_order"):
         return replace(result, detail=f"{result.detail}, before all that still wait; {went}")

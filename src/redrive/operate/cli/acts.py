@@ -35,7 +35,7 @@ from redrive.operate.cli.progress import bars
 from redrive.operate.sanitize import one_line
 from redrive.store.reads.models import LIMIT_MAX
 from redrive.store.runtime.postgres import PostgresStore
-from redrive.who import ACTOR_MAX, REASON_MAX, Who, one_line_text
+from redrive.who import ACTOR_MAX, REASON_MAX, Who
 
 SHOWN_MAX: Final = 20  # messages that are listed one by one
 
@@ -50,31 +50,17 @@ def user_name() -> str:
         return f"uid {os.getuid()}"
 
 
-def _text(limit: int) -> Callable[[click.Context, click.Parameter, str], str]:
-    def check(_: click.Context, parameter: click.Parameter, value: str) -> str:
-        return str(_refused_as_usage(lambda: one_line_text(str(parameter.name), value, most=limit)))
-
-    return check
-
-
-def _refused_as_usage(check: Callable[[], Any]) -> Any:
-    try:
-        return check()
-    except InvalidValue as error:
-        raise click.BadParameter(str(error)) from None
-
-
 def why(body: Body) -> Body:
     """--reason and --actor, which the audit keeps: the body gets them as `who`."""
-    return _why(required=True)(body)
+    return _why()(body)
 
 
 def why_not_required(reason: str) -> Callable[[Body], Body]:
     """The same for an act that explains itself."""
-    return _why(default=reason, show_default=True)
+    return _why(default=reason)
 
 
-def _why(**how: Any) -> Callable[[Body], Body]:
+def _why(*, default: str | None = None) -> Callable[[Body], Body]:
     def decorate(body: Body) -> Body:
         @wraps(body)
         def command(*arguments: Any, actor: str, reason: str, **values: Any) -> Any:
@@ -82,13 +68,12 @@ def _why(**how: Any) -> Callable[[Body], Body]:
 
         return reason_option(actor_option(command))
 
-    reason_option = click.option("--reason", callback=_text(REASON_MAX), help="Why; kept in the audit.", **how)
+    reason = Option("reason", "Why; kept in the audit.", required=default is None, default=default, most=REASON_MAX)
+    actor = Option("actor", "Who acts; kept in the audit.", most=ACTOR_MAX)
+    whose = "the operating system's user"
+    reason_option = _parameter(reason)
     actor_option = click.option(
-        "--actor",
-        default=user_name,
-        show_default="the operating system's user",
-        callback=_text(ACTOR_MAX),
-        help="Who acts; kept in the audit.",
+        "--actor", default=user_name, show_default=whose, callback=_checked(actor), help=actor.help
     )
     return decorate
 
@@ -126,7 +111,13 @@ def _parameter(option: Option) -> Callable[[Body], Body]:
 
 
 def _checked(option: Option) -> Callable[[click.Context, click.Parameter, str | None], Any]:
-    return lambda _, __, value: None if value is None else _refused_as_usage(lambda: option.parse(value))
+    def check(_: click.Context, __: click.Parameter, value: str | None) -> Any:
+        try:
+            return None if value is None else option.parse(value)
+        except InvalidValue as error:
+            raise click.BadParameter(str(error)) from None
+
+    return check
 
 
 def _json(_: click.Context, __: click.Parameter, value: str | None) -> Any:

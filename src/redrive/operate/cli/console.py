@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
+from socket import socket
 from typing import Any, Final
 
 import click
@@ -65,11 +66,7 @@ def _listening_on(settings: Settings, host: str | None, port: int | None) -> Set
 
 
 async def _serve(settings: Settings, dsn: str) -> None:
-    from redrive.operate.web import serving
-
-    app = await serving.prepared(dsn, settings)
-    with serving.listening(settings) as sock:
-        await announce(settings, dsn, sock)
+    async with _listening(settings, dsn, any_port=False) as (serving, app, sock):
         await serving.serve(app, sock)
 
 
@@ -80,22 +77,22 @@ async def beside(settings: Settings, dsn: str) -> AsyncIterator[None]:
         output.note("The console is not installed. Next: pip install 'redrive[console]'")
         yield
         return
-    from redrive.operate.web import serving
+    any_port = settings.origins()["console_listen"] == "default"
+    async with _listening(settings, dsn, any_port=any_port) as (serving, app, sock), serving.beside(app, sock):
+        yield
+
+
+@asynccontextmanager
+async def _listening(settings: Settings, dsn: str, *, any_port: bool) -> AsyncIterator[tuple[Any, Any, socket]]:
+    """Says where it listens, and on this machine how to log in."""
+    from redrive.operate.web import serving  # needs the libraries
 
     app = await serving.prepared(dsn, settings)
-    with serving.listening(settings, any_port=settings.origins()["console_listen"] == "default") as sock:
-        await announce(settings, dsn, sock)
-        async with serving.beside(app, sock):
-            yield
-
-
-async def announce(settings: Settings, dsn: str, sock: Any) -> None:
-    """Where it is, and on this machine the way in."""
-    from redrive.operate.web import serving
-
-    host, port = sock.getsockname()[:2]
-    link = await serving.login_link(dsn, settings, sock, name=user_name())
-    if link is None:
-        output.note(f"The console listens on {host}:{port}.")
-    else:
-        output.note(f"The console; this link is good for one login: {link}")
+    with serving.listening(settings, any_port=any_port) as sock:
+        host, port = sock.getsockname()[:2]
+        link = await serving.login_link(dsn, settings, sock, name=user_name())
+        if link is None:
+            output.note(f"The console listens on {host}:{port}.")
+        else:
+            output.note(f"The console; this link is good for one login: {link}")
+        yield serving, app, sock

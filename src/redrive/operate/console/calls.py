@@ -19,6 +19,7 @@ from redrive.errors import InvalidValue, NotAllowed, NotFound
 from redrive.message import MessageId
 from redrive.operate import cursors
 from redrive.operate.actions.model import Action
+from redrive.operate.actions.results import ActResult, raise_refused
 from redrive.operate.console.jobs import JOB_SECONDS_MAX, TOKEN_MAX, Job, JobFunction, Jobs
 from redrive.operate.web.csrf import FIELD as CSRF_FIELD
 from redrive.operate.web.dependencies import authenticator
@@ -126,6 +127,20 @@ class Call:
         key = RequestKey(desk, self.principal, token, self._fingerprint(), stale_seconds=JOB_SECONDS_MAX)
         job = await self.jobs.begin(token, self.principal.name, title, doing, total=total, key=key)
         return redirect(job.goes_to if job.goes_to and not job.failed else _with_job(back, job))
+
+    async def carry_out_on_one(self, title: str, act: Callable[[], Awaitable[ActResult]], *, back: str) -> Response:
+        """The same for one message. ApproverNeeded where the second person has to be an approver."""
+        lacking: list[ActResult] = []
+
+        async def doing(job: Job) -> None:
+            result = await act()
+            job.add([result])
+            lacking.extend([result] if result.needs_approver else [])
+
+        response = await self.carry_out(title, doing, back=back, total=1)
+        for result in lacking:
+            raise_refused(result)
+        return response
 
     def _fingerprint(self) -> bytes:
         fields = [

@@ -136,11 +136,7 @@ async def copy(store: PostgresStore, id_: MessageId, key: str, who: Who) -> Mess
 async def edit(
     store: PostgresStore, ids: Sequence[MessageId], patch: Any, who: Who, *, row_version: int | None = None
 ) -> list[ActResult]:
-    """Changes each payload by a JSON Patch: a new version of the same message, beside the old one.
-
-    Refused if the patch does not fit, if the payload is no JSON, or if the parked record has another row_version.
-    Needs a login that may read payloads.
-    """
+    """Changes each payload by a JSON Patch. Refused if it does not fit, or if the record has another row_version."""
     return [await _edit_one(store, id_, patch, who, row_version) for id_ in dict.fromkeys(ids)]
 
 

@@ -83,21 +83,16 @@ def create_app(dsn: str, auth: AuthConfig | None = None, *, systems: Mapping[str
     for name, system in app.state.systems.items():
         if system.router is not None:
             app.include_router(system.router(), prefix=f"{API_PREFIX}/{name}", responses=PROBLEMS, tags=[name])
-    app.include_router(_description(app), prefix=API_PREFIX)
+    app.add_api_route(
+        f"{API_PREFIX}/openapi.json",
+        lambda: description(app),
+        dependencies=[require(Permission.READ)],
+        include_in_schema=False,
+    )
     app.include_router(pages.router, include_in_schema=False)
     app.include_router(_assets(pages.asset))
     refuse_open_routes(app)
     return Guard(app, Authenticator(store, auth or AuthConfig(), dsn), error_page=pages.error_page)
-
-
-def _description(app: FastAPI) -> APIRouter:
-    router = APIRouter(include_in_schema=False)
-
-    @router.get("/openapi.json", dependencies=[require(Permission.READ)])
-    async def openapi() -> dict[str, Any]:
-        return description(app)
-
-    return router
 
 
 def description(app: FastAPI) -> dict[str, Any]:

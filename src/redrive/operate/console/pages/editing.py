@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,7 +19,6 @@ from redrive.errors import InvalidValue, RedriveError
 from redrive.message import JSON_CONTENT, MessageId, ParkReason
 from redrive.operate import operations
 from redrive.operate.actions.model import Noun
-from redrive.operate.actions.results import ActResult, raise_refused
 from redrive.operate.actions.table import find
 from redrive.operate.console import display
 from redrive.operate.console.calls import Call, redirect
@@ -69,20 +69,8 @@ async def show(call: Call) -> Response:
     call.require(Permission.PAYLOAD)
     group = await groups.find_group(call.store, call.path("group"))
     details = await _message(call, group)
-    text = display.pretty(_body(details).decode())
     await note_payload_read(call.request, details.view.id, "the editor was opened")
-    return page(
-        call,
-        "edit.html",
-        title="Edit payload",
-        group=group,
-        details=details,
-        before=text,
-        after=text,
-        looked=Looked(),
-        at=await call.store.now(),
-        count=len(await at_steps(call.store, group, EDITABLE, until=None)),
-    )
+    return await _editor(call, group, details, display.pretty(_body(details).decode()), Looked())
 
 
 async def check(call: Call) -> Response:
@@ -92,14 +80,18 @@ async def check(call: Call) -> Response:
     details = await _message(call, group)
     text = _text(call)
     looked = look(_body(details), text, await group_samples(call.store, group.fingerprint, limit=SAMPLES))
+    return await _editor(call, group, details, text, looked)
+
+
+async def _editor(call: Call, group: GroupView, details: MessageDetails, after: str, looked: Looked) -> Response:
     return page(
         call,
-        "edit_check.html" if "hx-request" in call.request.headers else "edit.html",
+        "edit_check.html" if "hx-request" in call.request.headers and call.form else "edit.html",
         title="Edit payload",
         group=group,
         details=details,
         before=display.pretty(_body(details).decode()),
-        after=text,
+        after=after,
         looked=looked,
         at=await call.store.now(),
         count=len(await at_steps(call.store, group, EDITABLE, until=as_of(call))),
@@ -147,20 +139,9 @@ async def proposed(call: Call) -> Response:
 async def approve(call: Call) -> Response:
     call.require(Permission.PAYLOAD)
     call.require(Permission.ACT)
-    id_ = call.message_id()
-    seen = call.field("sha256") or ""
-    who = call.who()
-    lacking: list[ActResult] = []
-
-    async def doing(job: Job) -> None:
-        result = await workflow.approve_seen(call.store, id_, seen, who)
-        lacking.extend([result] if result.needs_approver else [])
-        job.add([result])
-
-    response = await call.carry_out(EDIT.said, doing, back=call.url(f"/messages/{id_}"), total=1)
-    for result in lacking:
-        raise_refused(result)
-    return response
+    id_, seen, who = call.message_id(), call.field("sha256") or "", call.who()
+    act = partial(workflow.approve_seen, call.store, id_, seen, who)
+    return await call.carry_out_on_one(EDIT.said, act, back=call.url(f"/messages/{id_}"))
 
 
 async def start(call: Call) -> Response:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
@@ -161,11 +161,17 @@ def step(action: Action, *, steps: Sequence[str] = ()) -> Page:
     async def handler(call: Call) -> Response:
         who, given = call.who(), call.options(action)
 
-        async def doing(job: Job, ids: Sequence[MessageId]) -> None:
-            for some in _slices(ids, VALIDATED_AT_ONCE if action.name == "validate" else LIMIT_MAX):
-                job.add(await action.call(call.store, some, who, **given))
+        group = await groups.find_group(call.store, call.path("group"))
+        ids = await at_steps(call.store, group, steps or action.steps, until=as_of(call))
+        if not ids:
+            raise InvalidValue("No message of the group is at this step any more; load the page again.")
+        size = VALIDATED_AT_ONCE if action.name == "validate" else LIMIT_MAX
 
-        return await _on_those_at(call, action.said, steps or action.steps, doing)
+        async def doing(job: Job) -> None:
+            for start in range(0, len(ids), size):
+                job.add(await action.call(call.store, ids[start : start + size], who, **given))
+
+        return await call.carry_out(action.said, doing, back=call.url(f"/groups/{group.id}"), total=len(ids))
 
     return handler
 
@@ -206,19 +212,6 @@ async def mark(call: Call) -> Response:
     return await call.carry_out(action.title, doing, back=call.url(f"/groups/{call.path('group')}"))
 
 
-async def _on_those_at(call: Call, title: str, steps: Sequence[str], doing: Any) -> Response:
-    """A step with the messages of the group that were at these steps when the page was made."""
-    group = await groups.find_group(call.store, call.path("group"))
-    ids = await at_steps(call.store, group, steps, until=as_of(call))
-    if not ids:
-        raise InvalidValue("No message of the group is at this step any more; load the page again.")
-
-    async def run(job: Job) -> None:
-        await doing(job, ids)
-
-    return await call.carry_out(title, run, back=call.url(f"/groups/{group.id}"), total=len(ids))
-
-
 def as_of(call: Call) -> datetime | None:
     text = call.field("as_of")
     try:
@@ -239,10 +232,6 @@ async def at_steps(
         if some.next is None or len(found) >= workflow.SELECTED_MAX:
             return found
         wanted = replace(wanted, before=some.next)
-
-
-def _slices(ids: Sequence[MessageId], size: int) -> list[Sequence[MessageId]]:
-    return [ids[start : start + size] for start in range(0, len(ids), size)]
 
 
 def _percent(text: str | None) -> float:

@@ -12,7 +12,7 @@ from redrive.operate import operations
 from redrive.operate.actions import messages as actions
 from redrive.operate.actions.messages import Request, place_of
 from redrive.operate.actions.model import Action, Noun
-from redrive.operate.actions.results import ActResult, raise_refused
+from redrive.operate.actions.results import ActResult
 from redrive.operate.actions.table import MESSAGE_ACTIONS, by_name
 from redrive.operate.actions.table import find as find_action
 from redrive.operate.console import display
@@ -93,18 +93,12 @@ async def perform(call: Call) -> Response:
     request = Request(action=action, who=call.who(), options=call.options(action))
     if action.single:
         return await _copy(call, request, id_)
-    lacking: list[ActResult] = []
 
-    async def doing(job: Job) -> None:
-        results = await actions.perform(call.store, request, [id_])
-        lacking.extend(result for result in results if result.needs_approver)
-        job.add(results)
+    async def act() -> ActResult:
+        return (await actions.perform(call.store, request, [id_]))[0]
 
-    back = call.url(f"/messages/{id_}")
-    response = await call.carry_out(f"{action.name.capitalize()}: done for", doing, back=back, total=1)
-    for result in lacking:
-        raise_refused(result)
-    return response
+    title, back = f"{action.name.capitalize()}: done for", call.url(f"/messages/{id_}")
+    return await call.carry_out_on_one(title, act, back=back)
 
 
 async def _copy(call: Call, request: Request, id_: MessageId) -> Response:
