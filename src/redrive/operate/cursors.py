@@ -21,7 +21,6 @@ Position = TypeVar("Position")
 
 
 def encode(position: Any) -> str | None:
-    """The cursor of a position; None where there is no next page."""
     if position is None:
         return None
     parts = position if isinstance(position, tuple) else (position,)

@@ -79,7 +79,6 @@ def _answered(seen: DestinationView, since: datetime) -> bool | None:
 
 
 async def _ended(store: PostgresStore, name: str, since: datetime, *, seconds: float) -> DestinationView:
-    """The destination once its probe has ended, or as it is when the time is over."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
         seen = await show_destination(store, name)

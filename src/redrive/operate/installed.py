@@ -7,7 +7,6 @@ from redrive.system import discover
 
 
 def installed_sets() -> list[migrate.MigrationSet]:
-    """The migrations of the installed systems; the engine's own always come first."""
     found = discover().values()
     return [migrate.MigrationSet(one.name, one.migrations) for one in found if one.migrations is not None]
 

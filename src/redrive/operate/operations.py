@@ -42,7 +42,6 @@ __all__ = [
 
 
 async def find_head(store: PostgresStore, tenant: str, order_by: str, *, sequence: int | None = None) -> KeyView:
-    """The head of an ordering key that can be skipped. sequence: it has to be this one."""
     found = await show_key(store, tenant, order_by)
     if found is None:
         raise ActRefused(f"Ordering key {order_by!r}: nothing of it waits.", next="redrive keys list")
@@ -66,7 +65,6 @@ async def find_head(store: PostgresStore, tenant: str, order_by: str, *, sequenc
 
 
 async def skip(store: PostgresStore, head: KeyView, who: Who) -> None:
-    """Close this head for good, so that its key goes on; refused if the key has another one by now."""
     await store.skip(head.tenant, head.order_by, sequence=head.sequence, actor=who.actor, reason=who.reason)
 
 

@@ -10,7 +10,6 @@ def moment(value: datetime | None) -> str:
 
 
 def short_moment(value: datetime | None) -> str:
-    """The same without the year, for a column."""
     return "–" if value is None else f"{value.astimezone(UTC):%m-%d %H:%M:%S}"
 
 

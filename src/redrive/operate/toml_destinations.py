@@ -52,7 +52,6 @@ class Place(NamedTuple):
 
 
 def app_from_file(config: Path | str | None = None) -> App:
-    """The app that the settings file declares; one without destinations is refused."""
     found = sources.read_file(config)
     systems = [] if found is None else [one for one in discover().values() if one.name in found.values]
     if found is None or not (TABLE in found.values or systems):
@@ -84,7 +83,6 @@ def _configured(system: System, found: sources.Read) -> System:
 
 
 def names(config: Path | str | None = None) -> list[str]:
-    """Of the destinations that the settings file declares, whatever else is said of them."""
     found = sources.read_file(config)
     tables = found.values.get(TABLE) if found is not None else None
     return list(tables) if isinstance(tables, dict) else []

@@ -51,7 +51,6 @@ class Option:
     http_default: float | None = None
 
     def parse(self, text: str | None) -> Any:
-        """The value of a form's field; the default where it is empty."""
         if text is None and self.required:
             raise InvalidValue(f"{self.label or self.name} is missing.")
         return self.default if text is None else self.check(self._typed(text))
@@ -131,7 +130,6 @@ class Action:
         return " ".join(self.help.split("\n\n")[0].split())
 
     def require_one(self, given: Mapping[str, Any]) -> None:
-        """InvalidValue unless one of the options in `one_of` is given."""
         if self.one_of and all(given[name] is None for name in self.one_of):
             raise InvalidValue(f"{self.title}: give {' or '.join(self.one_of)}.")
 

@@ -47,7 +47,6 @@ def count(results: Sequence[ActResult]) -> dict[Outcome, int]:
 
 
 def raise_refused(result: ActResult) -> None:
-    """For one message: what a list of results would say, as an error."""
     if result.outcome is Outcome.REFUSED:
         kind = ApproverNeeded if result.needs_approver else ActRefused
         raise kind(f"Message {result.id}: {result.detail}.", next=result.next)

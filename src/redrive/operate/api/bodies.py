@@ -12,7 +12,6 @@ from redrive.operate.api.schemas import Body, Printable, Why
 
 
 def body_of(model: str, actions: Sequence[Action], *, base: type[Body] = Why, **more: Any) -> Any:
-    """A body with every option of these verbs. more: further fields, as pydantic takes them."""
     shared = len(actions) > 1  # what one verb requires, the others do not take
     options = {option.name: _field(option, shared=shared) for action in actions for option in action.options}
     make: Any = create_model

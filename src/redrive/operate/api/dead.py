@@ -108,7 +108,6 @@ def _changed(id_: MessageId, now: int) -> Refusal:
 
 
 def _add(action: Action) -> None:
-    """`POST /dead/<verb>`: the messages by ids or a filter, the reason, and the options of the verb."""
     name = "edit_many" if action.name == "edit" else action.name  # `edit` is the route for one message
     if action.by_filter:
         model = body_of(name.title().replace("_", ""), [action], base=SelectionWhy)

@@ -43,7 +43,6 @@ Body = Callable[..., Any]
 
 
 def user_name() -> str:
-    """The operating system's user, who acts unless another is named."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -174,7 +173,6 @@ def _message_command(action: Action, noun: str) -> click.Command:
 
 
 def _chosen(action: Action, noun: str, body: Body) -> click.Command:
-    """The command, with the messages that it is done to: by ids, or where the verb takes one, by a filter."""
     chosen = selecting.selection(body) if action.by_filter else message_ids()(body)
     made: click.Command = click.command(**described(action, noun))(chosen)
     return made
@@ -250,7 +248,6 @@ def _ask(request: Request, previewed: Sequence[ActResult]) -> None:
 
 
 def report(call: Call, request: Request, results: Sequence[ActResult], *, only_look: bool = False) -> None:
-    """What became of each message; raises the sum of what did not work."""
     _print(call, _head(request.action, request.who, only_look=only_look), results, shown=len(results))
     if only_look:
         output.note("Dry run: nothing was changed.")

@@ -84,7 +84,6 @@ async def beside(settings: Settings, dsn: str) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _listening(settings: Settings, dsn: str, *, any_port: bool) -> AsyncIterator[tuple[Any, Any, socket]]:
-    """Says where it listens, and on this machine how to log in."""
     from redrive.operate.web import serving  # needs the libraries
 
     app = await serving.prepared(dsn, settings)

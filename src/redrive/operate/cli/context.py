@@ -44,7 +44,6 @@ def database_of(settings: Settings) -> str:
 
 
 def load_settings(context: click.Context, **flags: Any) -> Settings:
-    """Settings with the flags of the command, and of `redrive` itself before it."""
     shared = context.find_root().params
     dsn = flags.pop("dsn", None) or shared.get("dsn")
     return Settings.load(config=shared.get("config"), dsn=dsn, **flags)

@@ -107,7 +107,6 @@ def _limits(known: DestinationView | None) -> str:
 
 
 def _held(known: DestinationView | None) -> tuple[str, str, str, str]:
-    """Since when, until when, by whom and why it is held back."""
     if known is None or (not known.paused and known.breaker == "closed"):
         return "–", "–", "–", "–"
     if known.paused:

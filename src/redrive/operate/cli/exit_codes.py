@@ -72,7 +72,6 @@ _TITLES: Final = {
 
 
 def exit_of(error: BaseException) -> Exit:
-    """The number for an error; an unexpected one is a failure."""
     return next((number for kind, number in _EXITS if isinstance(error, kind)), Exit.FAILED)
 
 

@@ -10,7 +10,6 @@ import click
 
 
 def history_options(count: int) -> tuple[Callable[[Any], Any], ...]:
-    """count: how many histories there are at scale 1."""
     return (
         click.option(
             "--histories",

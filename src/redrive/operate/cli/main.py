@@ -44,7 +44,6 @@ class Commands(click.Group):
     def main(  # type: ignore[override] # ours never returns
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
-        """Run, and end the process with the exit code."""
         arguments = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
         try:
@@ -110,7 +109,6 @@ def cli(**_: Any) -> None:
 
 
 def main() -> NoReturn:
-    """The console script, and `python -m redrive`."""
     cli.main()
 
 

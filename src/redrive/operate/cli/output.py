@@ -104,12 +104,10 @@ def prose(text: str, *, style: str = "") -> None:
 
 
 def document(name: str, value: Any, *, one_per_line: bool = False) -> None:
-    """Prints a read model or a mapping as one JSON document; `schema` tells a program what to expect."""
     raw(json.dumps(titled(name, value), ensure_ascii=False, indent=None if one_per_line else 2))
 
 
 def raw(text: str) -> None:
-    """Text on stdout exactly as it is, and a line end."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -177,10 +175,8 @@ def state(name: str, detail: str | None = None) -> Text:
 
 
 def words(name: str) -> str:
-    """A stable name as a person reads it: `in_flight` is in flight."""
     return name.replace("_", " ")
 
 
 def number(value: int, *, style: str = "") -> Text:
-    """A count; nothing stands out where there is nothing."""
     return Text(f"{value:,}", style=style if value else "dim") if stdout().is_terminal else Text(str(value))

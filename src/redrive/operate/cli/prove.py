@@ -131,7 +131,6 @@ def isolation(cases: Sequence[str], dsn: str | None, as_json: bool) -> None:
 
 
 def _of_system(system: System) -> click.Command:
-    """What it promises, proven by what it brings; its first words are the help."""
     prove = system.prove
     assert prove is not None
 
@@ -160,7 +159,6 @@ def _prove(
 
 
 def _end(name: str, report: Any, *, as_json: bool, more: Mapping[str, object] = MappingProxyType({})) -> None:
-    """The report, as a document or for people, and the exit code."""
     if as_json:
         output.document(name, {**more, **report.document()})
     else:

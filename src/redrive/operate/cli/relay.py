@@ -68,7 +68,6 @@ def command(context: click.Context, /, app_spec: str | None, only: tuple[str, ..
 
 
 def load(context: click.Context, app_spec: str | None) -> tuple[App, str]:
-    """The app that was named, or what the settings file declares; and the name by which a child process finds it."""
     if app_spec is not None:
         return load_app(app_spec), app_spec
     config = context.find_root().params.get("config")

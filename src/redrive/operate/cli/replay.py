@@ -51,8 +51,6 @@ def command() -> None:
 
 
 def create_command(noun: str) -> click.Command:
-    """`replay create`, and `dead replay`, which is the same without a name."""
-
     @selection
     @click.option("--token", "request_key", help="Asked for twice with the same one, it is one replay.")
     @acts.options(REPLAY)

@@ -52,7 +52,6 @@ async def selected(store: PostgresStore, ids: Sequence[MessageId], given: Mappin
 
 
 async def first_selected(store: PostgresStore, given: Mapping[str, str], *, limit: int) -> list[MessageId]:
-    """The latest dead letters that a filter selects, at most so many."""
     wanted = replace(await _parked_filter(store, given), limit=limit)
     return _some([record.id for record in (await list_parked(store, wanted)).rows])
 

@@ -48,7 +48,6 @@ def command(
 
 @contextmanager
 def _database(settings: Settings) -> Iterator[str]:
-    """The one that was named, or an embedded server for as long as we run."""
     if settings.dsn is not None:
         yield settings.dsn
         return

@@ -21,7 +21,6 @@ router = _router()
 
 
 def asset(name: str) -> Asset | None:
-    """A file that pages load, by the name under which they link it."""
     return files.by_linked_name().get(name)
 
 
@@ -30,6 +29,5 @@ def login_page(request: Request, *, link: str | None, next: str, error: str | No
 
 
 def error_page(request: Request, status: int, problem: Mapping[str, Any]) -> Response:
-    """What was refused before it reached a page."""
     values = {"detail": problem.get("detail", ""), "advice": problem.get("next", "")}
     return bare_page(request, "refused.html", title=str(problem.get("title", "Refused")), status=status, **values)

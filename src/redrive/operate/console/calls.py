@@ -75,11 +75,9 @@ class Call:
             raise NotFound(f"There is no message {self.path('id')[:100]!r}.") from None
 
     def given(self, name: str, *, limit: int = 200) -> str | None:
-        """A part of the query, None where it is empty."""
         return _bounded(name, self.query.get(name), limit)
 
     def position(self, name: str, kind: Callable[..., Position]) -> Position | None:
-        """Where the page before ended, as its link says."""
         text = self.given(name, limit=cursors.LENGTH_MAX)
         try:
             return cursors.decode(kind, text, bare=True)
@@ -87,7 +85,6 @@ class Call:
             raise InvalidValue(f"{text!r} is no position; use the link that a page ends with.") from None
 
     def field(self, name: str, *, limit: int = 500) -> str | None:
-        """A field of the form, None where it is empty."""
         return _bounded(name, self.form.get(name), limit)
 
     def reason(self) -> str:

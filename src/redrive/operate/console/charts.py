@@ -49,7 +49,6 @@ class Bars:
 
 
 def traffic_chart(traffic: Traffic, *, width: int = WIDE) -> Bars:
-    """Attempts that ended, by slot, stacked by what became of them."""
     count = round((traffic.until - traffic.since).total_seconds() / traffic.slot_seconds)
     by_slot = {min(slot.slot, count - 1): slot for slot in traffic.slots}
     most = nice_top(max((_sum(slot) for slot in by_slot.values()), default=0))
@@ -102,7 +101,6 @@ def _label(began: datetime, slot: Slot | None) -> str:
 
 
 def nice_top(most: float) -> float:
-    """The next of 1, 2, 5, 10, 20 … that is not less."""
     if most <= 1:
         return 1.0
     scale = 10.0 ** math.floor(math.log10(most))
@@ -128,7 +126,6 @@ class Curve:
 
 
 def retry_curve(delays: Sequence[RetryDelay]) -> Curve | None:
-    """Delay by failure, on a scale of powers of ten."""
     if not delays:
         return None
     width, left, base = 560, 12, 128

@@ -73,12 +73,10 @@ def headers(values: Any, *, reveal: bool) -> list[tuple[str, Piece]]:
 
 
 def parse(text: str) -> Any:
-    """JSON with every number as the digits that were written."""
     return json.loads(text, parse_float=Digits, parse_int=Digits, parse_constant=Digits)
 
 
 def pretty(text: str) -> str:
-    """The same JSON, a member a line, nothing rewritten."""
     return "\n".join("".join(piece.text for piece in line) for line in _lines(parse(text), reveal=True, cut=False))
 
 

@@ -61,11 +61,9 @@ class Job:
         return [result for result in self.results if result.outcome is not Outcome.DONE]
 
     def refusals(self) -> list[tuple[str, int]]:
-        """Why nothing was done, and how often; the most frequent first."""
         return Counter(result.detail for result in self.refused).most_common()
 
     def as_json(self) -> bytes:
-        """What became of it, for another process."""
         counted = Counter((result.outcome.value, result.detail) for result in self.results)
         values = {name: getattr(self, name) for name in _KEPT}
         return json.dumps({**values, "results": [[*what, number] for what, number in counted.items()]}).encode()
@@ -103,7 +101,6 @@ class Jobs:
         return job if job and job.owner == owner else None
 
     def changes(self, owner: str) -> int:
-        """A number that changes when any of their jobs has gone on."""
         return sum(job.done + (not job.running) for job in self._kept.values() if job.owner == owner)
 
     async def begin(

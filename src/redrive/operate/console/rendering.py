@@ -116,7 +116,6 @@ def page(call: Call, template: str, *, title: str, status: int = 200, **values: 
 
 
 def _sections(call: Call) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
-    """The menu: what the engine has, without what this person cannot see, and the lists of the systems."""
     alone = not call.principal.all_tenants
     own = [(name, [one for one in links if not (alone and one[0] in EVERYWHERE)]) for name, links in NAVIGATION]
     others = [

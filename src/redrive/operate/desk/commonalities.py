@@ -51,7 +51,6 @@ class Compared:
 
 
 async def compare(store: PostgresStore, group: GroupView) -> Compared:
-    """Samples of both kinds, and what tells them apart, the most telling first."""
     failed = await group_samples(store, group.fingerprint, limit=FAILED_MAX)
     delivered = await delivered_samples(store, group.destination, group.kind, limit=DELIVERED_MAX)
     return commonalities(_parsed(failed), _parsed(delivered))
@@ -128,7 +127,6 @@ def _said(value: Any) -> str:
 
 
 def _missing(paths: Iterable[str], payloads: Sequence[Any]) -> Counter[Trait]:
-    """Of places that others have, how many have nothing there."""
     present: Counter[str] = Counter()
     for payload in payloads:
         present.update({path for path, _ in _walk(payload, "", 0)})

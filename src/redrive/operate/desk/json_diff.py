@@ -15,7 +15,6 @@ Operation = dict[str, Any]
 
 
 def difference(before: Any, after: Any) -> list[Operation]:
-    """Empty where both are the same."""
     return list(_changes(before, after, ""))
 
 

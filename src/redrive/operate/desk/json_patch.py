@@ -39,7 +39,6 @@ def apply(document: Any, patch: Any) -> Any:
 
 
 def value_at(document: Any, path: str) -> Any:
-    """What a JSON Pointer points to; InvalidValue where there is nothing."""
     return _get(document, _pointer({"path": path}, "path"))
 
 

@@ -65,7 +65,6 @@ def shown_plan(plan: Plan) -> PlanShown:
 
 
 async def plan(store: PostgresStore, wanted: NewReplay) -> Plan:
-    """Counts what would be sent and skipped, and why. Changes nothing."""
     _check(wanted)
     return await plan_replay(store, wanted)
 
@@ -103,7 +102,6 @@ async def find(store: PostgresStore, id_or_name: str) -> ReplayView:
 
 
 async def preview(store: PostgresStore, id_or_name: str, act: str) -> ReplayView:
-    """The replay, if the act applies to it; else ActRefused. Changes nothing."""
     replay = await find(store, id_or_name)
     if replay.status not in FITS[act]:
         raise _does_not_fit(replay, replay.status, act)

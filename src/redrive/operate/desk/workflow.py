@@ -110,7 +110,7 @@ async def verify(store: PostgresStore, ids: Sequence[MessageId], who: Who) -> li
 
 
 async def copy(store: PostgresStore, id_: MessageId, key: str, who: Who) -> MessageId:
-    """A new message with the content of a discarded one, under a new key. Idempotent by that key."""
+    """Idempotent by the key."""
     bounds.key(key)
     result, copied = await desk.copy(store, id_, key, **asdict(who))
     match result:
@@ -174,7 +174,6 @@ async def approve_seen(store: PostgresStore, id_: MessageId, sha256: str, who: W
 
 
 async def approve(store: PostgresStore, id_: MessageId, proposed: ProposedEdit, who: Who) -> ActResult:
-    """Makes the proposed payload, byte for byte, the new version of the message."""
     parked = await show_parked(store, id_)
     if parked is None:
         return _result(StepResult(id_, (await show_message(store, id_)).view.state), "edit")

@@ -116,7 +116,6 @@ def copy(binaries: Binaries) -> Path:
 
 
 def _cache_dir() -> Path:
-    """A directory of root's own that everybody can read."""
     CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
     CACHE.chmod(0o755)
     return CACHE

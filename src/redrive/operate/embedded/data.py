@@ -50,7 +50,6 @@ def refusals_for(place: Path) -> Iterator[None]:
 
 
 def initialise(place: Path, binaries: Binaries, identity: Identity) -> None:
-    """Make the data directory if it is not there; refuse one that is not ours to use."""
     if has_data(place):
         _check_major(place, binaries)
         identity.own(place)

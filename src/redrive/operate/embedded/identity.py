@@ -53,7 +53,6 @@ class Identity:
         )
 
     def spawn(self, command: list[str], *, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        """Leave a program running, out of reach of the terminal's signals."""
         return subprocess.Popen(
             self.command(command), stdout=log, stderr=subprocess.STDOUT, start_new_session=True, **self._child()
         )
@@ -75,7 +74,6 @@ class Identity:
 
 
 def usable(*, data_dir: Path, run_as: str | None = None) -> tuple[Binaries, Identity]:
-    """The binaries to run and the identity to run them as, tried out."""
     binaries = pg.find()
     for identity in _identities(data_dir, run_as or os.environ.get("REDRIVE_PG_AS")):
         reachable = _reachable(binaries, identity)
@@ -130,7 +128,6 @@ def _works(identity: Identity) -> bool:
 
 
 def _reachable(binaries: Binaries, identity: Identity) -> Binaries | None:
-    """The binaries where the identity can run them, copied if they can be."""
     if _runs(binaries.bin, identity):
         return binaries
     if not binaries.copyable or os.geteuid() != 0:

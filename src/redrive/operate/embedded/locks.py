@@ -26,7 +26,6 @@ def beside(place: Path, suffix: str) -> Path:
 
 @contextlib.contextmanager
 def alone(place: Path) -> Iterator[None]:
-    """Hold the data directory's lock while it is started or stopped."""
     path = beside(place, ".lock")
     with open_private(path, "a+") as file:
         if not wait(lambda: try_lock(file, fcntl.LOCK_EX), seconds=LOCK_SECONDS_MAX):
@@ -42,7 +41,6 @@ def alone(place: Path) -> Iterator[None]:
 
 
 def open_private(path: Path, mode: str) -> IO[Any]:
-    """Open a file that, if it is made now, only we can read."""
     return open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600))
 
 

@@ -55,7 +55,6 @@ class Server:
 
     @property
     def dsn(self) -> str:
-        """The database `postgres`, as the superuser, over TCP if asked for and else the socket."""
         return self.dsn_of("postgres")
 
     def dsn_of(self, database: str) -> str:

@@ -63,7 +63,6 @@ class Metric:
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def is_of(self, destination: str | None) -> bool:
-        """An event of this destination moves it."""
         return destination is None or destination.startswith(self.only)
 
 

@@ -54,7 +54,6 @@ class Health:
         self._hindered: dict[str, dict[str, None]] = {"paused": {}, "down": {}, "duty": {}}
 
     def subscribe(self, events: Events) -> Callable[[], None]:
-        """Follows these events. Returns the function that ends it."""
         return events.subscribe(self._note, *_NOTED)
 
     def is_live(self) -> bool:

@@ -50,7 +50,6 @@ class RelayMetrics:
         self.registry.register(_Database(read, [metric for metric in more if metric.gauge is not None]))
 
     def subscribe(self, events: Events) -> Callable[[], None]:
-        """Counts these events. Returns the function that ends it."""
         moves = [(event, metric, feed) for metric in self._moved for event, feed in metric.events.items()]
         ends = [events.subscribe(self._mover(metric, feed), event) for event, metric, feed in moves]
         ends.append(events.subscribe(self._begin, "relay.started"))
@@ -126,7 +125,6 @@ class _Database:
 
 
 def families(gauges: Sequence[Gauge]) -> Iterator[Family]:
-    """One for each metric of the catalogue that has a value; undeclared values are left out."""
     values: dict[str, list[tuple[tuple[str, ...], float]]] = {}
     for gauge in gauges:
         values.setdefault(gauge.name, []).append((_labels(gauge), gauge.value))
@@ -177,7 +175,6 @@ _MOVES: Mapping[Kind, Callable[[Any, float], None]] = {
 
 
 def new_registry() -> CollectorRegistry:
-    """A registry of its own, without the metrics of the application."""
     try:
         import prometheus_client as prometheus
     except ImportError:

@@ -51,7 +51,6 @@ class Reader:
         return self._shown if self._monotonic() < self._shown_until else Reading()
 
     async def run(self) -> None:
-        """Reads until cancelled, then frees the duty."""
         try:
             while True:
                 await self._tried()

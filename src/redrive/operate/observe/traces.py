@@ -31,7 +31,6 @@ class _Open(NamedTuple):
 
 
 def subscribe(events: Events) -> Callable[[], None]:
-    """Makes spans of these events. Returns the function that ends it."""
     tracer = trace.get_tracer("redrive", redrive.__version__)
     spans: dict[tuple[object, object], _Open] = {}
 

@@ -56,7 +56,6 @@ class AuthConfig:
 
     @property
     def secure(self) -> bool:
-        """Browsers use https, so cookies are sent over https only."""
         return self.origin is not None and self.origin.startswith("https://")
 
     def knows_host(self, host: str) -> bool:

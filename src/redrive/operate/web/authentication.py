@@ -69,7 +69,6 @@ class Authenticator:
         self.console_store = console_store(self.store)
 
     async def visitor(self, request: HTTPConnection) -> Visitor:
-        """The caller. Refusal for a credential that is not valid."""
         given = request.headers.getlist("authorization")
         if given:
             return Visitor(await self._by_token(request, given), CredentialKind.TOKEN)
@@ -158,7 +157,7 @@ def session_cookie(auth: AuthConfig) -> str:
 
 
 def peer_of(request: HTTPConnection) -> str:
-    """The address of the TCP peer. Forwarding headers are ignored."""
+    """Of the TCP connection: forwarding headers are ignored."""
     client = request.scope.get("client")
     try:
         address = ip_address(client[0]) if client else None

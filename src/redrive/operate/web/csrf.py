@@ -39,7 +39,6 @@ def csrf_field(request: HTTPConnection) -> Markup:
 
 
 def check(request: Request, body: bytes, auth: AuthConfig) -> None:
-    """Refusal for a change that may come from a page of another site."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
     host = request.headers.get("host", "")
     if origin is not None and not auth.knows_origin(origin, scheme=request.url.scheme, host=host):

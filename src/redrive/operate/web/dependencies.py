@@ -19,7 +19,6 @@ from redrive.store.runtime.tenant_store import TenantStore
 
 
 def authenticator(request: HTTPConnection) -> Authenticator:
-    """The authenticator of this application; its store acts in the console's own role."""
     found: Authenticator = request.scope["redrive.authenticator"]
     return found
 

@@ -31,7 +31,6 @@ _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 def key_of(request: Request) -> str:
-    """Refusal if the header is missing or malformed."""
     given = request.headers.getlist(HEADER)
     if not given:
         raise Refusal(400, "IDEMPOTENCY_KEY_MISSING", "A change needs the header Idempotency-Key, new for each one.")

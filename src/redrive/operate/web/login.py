@@ -61,7 +61,6 @@ def login_router(login_page: Any) -> APIRouter:
 
 
 def own_path(wanted: str) -> str:
-    """Where to go after the login; `/` unless it is a path of this application."""
     plain = wanted.isascii() and wanted.isprintable() and "\\" not in wanted
     return wanted if plain and wanted.startswith("/") and not wanted.startswith("//") and len(wanted) < 2000 else "/"
 

@@ -91,7 +91,6 @@ class Guard:
         return {**scope, "root_path": prefix, "path": below}
 
     async def _admitted(self, request: Request) -> bytes:
-        """The body of a request that may go on to its route."""
         self._check_address(request)
         visitor = await self.authenticator.visitor(request)
         request.scope["redrive.visitor"] = visitor
@@ -138,7 +137,6 @@ def wants_page(request: Request) -> bool:
 
 
 def route_path(scope: Scope) -> str:
-    """The path below the prefix."""
     root, path = scope.get("root_path", ""), str(scope["path"])
     return path.removeprefix(root) if root and (path == root or path.startswith(f"{root}/")) else path
 

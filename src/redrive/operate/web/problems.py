@@ -91,7 +91,6 @@ def _code(error: BaseException) -> str:
 
 
 def _in_our_words(error: BaseException, dsn: str) -> BaseException:
-    """The driver's errors, translated by `explained`."""
     try:
         with explained(dsn):
             raise error

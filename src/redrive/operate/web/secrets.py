@@ -21,7 +21,6 @@ def hash_of(secret: str) -> bytes:
 
 
 def derived(secret: str, purpose: str) -> str:
-    """A value derived from the secret that does not reveal it."""
     return hmac.new(secret.encode("utf-8", "surrogatepass"), purpose.encode(), hashlib.sha256).hexdigest()
 
 

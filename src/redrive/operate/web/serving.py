@@ -65,7 +65,6 @@ def listening(settings: Settings, *, any_port: bool = False) -> socket.socket:
 
 
 async def prepared(dsn: str, settings: Settings) -> Guard:
-    """The application; SettingsError if it has no safe way to log in."""
     auth = AuthConfig.of(settings)
     host, _ = settings.console_address
     async with PostgresStore(dsn, connections=1, name="redrive console") as store:

@@ -38,12 +38,10 @@ class NewToken:
 
 
 def console_store(store: PostgresStore) -> TenantStore:
-    """The store in the role that may read tokens."""
     return TenantStore(store, role="redrive_console", tenant=ALL_TENANTS)
 
 
 async def create(store: PostgresStore, wanted: NewToken, who: Who) -> tuple[UUID, str]:
-    """The token's id, and its secret, which cannot be read again."""
     secret = new_secret(TOKEN_PREFIX)
     bearer = Bearer(wanted.name, wanted.role, wanted.tenant)
     seconds = wanted.days * 86_400

@@ -68,7 +68,6 @@ def about(subject: str) -> tuple[str, str, str | None]:
 
 
 def brief(value: Any) -> str:
-    """Before or after, in a line; what is null is left out."""
     if not isinstance(value, dict):
         return "" if value is None else json.dumps(value, ensure_ascii=False)
     return ", ".join(

@@ -74,7 +74,6 @@ async def show(call: Call) -> Response:
 
 
 async def check(call: Call) -> Response:
-    """What the change does, as far as it can be told without the destination. Nothing is changed."""
     call.require(Permission.PAYLOAD)
     group = await groups.find_group(call.store, call.path("group"))
     details = await _message(call, group)
@@ -99,7 +98,6 @@ async def _editor(call: Call, group: GroupView, details: MessageDetails, after: 
 
 
 async def save(call: Call) -> Response:
-    """A new version of one message, or of all of the group that the change fits."""
     call.require(Permission.PAYLOAD)
     call.require(Permission.ACT)
     group = await groups.find_group(call.store, call.path("group"))
@@ -119,7 +117,6 @@ async def save(call: Call) -> Response:
 
 
 async def proposed(call: Call) -> Response:
-    """The payload that another person has proposed, beside the one of now, and the form that approves it."""
     call.require(Permission.PAYLOAD)
     before, wanted = await workflow.proposal(call.store, call.message_id())
     details = await operations.show_message(call.store, call.message_id())
@@ -145,7 +142,6 @@ async def approve(call: Call) -> Response:
 
 
 async def start(call: Call) -> Response:
-    """The editor for the group of one message."""
     details = await operations.show_message(call.store, call.message_id())
     if details.parked is None or not details.parked.failure_group:
         raise InvalidValue("Only a dead letter can be edited.")

@@ -99,7 +99,6 @@ async def list_(call: Call) -> Response:
 
 
 async def show(call: Call) -> Response:
-    """One group: what happened, what its messages have in common, and the step that comes next."""
     group, advice = await groups.show_group(call.store, call.path("group"))
     repair = await repair_of(call.store, group)
     wanted = ParkedFilter(reason=ParkReason.DEAD, failure_group=group.fingerprint, limit=SAMPLES)
@@ -195,7 +194,6 @@ async def replay(call: Call) -> Response:
 
 
 def new_replay(call: Call, group: GroupView) -> replays.NewReplay:
-    """The replay of a whole group, with default options."""
     return replays.NewReplay(
         name=group.error_class, filter={"group": group.id}, actor=call.principal.name, reason="dry run"
     )

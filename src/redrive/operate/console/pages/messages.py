@@ -46,7 +46,6 @@ async def show(call: Call) -> Response:
 
 
 async def reveal(call: Call) -> Response:
-    """The same with its payload; the audit keeps the reason."""
     call.require(Permission.PAYLOAD)
     await operations.show_message(call.store, call.message_id())
     await note_payload_read(call.request, call.message_id(), call.reason())
@@ -79,7 +78,6 @@ def fitting_acts(details: MessageDetails) -> list[Action]:
 
 
 async def ask(call: Call) -> Response:
-    """What a verb would do to this message, and the form that does it."""
     action = _action(call)
     who = Who(actor=call.principal.name, reason="preview")
     request = Request(action=action, who=who, options={"out_of_order": True})

@@ -103,7 +103,6 @@ def flow(one: Backlog) -> str:
 
 
 def place_of(finding: Finding) -> str | None:
-    """The page where something can be done about it."""
     match finding.code:
         case "unhandled" | "paused" | "down":
             return f"/destinations/{finding.subject}"

@@ -61,7 +61,6 @@ def parts(replay: ReplayView) -> list[tuple[str, float, float]]:
 
 
 def left_seconds(replay: ReplayView) -> float | None:
-    """By its rate, which is the least that it takes."""
     return replay.waiting / replay.rate_per_second if replay.status == "running" and replay.waiting else None
 
 
