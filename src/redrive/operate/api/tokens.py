@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
@@ -17,8 +16,7 @@ from redrive.operate.web import tokens
 from redrive.operate.web.dependencies import CurrentPrincipal, authenticator, require
 from redrive.operate.web.idempotency import keep_instead
 from redrive.operate.web.principal import Permission, Role
-from redrive.operate.web.tokens import DAYS_DEFAULT, DAYS_MAX, NewToken
-from redrive.store.runtime.access import TokenView
+from redrive.operate.web.tokens import DAYS_DEFAULT, DAYS_MAX, NewToken, Tokens
 from redrive.store.runtime.tenant_store import ALL_TENANTS
 
 router = APIRouter(tags=["tokens"])
@@ -33,11 +31,6 @@ class TokenBody(Why):
     days: Annotated[float, Field(gt=0, le=DAYS_MAX)] = DAYS_DEFAULT
 
 
-class Tokens(BaseModel):
-    items: Sequence[TokenView]
-    next: str | None
-
-
 class Revoked(BaseModel):
     id: UUID
     revoked_now: bool
@@ -49,8 +42,7 @@ _ADMINISTERS = require(Permission.ADMIN, all_tenants=True)
 @router.get("/tokens", dependencies=[_ADMINISTERS])
 async def list_tokens(request: Request, after: After = None, limit: Limit = 50) -> Tokens:
     """All of them, latest first, without their secrets."""
-    found = await tokens.listed(authenticator(request).store, before=cursors.decode(UUID, after), limit=limit)
-    return Tokens(items=found, next=cursors.encode(found[-1].id) if len(found) == limit else None)
+    return await tokens.listed(authenticator(request).store, before=cursors.decode(UUID, after), limit=limit)
 
 
 @router.post("/tokens", status_code=201, dependencies=changes(Permission.ADMIN, all_tenants=True))

@@ -280,7 +280,7 @@ _COLUMNS: Final = (Column("message"), Column("outcome"), Column("destination", g
 
 
 def _row(result: ActResult) -> tuple[object, ...]:
-    return result.id, output.state(result.outcome.value), result.destination or "–", result.detail
+    return result.id, output.state(result.outcome.value), result.destination, result.detail
 
 
 def _raise_failures(act: str, results: Sequence[ActResult]) -> None:

@@ -74,9 +74,9 @@ def _key_row(key: LimitKeyState) -> tuple[object, ...]:
         key.destination,
         key.key,
         output.state("paused" if key.paused else output.words(key.breaker)),
-        "–" if seconds is None else f"{seconds:,.0f} s",
-        (key.paused_by if key.paused else "breaker") or "–",
-        (key.pause_reason if key.paused else key.breaker_code) or "–",
+        None if seconds is None else f"{seconds:,.0f} s",
+        key.paused_by if key.paused else "breaker",
+        key.pause_reason if key.paused else key.breaker_code,
     )
 
 
@@ -106,14 +106,14 @@ def _limits(known: DestinationView | None) -> str:
     return ", ".join(filter(None, parts)) or "–"
 
 
-def _held(known: DestinationView | None) -> tuple[str, str, str, str]:
+def _held(known: DestinationView | None) -> tuple[object, ...]:
     if known is None or (not known.paused and known.breaker == "closed"):
-        return "–", "–", "–", "–"
+        return (None,) * 4
     if known.paused:
         since, until = output.moment(known.paused_at), output.moment(known.paused_until)
-        return since, until, known.paused_by or "–", known.pause_reason or "–"
+        return since, until, known.paused_by, known.pause_reason
     since, until = output.moment(known.breaker_changed_at), output.moment(_breaker_until(known))
-    return since, until, "breaker", known.breaker_code or "–"
+    return since, until, "breaker", known.breaker_code
 
 
 def _breaker_until(known: DestinationView) -> datetime | None:

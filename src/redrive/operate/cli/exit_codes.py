@@ -60,16 +60,6 @@ _EXITS: Final[tuple[tuple[type[BaseException], Exit], ...]] = (
     (click.Abort, Exit.INTERRUPTED),
 )
 
-_TITLES: Final = {
-    Exit.FAILED: "Failed",
-    Exit.USAGE: "Wrong usage",
-    Exit.NOT_FOUND: "Not found",
-    Exit.NOT_ALLOWED: "Not allowed",
-    Exit.REFUSED: "Refused",
-    Exit.UNREACHABLE: "Unreachable",
-    Exit.INTERRUPTED: "Interrupted",
-}
-
 
 def exit_of(error: BaseException) -> Exit:
     return next((number for kind, number in _EXITS if isinstance(error, kind)), Exit.FAILED)
@@ -81,7 +71,7 @@ def problem(error: BaseException) -> dict[str, Any]:
     code = _code(error, number)
     return {
         "type": f"urn:redrive:error:{code}",
-        "title": _TITLES[number],
+        "title": "Wrong usage" if number is Exit.USAGE else number.name.replace("_", " ").capitalize(),
         "detail": _detail(error, number),
         "code": code,
         "next": _next(error),

@@ -72,12 +72,12 @@ def _row(group: GroupView, now: datetime) -> tuple[object, ...]:
         output.number(group.waiting, style="red"),
         output.number(group.seen),
         group.destination,
-        group.kind or "–",
+        group.kind,
         group.error_class,
         output.ago(group.first_seen_at, now),
         output.ago(group.last_seen_at, now),
-        group.owner or "–",
-        group.sample_text or "–",
+        group.owner,
+        group.sample_text,
     )
 
 
@@ -104,9 +104,9 @@ def _pairs(details: GroupDetails) -> list[tuple[str, object]]:
         ("group", group.id),
         ("status", Text.assemble(output.state(group.status.value), f"{until}{resolved}")),
         ("destination", group.destination),
-        ("kind", group.kind or "–"),
+        ("kind", group.kind),
         ("error class", group.error_class),
-        ("text", group.sample_text or "–"),
+        ("text", group.sample_text),
         ("seen", f"{group.seen:,}, first {output.moment(group.first_seen_at)}, last {last}"),
         ("waiting", f"{group.waiting:,}"),
         ("likely cause", details.likely_cause),

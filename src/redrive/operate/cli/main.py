@@ -12,12 +12,13 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import click
 
+import redrive
 from redrive.operate.cli import output
 from redrive.operate.cli.exit_codes import EXIT_CODES_HELP, Exit, exit_of, problem
 from redrive.system import discover
@@ -83,19 +84,12 @@ def _report(error: BaseException, arguments: Sequence[str]) -> None:
         output.note(f"Next: {said['next']}")
 
 
-def _version() -> str:
-    try:
-        return metadata.version("redrive")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
 @click.command(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=EXIT_CODES_HELP,
 )
-@click.version_option(_version(), prog_name="redrive")
+@click.version_option(redrive.__version__, prog_name="redrive")
 @click.option("--dsn", metavar="DSN", help="The database. Default: REDRIVE_DSN, redrive.toml, DATABASE_URL, PG*.")
 @click.option(
     "--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings. Default: redrive.toml, if there."

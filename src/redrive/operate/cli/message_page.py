@@ -187,9 +187,9 @@ def _late(answers: Sequence[LateAnswer]) -> RenderableType:
             one.attempt,
             output.short_moment(one.at),
             _short(one.worker),
-            one.answer or "–",
-            one.code or "–",
-            one.reference or "–",
+            one.answer,
+            one.code,
+            one.reference,
         )
         for one in answers
     ]

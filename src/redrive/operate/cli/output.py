@@ -117,7 +117,7 @@ def raw(text: str) -> None:
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> Table:
     """A table for this terminal, or a plain one. A cell is a Text, or anything that is made harmless."""
     console = stdout()
-    cells = [[cell if isinstance(cell, Text) else Text(one_line(cell)) for cell in row] for row in rows]
+    cells = [[_cell(value) for value in row] for row in rows]
     widths = _widths(columns, cells, console.width)
     made = Table(
         box=box.SIMPLE_HEAD if console.is_terminal else None,
@@ -159,8 +159,12 @@ def pairs(rows: Iterable[tuple[str, object]]) -> Table:
     made.add_column(style="bold" if stdout().is_terminal else "", no_wrap=True)
     made.add_column(overflow="fold")
     for name, value in rows:
-        made.add_row(name, value if isinstance(value, Text) else Text(one_line(value)))
+        made.add_row(name, _cell(value))
     return made
+
+
+def _cell(value: object) -> Text:
+    return value if isinstance(value, Text) else Text("–" if value is None else one_line(value))
 
 
 def show(*parts: RenderableType) -> None:

@@ -56,11 +56,11 @@ def _row(record: ParkedRecord, now: datetime) -> tuple[object, ...]:
     return (
         record.id,
         record.destination,
-        record.kind or "–",
+        record.kind,
         record.error_class,
         record.attempt,
         output.ago(record.parked_at, now),
-        record.text or "–",
+        record.text,
     )
 
 

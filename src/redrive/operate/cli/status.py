@@ -233,6 +233,6 @@ def _duty(duty: DutyState, status: Status) -> tuple[object, ...]:
         duty.name,
         output.span(duty.every_seconds),
         output.ago(duty.last_finished_at, status.at),
-        duty.last_result or "–",
+        duty.last_result,
         Text("OVERDUE", style="bold red") if duty.overdue else Text("on time", style="green"),
     )

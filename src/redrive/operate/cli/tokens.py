@@ -7,7 +7,6 @@ from uuid import UUID
 
 import click
 
-from redrive.operate import cursors
 from redrive.operate.cli import output
 from redrive.operate.cli.acts import why
 from redrive.operate.cli.context import Call, example, store_command
@@ -77,16 +76,15 @@ async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
     """All of them, latest first, without their secrets."""
     found = await tokens.listed(store, **wanted)
     if call.json:
-        following = cursors.encode(found[-1].id) if len(found) == wanted["limit"] else None
-        output.document("tokens", {"items": found, "next": following})
-    elif found:
-        output.show(output.table(_COLUMNS, [_row(one) for one in found]))
+        output.document("tokens", found)
+    elif found.items:
+        output.show(output.table(_COLUMNS, [_row(one) for one in found.items]))
     else:
         output.note("There are none. Next: redrive tokens create NAME --role operator --reason '…'")
 
 
 def _row(one: TokenView) -> tuple[object, ...]:
-    moments = [output.short_moment(at) if at else "–" for at in (one.expires_at, one.used_at, one.revoked_at)]
+    moments = map(output.short_moment, (one.expires_at, one.used_at, one.revoked_at))
     return one.id, one.name, one.role, one.tenant, *moments
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 from uuid import UUID
 
 from redrive.errors import InvalidValue
+from redrive.operate import cursors
 from redrive.operate.web.principal import Role
 from redrive.operate.web.secrets import TOKEN_PREFIX, hash_of, new_secret
 from redrive.store.runtime import access
@@ -56,5 +58,14 @@ async def revoke(store: PostgresStore, id_: UUID, who: Who) -> bool:
     return await access.revoke_token(console_store(store), id_, **asdict(who))
 
 
-async def listed(store: PostgresStore, *, before: UUID | None = None, limit: int = 50) -> list[TokenView]:
-    return await access.list_tokens(console_store(store), before=before, limit=limit)
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A page, latest first. next: the cursor of the following one."""
+
+    items: Sequence[TokenView]
+    next: str | None
+
+
+async def listed(store: PostgresStore, *, before: UUID | None = None, limit: int = 50) -> Tokens:
+    found = await access.list_tokens(console_store(store), before=before, limit=limit)
+    return Tokens(found, cursors.encode(found[-1].id) if len(found) == limit else None)
