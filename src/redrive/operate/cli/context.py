@@ -80,6 +80,18 @@ def message_ids(*, required: bool = True) -> Callable[[Callable[..., Any]], Call
     )
 
 
+def filter_options(*names: str, word: str = "Only") -> Callable[[Command], Command]:
+    """`--destination` and the like."""
+
+    def decorate(command: Command) -> Command:
+        for name in reversed(names):
+            what = "failure group (the beginning of its id)" if name == "group" else name.replace("_", " ")
+            command = click.option(f"--{name.replace('_', '-')}", help=f"{word} of this {what}.")(command)
+        return command
+
+    return decorate
+
+
 def plain_command(body: Callable[..., None]) -> Callable[..., None]:
     """`--dsn` and `--json` for a command that does not use the store: the body gets a Call."""
 

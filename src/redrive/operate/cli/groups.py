@@ -12,7 +12,7 @@ from rich.text import Text
 from redrive.operate.actions.model import Action
 from redrive.operate.actions.table import EXAMPLE_GROUP, MARKS
 from redrive.operate.cli import acts, output, parked
-from redrive.operate.cli.context import Call, example, narrowed, store_command
+from redrive.operate.cli.context import Call, example, filter_options, narrowed, store_command
 from redrive.operate.cli.message_page import heading
 from redrive.operate.cli.output import Column
 from redrive.operate.cli.paging import page_options, show_page
@@ -51,7 +51,7 @@ def command() -> None:
     help="Only of this status.",
 )
 @click.option("--all", "everything", is_flag=True, help="Also what is resolved, snoozed or ignored.")
-@click.option("--destination", help="Only of this destination.")
+@filter_options("destination")
 @page_options("--before", GroupPosition)
 @store_command
 async def list_(

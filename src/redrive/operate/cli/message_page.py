@@ -13,14 +13,7 @@ from redrive.message import HistoryEntry
 from redrive.operate.cli import output
 from redrive.operate.cli.output import Column
 from redrive.operate.sanitize import one_line, several_lines
-from redrive.store.reads.models import (
-    TIMELINE_MAX,
-    LateAnswer,
-    MessageDetails,
-    ParkedRecord,
-    Payload,
-    ProposalView,
-)
+from redrive.store.reads.models import TIMELINE_MAX, LateAnswer, MessageDetails, ParkedRecord, Payload, ProposalView
 
 _TIMELINE: Final = (
     Column("#", "right"),
@@ -122,17 +115,8 @@ def _timeline(details: MessageDetails) -> RenderableType:
         return Text("No attempt yet.")
     rows = [_attempt(entry) for entry in details.timeline]
     if details.worker:
-        rows.append(
-            (
-                details.view.attempt,
-                output.short_moment(details.claimed_at),
-                "–",
-                "–",
-                _short(details.worker),
-                "DISPATCHING",
-                "–",
-            )
-        )
+        began = output.short_moment(details.claimed_at)
+        rows.append((details.view.attempt, began, None, None, _short(details.worker), "DISPATCHING", None))
     if len(details.timeline) == TIMELINE_MAX:
         rows.insert(0, ("…", "", "", "", "", f"older than the latest {TIMELINE_MAX}: left out", ""))
     return output.table(_TIMELINE, rows)
@@ -165,8 +149,8 @@ def _what(entry: HistoryEntry) -> Text:
     return text.append(f"\n{one_line(entry.text)}", style="dim") if entry.text else text
 
 
-def _short(worker: object) -> str:
-    return "–" if worker is None else str(worker)[-8:]
+def _short(worker: object) -> str | None:
+    return None if worker is None else str(worker)[-8:]
 
 
 def _proposed(one: ProposalView) -> str:
@@ -174,23 +158,9 @@ def _proposed(one: ProposalView) -> str:
 
 
 def _late(answers: Sequence[LateAnswer]) -> RenderableType:
-    columns = (
-        Column("#", "right"),
-        Column("at"),
-        Column("worker"),
-        Column("answer"),
-        Column("code"),
-        Column("reference"),
-    )
+    columns = (Column("#", "right"), *map(Column, ("at", "worker", "answer", "code", "reference")))
     rows = [
-        (
-            one.attempt,
-            output.short_moment(one.at),
-            _short(one.worker),
-            one.answer,
-            one.code,
-            one.reference,
-        )
+        (one.attempt, output.short_moment(one.at), _short(one.worker), one.answer, one.code, one.reference)
         for one in answers
     ]
     return output.table(columns, rows)

@@ -13,7 +13,7 @@ from redrive.operate import operations
 from redrive.operate.actions.model import Noun
 from redrive.operate.actions.table import find
 from redrive.operate.cli import acts, output, parked
-from redrive.operate.cli.context import MESSAGE_ID, Call, example, narrowed, store_command
+from redrive.operate.cli.context import MESSAGE_ID, Call, example, filter_options, narrowed, store_command
 from redrive.operate.cli.output import Column
 from redrive.operate.cli.paging import page_options, show_page
 from redrive.store.reads.messages import STATES
@@ -44,9 +44,7 @@ def command() -> None:
     ),
 )
 @click.option("--state", type=click.Choice(STATES), help="Only messages in this state.")
-@click.option("--destination", help="Only messages for this destination.")
-@click.option("--tenant", help="Only messages of this tenant.")
-@click.option("--kind", help="Only messages of this kind.")
+@filter_options("destination", "tenant", "kind")
 @click.option("--key", help="The one message with this idempotency key (of --tenant, or of `default`).")
 @page_options("--before", MessageId)
 @store_command

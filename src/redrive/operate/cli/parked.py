@@ -14,7 +14,7 @@ from redrive.message import MessageId, ParkReason
 from redrive.operate import operations
 from redrive.operate.actions.table import EXAMPLE_ID
 from redrive.operate.cli import output
-from redrive.operate.cli.context import MESSAGE_ID, Call, example, narrowed, store_command
+from redrive.operate.cli.context import MESSAGE_ID, Call, example, filter_options, narrowed, store_command
 from redrive.operate.cli.message_page import message_page
 from redrive.operate.cli.output import Column
 from redrive.operate.cli.paging import page_options, show_page
@@ -33,11 +33,7 @@ _COLUMNS: Final = (
 
 def add_list(group: click.Group, reason: ParkReason, words: str) -> None:
     @group.command("list", help=words, epilog=example(f"redrive {reason} list --destination erp"))
-    @click.option("--destination", help="Only of this destination.")
-    @click.option("--error-class", help="Only of this error class.")
-    @click.option("--kind", help="Only of this kind.")
-    @click.option("--tenant", help="Only of this tenant.")
-    @click.option("--group", help="Only of this failure group (the beginning of its id).")
+    @filter_options("destination", "error_class", "kind", "tenant", "group")
     @page_options("--before", ParkedPosition)
     @store_command
     async def list_(call: Call, store: PostgresStore, group: str | None, **wanted: Any) -> None:

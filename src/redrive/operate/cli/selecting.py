@@ -10,7 +10,7 @@ import click
 
 from redrive.errors import NotFound
 from redrive.message import MessageId, ParkReason
-from redrive.operate.cli.context import message_ids
+from redrive.operate.cli.context import filter_options, message_ids
 from redrive.operate.desk import workflow
 from redrive.operate.desk.groups import find_group
 from redrive.store.reads.messages import list_parked
@@ -24,15 +24,7 @@ Body = Callable[..., Any]
 
 
 def selection(body: Body) -> Body:
-    for option in (
-        click.option("--tenant", help="All dead letters of this tenant."),
-        click.option("--kind", help="All of this kind."),
-        click.option("--error-class", help="All of this error class."),
-        click.option("--destination", help="All of this destination."),
-        click.option("--group", help="All of this failure group (the beginning of its id)."),
-    ):
-        body = option(body)
-    return message_ids(required=False)(body)
+    return message_ids(required=False)(filter_options(*FILTERS, word="All")(body))
 
 
 def split(values: dict[str, Any]) -> tuple[tuple[MessageId, ...], dict[str, str]]:

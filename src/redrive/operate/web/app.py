@@ -142,11 +142,7 @@ def _application(dsn: str, store: PostgresStore, *, error_page: Any) -> FastAPI:
     )
 
     async def refused(request: Request, refusal: Refusal) -> Response:
-        if refusal.denied:
-            await request.scope["redrive.authenticator"].denied(
-                request, refusal, request.scope["redrive.visitor"].principal
-            )
-        return refused_response(request, refusal, error_page)
+        return await refused_response(request, refusal, error_page)
 
     async def known(request: Request, error: Any) -> Response:
         return await refused(request, refusal_of(error, dsn))

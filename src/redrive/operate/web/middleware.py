@@ -112,13 +112,15 @@ class Guard:
             raise Refusal(400, "BAD_ADDRESS", "The address has characters that no name here has.")
 
     async def _refuse(self, request: Request, refusal: Refusal, send: _Sender) -> None:
-        if refusal.denied:
-            await self.authenticator.denied(request, refusal, request.scope["redrive.visitor"].principal)
-        await refused_response(request, refusal, self.error_page)(request.scope, request.receive, send)
+        response = await refused_response(request, refusal, self.error_page)
+        await response(request.scope, request.receive, send)
 
 
-def refused_response(request: Request, refusal: Refusal, error_page: Any = None) -> Response:
-    """A page or a redirect to the login for browsers, a problem for programs."""
+async def refused_response(request: Request, refusal: Refusal, error_page: Any = None) -> Response:
+    """A page or a redirect to the login for browsers, a problem for programs. The audit keeps what was denied."""
+    if refusal.denied:
+        scope = request.scope
+        await scope["redrive.authenticator"].denied(request, refusal, scope["redrive.visitor"].principal)
     if wants_page(request):
         if refusal.status == 401 and request.method in _SAFE:
             request.scope[CHECKED].append("the way to the login")
