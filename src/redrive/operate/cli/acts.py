@@ -93,8 +93,9 @@ def options(action: Action) -> Callable[[Body], Body]:
 def _parameter(option: Option) -> Callable[[Body], Body]:
     if option.flag == "":
         return click.argument(option.name, metavar=option.help, callback=_checked(option))
-    how: dict[str, Any] = {"help": option.help, "required": option.required, "default": option.default}
-    how["show_default"] = option.default not in (None, False)
+    how: dict[str, Any] = {"help": option.help, "required": option.required}
+    if option.default is not None:  # a default of None would count as given
+        how |= {"default": option.default, "show_default": option.default is not False}
     if option.type is bool:
         how |= {"is_flag": True}
     elif option.type is list:
