@@ -140,7 +140,7 @@ def label(answer: Answer) -> str:
 
 
 def to_json(answer: Answer) -> dict[str, Any]:
-    """An answer as it is kept with a message whose `record` failed; `from_json` gives it back."""
+    """As it is kept with a message whose `record` failed."""
     return {"answer": label(answer), **{f.name: getattr(answer, f.name) for f in fields(answer) if f.compare}}
 
 

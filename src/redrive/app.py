@@ -85,7 +85,6 @@ class Destination:
 
     @property
     def slots_per_key(self) -> int:
-        """How many of its sends may be under way to one limit key."""
         return self.key_concurrency or max(self.concurrency // 2, 1)
 
     def __post_init__(self) -> None:

@@ -305,7 +305,7 @@ class Attempt(Generic[Data]):
         return read
 
     def read_by(self, schema: Reader) -> None:
-        """Say by which schema `data` is read; the relay does."""
+        """The relay says by which schema `data` is read."""
         object.__setattr__(self, "schema", schema)
 
     @cached_property

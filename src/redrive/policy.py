@@ -1,9 +1,7 @@
 """Every decision about what happens to a message after (or instead of) a send, as pure functions.
 
-`opening` says what an attempt begins with, `after_absent` what follows a lookup that found nothing, `decide` turns
-an answer into a settlement. Nothing here reads a clock, draws a random number of its own, or does I/O: time and
-randomness come in as arguments, so that every rule can be tested by value. The relay calls it; `settle` carries out
-what it chose. `docs/explanation/doubt.md` tells the story in prose.
+`opening` says what an attempt begins with, `after_absent` what follows a lookup that found nothing, `decide` turns an
+answer into a settlement. Time and randomness are arguments. `docs/explanation/doubt.md` tells the story in prose.
 """
 
 from __future__ import annotations
@@ -160,7 +158,7 @@ class Rules:
 
 
 def address_of(*parts: str | None) -> str:
-    """The hash that `Rules.address` is: of URLs, and of the account under which they are reached."""
+    """Of URLs, and of the account under which they are reached."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
@@ -273,8 +271,6 @@ def _readings(moment: datetime, jumps: Sequence[ClockJump], now: datetime) -> It
 
 
 class Opening(StrEnum):
-    """What an attempt begins with."""
-
     SEND = "send"
     LOOK_UP = "look_up"
     RECORD = "record"
@@ -318,9 +314,9 @@ def after_absent(attempt: Attempt, rules: Rules, *, now: datetime) -> Answer | S
     """A lookup that was asked at `now` found nothing. None: the doubt is gone, send; else what happens instead.
 
     Where money moves, "absent" alone is no proof: an earlier request may still take effect. It permits another send
-    where the destination still knows the token of that request, or where people have denied the effect since. Where
-    the doubt is older than the message, nothing of this message has gone out: it was asked about because the same may
-    have been sent from a database that is gone, and that has had its time.
+    where the destination still knows the token of that request, or where people have denied the effect since. Doubt
+    that is older than the message is about a database that is gone: nothing of this message has gone out, and that has
+    had its time.
     """
     believable = _last_doubt(attempt) + timedelta(seconds=rules.lookup_after_seconds)
     if now < believable:
@@ -340,20 +336,21 @@ def after_absent(attempt: Attempt, rules: Rules, *, now: datetime) -> Answer | S
 
 
 def _last_doubt(attempt: Attempt) -> datetime:
-    """Until when something may have gone out. A claim that was lost keeps the age of an earlier doubt (how long a token
-    is trusted counts from there), but it may have ended that one and have sent anew before it was lost."""
+    """Until when something may have gone out. A lost claim keeps the age of an earlier doubt (a token's trust counts
+    from there), but it may have ended that one and have sent anew.
+    """
     assert attempt.in_doubt_since is not None
     return max([attempt.in_doubt_since, *(entry.completed_at for entry in attempt.earlier if entry.verb == "reap")])
 
 
 def _denied(attempt: Attempt) -> bool:
-    """Whether people have said that it did not happen, after all that may have gone out."""
+    """People have said that it did not happen, after all that may have gone out."""
     last_doubt = _last_doubt(attempt)
     return any(entry.verb == "deny" and entry.completed_at >= last_doubt for entry in attempt.earlier)
 
 
 def _budget_spent(attempt: Attempt, rules: Rules) -> Settlement | None:
-    """A budget that was made smaller than what is spent already buys no further send."""
+    """A budget that was made smaller than what is spent buys no further send."""
     if attempt.spent < rules.policy.attempts:
         return None
     held = attempt.in_doubt and (rules.money or rules.in_doubt != "resend")
@@ -499,8 +496,9 @@ def _park(
 
 
 def _ended_meanwhile(attempt: Attempt, rules: Rules) -> Settlement | None:
-    """Cancelled or expired while in doubt: it is closed as that, once nothing more can be asked. Money in doubt is
-    never closed as not sent: it is held."""
+    """Cancelled or expired while in doubt: closed as that, once nothing more can be asked. Money in doubt is held
+    instead.
+    """
     if not (attempt.cancel_requested or attempt.expired):
         return None
     if rules.money and attempt.in_doubt:
@@ -524,7 +522,6 @@ def _too_old(attempt: Attempt, rules: Rules, now: datetime) -> bool:
 
 
 def _pause_seconds(answer: Retryable, rules: Rules, now: datetime) -> float:
-    """What the destination asked for, under its ceiling; 0 if nothing."""
     asked = retry_after_seconds(answer.retry_after, now=now)
     return 0.0 if asked is None else min(asked, rules.policy.retry_after_max_seconds)
 

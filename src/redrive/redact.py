@@ -128,7 +128,7 @@ def _places(trace: TracebackType | None) -> list[str]:
 
 
 def _module_path(filename: str) -> str:
-    """The last three parts of a path: enough to find the code, nothing about the machine."""
+    """Enough to find the code, nothing about the machine."""
     return "/".join(filename.split("/")[-3:])
 
 

@@ -150,7 +150,7 @@ class RelayLimits(BaseSettings):
         return self.lease_seconds + self.reap_every_seconds
 
     def limits(self) -> dict[str, Any]:
-        """The values of `RelayLimits` alone, as JSON for a child process."""
+        """As JSON for a child process."""
         return self.model_dump(include=set(RelayLimits.model_fields))
 
     @field_validator("*", mode="before")
@@ -383,11 +383,8 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """One row of the table.
-
-    low, high: bounds, both included; None: it is no number. choices: the words that it accepts; empty: any.
-    default: None = no value. option: `redrive relay` and `redrive up` have an option for it. secret: may hold a
-    password.
+    """One row of the table. low, high: both included; None: it is no number. choices: empty = any. default: None = no
+    value.
     """
 
     name: str
@@ -425,7 +422,7 @@ class Setting:
 
     @property
     def allowed(self) -> str:
-        """What its value must be, for the end of a sentence."""
+        """For the end of a sentence."""
         if self.low is not None:
             kind = "a whole number" if self.kind is int else "a number"
             return f"{kind} from {self.bounds} ({self.unit})" + (", or none" if self.default is None else "")

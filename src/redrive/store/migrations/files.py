@@ -39,7 +39,7 @@ _TRANSACTION_WORDS = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "
 
 @dataclass(frozen=True, slots=True)
 class MigrationSet:
-    """A named directory of migrations; a system that plugs in brings one."""
+    """A named directory of migrations."""
 
     name: str  # lower case, digits and underscores; the key in redrive.schema_version
     directory: Traversable  # holds tables/ and verbs/; a pathlib.Path or a package resource
@@ -48,7 +48,7 @@ class MigrationSet:
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentIndex:
-    """An index that is built CONCURRENTLY, both names as written in the file."""
+    """Both names as written in the file."""
 
     name: str
     table: str

@@ -34,7 +34,7 @@ Position = TypeVar("Position")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFilter:
-    """What `messages list` shows; None = any. before: keyset position, the id of the last row already seen."""
+    """None = any. before: the id of the last row already seen."""
 
     state: str | None = None
     destination: str | None = None
@@ -47,10 +47,8 @@ class MessageFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageView:
-    """One message as an operator sees it. state: pending, leased, parked, or how it was closed.
-
-    detail: the reason where it is parked, the relay where it is leased, why it waits where it is pending.
-    body_bytes: None in lists, and where the reader may not read payloads.
+    """state: pending, leased, parked, or how it was closed. detail: the reason where it is parked, the relay where it
+    is leased, why it waits where it is pending. body_bytes: None in lists, and where the reader may not read payloads.
     """
 
     id: MessageId
@@ -77,8 +75,7 @@ class ParkedRecord:
     """A message that waits for a person (G-15, G-27).
 
     workflow: how far a person has got with a dead one: open, triaged, remediated, validated or ignored. note: the last
-    reason. edited: its payload was changed. escalated: a replay ended in the same error class. failure_group: in
-    hexadecimal.
+    reason. edited: its payload was changed. escalated: a replay ended in the same error class.
     """
 
     id: MessageId
@@ -115,17 +112,14 @@ class ParkedRecord:
 
 
 class ParkedPosition(NamedTuple):
-    """Where a page of parked records ended: the last row's moment and id."""
-
     parked_at: datetime
     id: MessageId
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Row, Position]):
-    """One page of a list.
+    """at: the database's clock, to show ages by. next: where the next page begins, None at the end.
 
-    at: the database's clock, to show ages by. next: where the next page begins, None at the end.
     looked_at: how many rows a bounded search looked at, where it ended before the rows did; else None.
     """
 
@@ -142,7 +136,7 @@ class Page(Generic[Row, Position]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParkedFilter:
-    """Which parked records are listed; None = any. before: the position of the last row already seen."""
+    """None = any. before: the position of the last row already seen."""
 
     reason: ParkReason
     destination: str | None = None
@@ -174,15 +168,13 @@ BLOCKED: Final = (*KEY_STATES[KeyGroup.HALTED], *KEY_STATES[KeyGroup.WAITING])
 
 
 class KeyPosition(NamedTuple):
-    """Where a page of ordering keys ended: the last key's group and the number of its lane."""
-
     group: KeyGroup
     lane: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyFilter:
-    """Which ordering keys are listed; None = any. destination: the head's. after: the position of the last one seen."""
+    """None = any. destination: the head's. after: the position of the last one seen."""
 
     tenant: str | None = None
     destination: str | None = None
@@ -249,9 +241,8 @@ class LateAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What says that a message was delivered. kind: late_answer, statement, … subject: which one.
-
-    counts: it is evidence, by which the message is held; else it is a late answer that changed nothing.
+    """What says that a message was delivered. kind: late_answer, statement, … counts: it is evidence, by which the
+    message is held; else a late answer that changed nothing.
     """
 
     kind: str
@@ -267,7 +258,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalView:
-    """An act that one person has asked for where money moves; a second one has to ask for the same. options: of it."""
+    """An act that one person has asked for where money moves; a second one has to ask for the same."""
 
     act: str
     asked_by: str
@@ -278,7 +269,7 @@ class ProposalView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedEdit:
-    """A payload that one person has proposed. paths: which places differ from the one of now."""
+    """paths: the places that differ from the present payload."""
 
     asked_by: str
     asked_at: datetime
@@ -307,7 +298,7 @@ class AuditEntry:
 
 
 class ChainLink(NamedTuple):
-    """One act in the chain. previous_hash, hash: what its row says. computed: what `hash` should be."""
+    """previous_hash, hash: what its row says. computed: what `hash` should be."""
 
     id: int
     previous_hash: bytes
@@ -326,15 +317,13 @@ class GroupStatus(StrEnum):
 
 
 class GroupPosition(NamedTuple):
-    """Where a page of failure groups ended: the last row's moment and fingerprint."""
-
     last_seen_at: datetime
     fingerprint: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFilter:
-    """Which failure groups are listed; None = any. prefix: of the fingerprint, in hexadecimal."""
+    """None = any. prefix: of the fingerprint, in hexadecimal."""
 
     statuses: Sequence[GroupStatus] | None = None
     destination: str | None = None
@@ -372,7 +361,7 @@ class GroupView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestView:
-    """What was asked about a parked message, and what a relay said. answer: None while no relay has answered."""
+    """What was asked about a parked message. answer: None while no relay has answered."""
 
     id: int
     message_id: MessageId
@@ -458,13 +447,12 @@ class DestinationView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageDetails:
-    """One message with its whole life. acts: None where the reader may not read the audit.
+    """acts: None where the reader may not read the audit. behind: the head of its ordering key, while another has to go
+    first.
 
-    behind: the head of its ordering key, while the message is open and another one has to go first.
-    worker, relay, claimed_at, leased_until: who has it in hand, while it is leased.
-    token: of the last attempt, or of the next; None = its id.
-    evidence: what says that it was delivered; by that it is held. proposals: what waits for a second person.
-    payload: None unless asked for. parked: only while it is parked.
+    worker, relay, claimed_at, leased_until: while it is leased. token: of the last attempt, or of the next; None = its
+    id. evidence: what says that it was delivered; by that it is held. proposals: what waits for a second person.
+    payload: None unless asked for.
     """
 
     view: MessageView

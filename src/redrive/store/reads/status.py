@@ -68,8 +68,8 @@ class DutyState:
 class Holder:
     """The holder of the oldest snapshot: rows deleted since then cannot be removed, and slow every query down.
 
-    kind: session, prepared transaction or replication slot. name: of one of the latter two. age: in transactions.
-    since, state: None where the login may not see them.
+    kind: session, prepared transaction or replication slot. age: in transactions. since, state: None where the login
+    may not see them.
     """
 
     kind: str
@@ -107,15 +107,10 @@ class WaitingReplay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """What flows, what waits and who works, in one snapshot.
-
-    blocked_keys: how many ordering keys do not go on, by the state of their head (in flight is not blocked).
-    keys_looked_at: how many keys were looked at, where that were not all; else None.
-    counted_max: so many rows of pending, lease or parked were counted where there are more, and all counts are lower
-    bounds; None where everything was counted.
-    clock_jumps: of the database's clock, within a day, newest first.
-    lanes_mended: how many lanes were ever found forgotten and healed; each was a bug of ours.
-    sees_nothing: row-level security shows this login no message: it would call anything empty.
+    """blocked_keys: ordering keys that do not go on, by the state of their head. keys_looked_at: how many keys were
+    looked at, where that were not all. counted_max: where there are more rows than this, all counts are lower bounds;
+    None where everything was counted. clock_jumps: within a day, newest first. lanes_mended: how many lanes were ever
+    found forgotten and healed; each was a bug of ours. sees_nothing: row-level security shows this login no message.
     """
 
     at: datetime

@@ -26,7 +26,7 @@ router = APIRouter()
 
 
 class Version(BaseModel):
-    """The terms of one version of a payment's payload, the account hidden but for its end; None: it has none.
+    """The terms of one version of a payment's payload, the account hidden but for its end.
 
     edited_by: None for the first, which was submitted. attempts: how many had these terms.
     """

@@ -39,10 +39,10 @@ class Fault(StrEnum):
     """What can go wrong with one request.
 
     lost_reply, garbage, error_after, error_without_code, bad_gateway: it is paid, and the sender cannot know. late: the
-    connection is dropped, and it is paid some time after. in_progress: the same with an answer that says so. slow_late:
-    the same with an answer that comes after `hang_seconds` and says that it was paid. refused_late: the answer is a
-    refusal, and it is paid some time after all the same. hang: it is paid, and the answer comes after `hang_seconds`.
-    duplicate: it is paid, and called a duplicate. slow: it is paid, slowly. Nothing is paid with all others.
+    connection is dropped, and it is paid some time after. in_progress, slow_late, refused_late: the same, and the
+    answer says so, says after `hang_seconds` that it was paid, or is a refusal. hang: it is paid, and the answer comes
+    after `hang_seconds`. duplicate: it is paid, and called a duplicate. slow: it is paid, slowly. Nothing is paid with
+    all others.
     """
 
     LOST_REPLY = "lost_reply"
@@ -87,10 +87,9 @@ NAMES: Final = frozenset({*Fault, *LookupFault})
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """seed: another one, other faults. faults: of a hundred first requests for a token how many meet which.
-
-    plans: instruction to what its sends meet, in turn; "ok" or the end of the list = nothing. late_seconds: from when
-    to when after its request a late effect happens. retry_after_seconds: what a throttled sender is told.
+    """faults: of a hundred first requests for a token how many meet which. plans: instruction to what its sends meet,
+    in turn; "ok" or the end of the list = nothing. late_seconds: from when to when after its request a late effect
+    happens.
     """
 
     seed: int = 0
