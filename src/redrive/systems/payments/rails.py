@@ -57,6 +57,7 @@ CODES: Final[Mapping[str, tuple[Meaning, frozenset[int]]]] = {
 ANY_STATUS: Final = frozenset(range(200, 600))
 # Answers that say the rail is down for all; with connections that fail they open its breaker.
 DOWN_CODES: Final = frozenset({"UNAVAILABLE", "INTERNAL"})
+SIMULATED: Final = Egress(allow=["127.0.0.0/8"], schemes=frozenset({"http"}))  # for rails of this machine
 POLICY: Final = Policy(backoff=Backoff(initial_seconds=5, multiplier=2, max_seconds=1800, jitter=0.2))
 
 

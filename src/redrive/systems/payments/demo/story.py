@@ -8,9 +8,8 @@ from typing import Final
 
 from redrive import Backoff, Policy
 from redrive.systems.payments.rail.script import Fault, Profile
-from redrive.systems.payments.rails import Rail
+from redrive.systems.payments.rails import SIMULATED, Rail
 from redrive.systems.payments.validation import Instruction
-from redrive.transports.http import Egress
 
 LOOKUP_AFTER_SECONDS: Final = 1.0
 LATE_SECONDS: Final = 4.0
@@ -132,7 +131,7 @@ def rails(urls: Mapping[str, str]) -> list[Rail]:
             lookup_after_seconds=LOOKUP_AFTER_SECONDS if profile.can_be_asked else 0.0,
             has_statement=profile.can_be_asked,
             policy=Policy(backoff=backoff, lookup_backoff=backoff),
-            egress=Egress(allow=["127.0.0.0/8"], schemes=frozenset({"http"})),
+            egress=SIMULATED,
         )
         for rail_type, url in urls.items()
         for profile in [PROFILES[rail_type]]

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from redrive import App, Backoff, Breaker, Policy
 from redrive.systems.payments.prove.config import Config
-from redrive.systems.payments.rails import DOWN_CODES, Rail, with_rails
-from redrive.transports.http import Egress
+from redrive.systems.payments.rails import DOWN_CODES, SIMULATED, Rail, with_rails
 
 VARIABLE: Final = "REDRIVE_PROVE_RAILS"
 SPEC: Final = "redrive.systems.payments.prove.app:app"
@@ -39,7 +38,7 @@ def rails(config: Config, urls: Mapping[str, str]) -> list[Rail]:
             timeout_seconds=config.timeout_seconds,
             breaker=_BREAKER if config.breaker else None,
             policy=policy,
-            egress=Egress(allow=["127.0.0.0/8"], schemes=frozenset({"http"})),
+            egress=SIMULATED,
         )
         for rail_type, url in urls.items()
     ]

@@ -12,8 +12,7 @@ from redrive import App, Backoff, Policy
 from redrive.kit.proof.fork_server import serve
 from redrive.kit.relay import RelayLimits, RelayProcess, run_relay, run_to_exit
 from redrive.systems.payments.rail import server
-from redrive.systems.payments.rails import Rail, with_rails
-from redrive.transports.http import Egress
+from redrive.systems.payments.rails import SIMULATED, Rail, with_rails
 
 MODULE = "redrive.systems.payments.prove.processes"
 _QUICK = Backoff(initial_seconds=0.02, multiplier=2, max_seconds=0.2, jitter="full")
@@ -24,7 +23,7 @@ def rail_of(values: Mapping[str, Any]) -> Rail:
     return Rail(
         policy=policy,
         breaker=None,
-        egress=Egress(allow=["127.0.0.0/8"], schemes=frozenset({"http"})),
+        egress=SIMULATED,
         **values,
     )
 
