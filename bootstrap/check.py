@@ -34,6 +34,7 @@ PACKAGES = {
     "pgbouncer": Path("/usr/sbin/pgbouncer"),
     "prometheus": Path("/usr/bin/promtool"),
     "libfaketime": Path(f"/usr/lib/{os.uname().machine}-linux-gnu/faketime/libfaketime.so.1"),
+    "rabbitmq-server": Path("/usr/lib/rabbitmq/bin/rabbitmq-server"),
     "chromium": Path("/usr/bin/chromium"),
     "libatomic1": Path(f"/usr/lib/{os.uname().machine}-linux-gnu/libatomic.so.1"),  # of playwright's driver
     "fonts-dejavu-core": Path("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf"),  # else a page has no letters

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.scratch import scratch
 from tests.transports.brokers.nats_broker import NatsBroker
 from tests.transports.brokers.proxy import Proxy
+from tests.transports.brokers.rabbit_broker import RabbitBroker
 from tests.transports.brokers.redis_broker import RedisBroker
 from tests.transports.brokers.subjects import Broker, BrokerSubject, started
 
-KINDS = {"nats": NatsBroker, "redis": RedisBroker}
-BROKERS = ["nats", "redis"]
-DURABLE = ["nats", "redis"]  # what they confirmed survives their end
+KINDS: dict[str, Callable[[Path], Any]] = {"nats": NatsBroker, "redis": RedisBroker, "rabbitmq": RabbitBroker}
+RABBIT = pytest.param("rabbitmq", marks=pytest.mark.full)
+BROKERS = ["nats", "redis", RABBIT]
+DURABLE = ["nats", "redis", RABBIT]  # what they confirmed survives their end
+CONFIRMING_EACH = DURABLE
+BATCHING = ["nats", "redis"]  # they write many messages at once
 
 
 @pytest.fixture(scope="session")

@@ -20,9 +20,11 @@ MARKER = ID_HEADER.encode()
 
 
 class Mode(Enum):
-    """What becomes of a message: passed on; passed on and the next reply lost, with the connection; swallowed."""
+    """What becomes of a message: passed on; passed on and replies held back until as many as `expected` have come;
+    passed on and the next reply lost, with the connection; swallowed."""
 
     PASS = auto()
+    HOLD_REPLIES = auto()
     LOSE_REPLY = auto()
     SWALLOW = auto()
 
@@ -129,6 +131,8 @@ class _Wire:
             if self._loses:
                 self._proxy.cuts += 1
                 return
+            if self._proxy.mode is Mode.HOLD_REPLIES:
+                await self._proxy.reached_all.wait()
             if not self._swallows:
                 writer.write(self._proxy.rewrite(said))
                 await writer.drain()

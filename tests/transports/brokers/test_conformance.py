@@ -11,7 +11,8 @@ from redrive.testing.transports import Check
 from tests.transports.brokers.subjects import BrokerSubject
 
 # What they have not, or what their broker cannot be brought to: no check of it is left out unseen.
-ABSENT = {"nats": {"no `lookup`", "no `validate`"}, "redis": {"no `lookup`", "no `validate`"}}
+WORDS = {"no `lookup`", "no `validate`"}
+ABSENT = {"nats": WORDS, "redis": WORDS, "rabbitmq": {*WORDS, "cannot be busy"}}
 
 
 @pytest.mark.parametrize("check", TRANSPORT_CHECKS, ids=lambda check: check.__name__)

@@ -16,7 +16,7 @@ from redrive.message import Attempt
 from redrive.testing import make_attempt
 from redrive.transports.brokers import BROKER_DOWN, CONFIRM_LOST
 from tests.support.scratch import scratch
-from tests.transports.brokers.conftest import DURABLE, KINDS
+from tests.transports.brokers.conftest import BATCHING, CONFIRMING_EACH, DURABLE, KINDS
 from tests.transports.brokers.proxy import Mode, Proxy
 from tests.transports.brokers.subjects import Broker, BrokerSubject, answer_of, started
 
@@ -136,6 +136,19 @@ async def test_a_confirm_that_does_not_come_in_time_is_in_doubt(broker: Broker) 
         await transport.aclose()
 
 
+@pytest.mark.parametrize("broker", CONFIRMING_EACH, indirect=True)
+async def test_many_go_out_before_the_first_confirm_has_come(subject: BrokerSubject) -> None:
+    """The proxy keeps every reply back until all of them have been sent: one round trip carries them all."""
+    await subject.transport.send(make_attempt({"order": 0}))
+    subject.proxy.messages, subject.proxy.expected, subject.proxy.mode = 0, AT_ONCE, Mode.HOLD_REPLIES
+    subject.proxy.reached_all.clear()
+    attempts = [make_attempt({"order": number}) for number in range(AT_ONCE)]
+    answers = await asyncio.gather(*(subject.transport.send(attempt) for attempt in attempts))
+    assert {type(answer) for answer in answers} == {Delivered}
+    assert subject.proxy.messages == AT_ONCE
+
+
+@pytest.mark.parametrize("broker", BATCHING, indirect=True)
 async def test_many_at_once_take_few_round_trips(subject: BrokerSubject) -> None:
     """Counted in front of the broker: how often the client spoke after the broker had."""
     await subject.transport.send(make_attempt({"order": 0}))
