@@ -17,11 +17,14 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, get_args
 
+from redrive.consume.consumer import PREFETCH_DEFAULT, Consumer, Order, Types, declared_types
+from redrive.consume.event import Event
 from redrive.errors import InvalidPayload, InvalidValue, NotFound, SettingsError
 from redrive.events import Events
 from redrive.message import Attempt, EnqueueOptions, NewMessage, Receipt
 from redrive.policy import Breaker, InDoubt, OnDead, Policy, Rules, address_of, in_doubt_default
 from redrive.ports import Record, Store, Transport
+from redrive.ports.sources import Source
 from redrive.produce import api, bounds
 from redrive.schemas import Schema
 from redrive.system import System
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from redrive.settings import Settings
 
 HandlerType = TypeVar("HandlerType", bound=Handler)
+ConsumerType = TypeVar("ConsumerType", bound=Callable[[Any, Event], Any])
 
 
 CONCURRENCY_DEFAULT = 10
@@ -39,6 +43,7 @@ GLOBAL_CONCURRENCY_MAX = 100_000
 RATE_MIN, RATE_MAX = 0.001, 100_000.0  # messages per second
 TIMEOUT_SECONDS_DEFAULT = 30.0
 TIMEOUT_SECONDS_MAX = 3000.0
+CONSUMER_MARGIN_SECONDS = 15.0  # to end the handler and the transaction of a consumer
 DESTINATIONS_MAX = 1000
 NAME_MAX = 100
 SPAN_SECONDS_MAX = 30 * 86_400.0
@@ -289,6 +294,50 @@ class App:
         self.destinations: dict[str, Destination] = {}
         self.duties: dict[str, Duty] = {}
         self.systems: dict[str, System] = {}
+        self.consumers: dict[str, Consumer] = {}
+
+    def consumer(
+        self,
+        name: str,
+        *,
+        source: Source | Callable[[], Source],
+        types: Types | None = None,
+        order: Order | None = None,
+        prefetch: int = PREFETCH_DEFAULT,
+        **options: Unpack[DestinationOptions],
+    ) -> Callable[[ConsumerType], ConsumerType]:
+        """Declare a handler (`def` or `async def`) of the events that a broker delivers: `handler(conn, event)`.
+
+        Its writes and enqueues on `conn` commit together with the inbox row; then the broker gets its acknowledgement.
+        What it cannot process becomes a message to the destination of the same name, and a relay runs the same handler:
+        the options are those of a destination. source: a Source, or a function that makes one in the worker.
+        types: the accepted types of events, or a mapping of types to schemas of their data; None = all.
+        order: "subject", or a function of the event that returns its ordering key; None = no order.
+        prefetch: messages that a worker has in hand.
+        """
+
+        def declare(handler: ConsumerType) -> ConsumerType:
+            from redrive.consume.transport import ConsumerTransport
+
+            seconds = options.get("timeout_seconds", TIMEOUT_SECONDS_DEFAULT)
+            one = Consumer(
+                name=name,
+                source=source,
+                handler=handler,
+                types=declared_types(name, types),
+                order=order,
+                timeout_seconds=seconds,
+                concurrency=options.get("concurrency", CONCURRENCY_DEFAULT),
+                prefetch=prefetch,
+            )
+            # The transport ends a handler that takes too long itself, and knows then that nothing happened.
+            longer = min(seconds + CONSUMER_MARGIN_SECONDS, TIMEOUT_SECONDS_MAX)
+            rules: DestinationOptions = {"in_doubt": "resend", **options, "timeout_seconds": longer}
+            self.transport(name, ConsumerTransport(one), **rules)
+            self.consumers[name] = one
+            return handler
+
+        return declare
 
     def destination(
         self,

@@ -34,6 +34,9 @@ FACTS: Final = (
     *("breaker.opened", "breaker.recovered"),
     *("limit_key.paused", "limit_key.resumed", "limit_key.opened", "limit_key.recovered"),
     *("duty.failed", "lanes.mended", "suspects.spawned", "suspects.waiting", "suspects.ended"),
+    *("consumer.started", "consumer.received", "consumer.processed", "consumer.deferred", "consumer.seen"),
+    *("consumer.given_back", "consumer.not_deferrable", "consumer.unreachable", "consumer.source_failed"),
+    *("consumer.progress", "consumer.stopped"),
 )
 EDGES: Final = ("start", "stop", "exception")
 NAMES: Final = (

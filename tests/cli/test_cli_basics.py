@@ -99,7 +99,10 @@ def test_every_option_is_explained(path: tuple[str, ...]) -> None:
 
 
 # They run until they are stopped, or print no data.
-RUNNING = {("relay",), ("up",), ("demo",), ("completion",), ("console",), ("payments", "rail"), ("payments", "demo")}
+RUNNING = {("relay",), ("worker",), ("up",), ("demo",), ("completion",), ("console",)} | {
+    ("payments", "rail"),
+    ("payments", "demo"),
+}
 
 
 @pytest.mark.parametrize(

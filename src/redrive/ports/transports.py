@@ -16,6 +16,7 @@ class Transport(Protocol):
     `async lookup(attempt) -> LookupAnswer` asks the destination whether an earlier attempt took effect.
     `limit_key(attempt) -> str | None` names the part of the destination that limits apply to (a host, a tenant). It is
     stored and shown, so it is never a secret; None means the destination as a whole.
+    `use_database(dsn)` tells it where the engine's database is, before the first send.
     `async aclose()` closes what is open; another relay of this process may use the transport again.
     """
 

@@ -131,7 +131,7 @@ async def run_relay(process: RelayProcess, *, events: Events | None = None, sign
                 suspects_run.cancel()
 
         if signals:
-            _stop_on_signals(stop, [running, suspects_run])
+            stop_on_signals(stop, [running, suspects_run])
         try:
             await _until_ended(stop, running, [suspects_run, upkeep, asked])
         finally:
@@ -150,7 +150,7 @@ async def run_suspects(process: RelayProcess, worker: WorkerId, *, events: Event
             process, store, destinations, worker, random=SystemRandom(), events=events, suspects_only=True
         )
         running = asyncio.create_task(relay.run())
-        _stop_on_signals(relay.stop, [running])
+        stop_on_signals(relay.stop, [running])
         await running
     await _close(destinations)
 
@@ -187,6 +187,10 @@ def _destinations(process: RelayProcess) -> dict[str, Destination]:
     destinations = process.app.only(process.only)
     if not destinations:
         raise SettingsError("The app declares no destination, so a relay would have nothing to do.")
+    for destination in destinations.values():
+        use_database = getattr(destination.transport, "use_database", None)
+        if use_database is not None:
+            use_database(process.dsn)
     return destinations
 
 
@@ -202,7 +206,7 @@ def _engine_duties(process: RelayProcess, watch: ClockWatch, events: Events) -> 
     )
 
 
-def _stop_on_signals(stop: Callable[[], None], tasks: Sequence[asyncio.Task[None]]) -> None:
+def stop_on_signals(stop: Callable[[], None], tasks: Sequence[asyncio.Task[None]]) -> None:
     """The first signal stops, the second ends."""
     loop = asyncio.get_running_loop()
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from redrive.testing.script import ScriptedTransport as ScriptedTransport
     from redrive.testing.script import Slow as Slow
     from redrive.testing.script import rewired as rewired
+    from redrive.testing.sources import ScriptedSource as ScriptedSource
     from redrive.testing.transports import TRANSPORT_CHECKS as TRANSPORT_CHECKS
     from redrive.testing.transports import Condition as Condition
     from redrive.testing.transports import TransportSubject as TransportSubject
@@ -46,6 +47,7 @@ _HOME = {
     "redrive.testing.looking": "Enqueued Parked aassert_enqueued aassert_parked aenqueued aparked assert_enqueued "
     "assert_parked enqueued parked",
     "redrive.testing.script": "ScriptedTransport Slow rewired",
+    "redrive.testing.sources": "ScriptedSource",
     "redrive.testing.transports": "Condition TRANSPORT_CHECKS TransportSubject",
 }
 _MODULE_OF = modules_of(_HOME)

@@ -27,6 +27,7 @@ from redrive.system import discover
 NOUNS: Final = (
     "audit", "bench", "completion", "config", "console", "db", "dead", "demo", "destinations", "doctor", "groups",
     "health", "held", "keys", "messages", "metrics", "prove", "relay", "replay", "status", "tokens", "unrecorded", "up",
+    "worker",
 )  # fmt: skip
 
 

@@ -201,6 +201,16 @@ RELAY: Final = (
         "Processes started to run messages that came back from a crash.",
         event="suspects.spawned",
     ),
+    *(
+        _counter(f"consumer_{word}_total", meaning, "consumer", events={f"consumer.{word}": feed})
+        for word, meaning, feed in (
+            ("received", "Messages that this worker received from a broker.", Feed(amount="count")),
+            ("processed", "Those of them that it processed.", Feed()),
+            ("deferred", "Those of them that it handed to the engine.", Feed()),
+            ("seen", "Those of them that were received before.", Feed()),
+            ("given_back", "Those of them that it gave back to the broker.", Feed()),
+        )
+    ),
     _set(
         "relay_listening",
         "1 while this relay receives NOTIFY; else it only polls.",

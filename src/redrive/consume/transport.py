@@ -1,0 +1,58 @@
+"""Runs in a relay what a consumer has deferred: the same handler, in a transaction that also settles the message. So
+its effect is still once."""
+
+from __future__ import annotations
+
+from redrive.answers import Answer, Delivered
+from redrive.completion import acomplete, complete
+from redrive.consume.consumer import Consumer
+from redrive.consume.event import Event, read_event
+from redrive.consume.handling import SessionLost, call_handler
+from redrive.consume.sessions import BEGIN, HandlerSessions
+from redrive.errors import UsageError
+from redrive.message import Attempt
+
+
+class ConsumerTransport:
+    """The transport of the destination that has a consumer's name."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._sessions: HandlerSessions | None = None
+
+    def use_database(self, dsn: str) -> None:
+        """Called by the relay: the handler writes where the engine is."""
+        self._sessions = HandlerSessions(dsn, self._consumer.handler, name=f"redrive consumer {self._consumer.name}")
+
+    async def validate(self, attempt: Attempt) -> None:
+        """Unknown types, malformed events and data that do not fit are parked (G-23)."""
+        self._event(attempt)
+
+    async def send(self, attempt: Attempt) -> Answer:
+        """Raises what the handler raised; its transaction was rolled back then, so nothing happened."""
+        if self._sessions is None:
+            raise UsageError(f"The consumer {self._consumer.name!r} needs a database: run it in a relay or a worker.")
+        event = self._event(attempt)
+        try:
+            async with self._sessions.session() as session:
+                await session.execute(BEGIN)
+                answer = await call_handler(
+                    session, self._consumer.handler, event, timeout_seconds=self._consumer.timeout_seconds
+                )
+                if answer is not None:
+                    await session.execute("ROLLBACK")
+                else:
+                    await session.call(acomplete if self._sessions.is_async else complete, attempt)
+                    await session.execute("COMMIT")
+        except SessionLost as lost:
+            answer = lost.answer
+        if answer is not None:
+            raise answer
+        return Delivered()
+
+    async def aclose(self) -> None:
+        if self._sessions is not None:
+            await self._sessions.aclose()
+
+    def _event(self, attempt: Attempt) -> Event:
+        return self._consumer.accepted(read_event(attempt.headers, attempt.content_type, attempt.body))

@@ -1,0 +1,173 @@
+"""The loop of one consumer: receives what there is room for, processes it, acknowledges it after the commit.
+
+Messages of one ordering key are processed one after the other, in the order of their arrival; others side by side.
+While PostgreSQL is away nothing is acknowledged, and no more is received than `prefetch`. A stop finishes what has
+begun and gives the rest back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from redrive.consume.consumer import Arrived, Consumer
+from redrive.consume.receiving import CannotDefer, DatabaseAway, Kind, Result
+from redrive.events import Events
+from redrive.ports import Clock
+from redrive.ports.sources import Delivery, Source
+
+PAUSES_SECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)  # between two tries; the last one for good
+FACTS = {
+    Kind.PROCESSED: "consumer.processed",
+    Kind.DEFERRED: "consumer.deferred",
+    Kind.SEEN: "consumer.seen",
+}
+
+
+class ConsumerWorker:
+    """receive: processes one message in a transaction of its own (`receiving.py`)."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        source: Source,
+        receive: Callable[[Arrived], Awaitable[Result]],
+        *,
+        clock: Clock,
+        events: Events,
+        stop_seconds: float = 20.0,
+    ) -> None:
+        self._name, self._consumer, self._source, self._receive = consumer.name, consumer, source, receive
+        self._clock, self._events, self._stop_seconds = clock, events, stop_seconds
+        self._places = asyncio.Semaphore(consumer.concurrency)
+        self._tasks: dict[asyncio.Task[None], float] = {}
+        self._last_of_key: dict[str, asyncio.Task[None]] = {}
+        self._stopping = asyncio.Event()
+        self._room = asyncio.Event()
+
+    @property
+    def in_hand(self) -> int:
+        """Messages received and not yet acknowledged or given back."""
+        return len(self._tasks)
+
+    @property
+    def oldest_seconds(self) -> float:
+        """For how long the oldest of them is in hand."""
+        return self._clock.monotonic() - min(self._tasks.values(), default=self._clock.monotonic())
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._room.set()
+
+    async def run(self) -> None:
+        """Until it is stopped."""
+        self._events.emit("consumer.started", consumer=self._name)
+        tries = 0
+        while not self._stopping.is_set():
+            if self.in_hand >= self._consumer.prefetch:
+                self._room.clear()
+                await self._room.wait()
+                continue
+            try:
+                deliveries = await self._until_stopped(self._source.receive(self._consumer.prefetch - self.in_hand))
+            except Exception as error:
+                self._events.emit(
+                    "consumer.source_failed", consumer=self._name, error=type(error).__qualname__, tries=tries
+                )
+                await self._until_stopped(self._clock.sleep(PAUSES_SECONDS[min(tries, len(PAUSES_SECONDS) - 1)]))
+                tries += 1
+                continue
+            tries = 0
+            self._take(deliveries or ())
+        await self._finish()
+
+    def _take(self, deliveries: Any) -> None:
+        if deliveries:
+            self._events.emit("consumer.received", consumer=self._name, count=len(deliveries))
+        for delivery in deliveries:
+            arrived = self._consumer.arrived(delivery)
+            key = arrived.order_by
+            before = None if key is None else self._last_of_key.get(key)
+            task = asyncio.create_task(self._one(arrived, before))
+            self._tasks[task] = self._clock.monotonic()
+            if key is not None:
+                self._last_of_key[key] = task
+            task.add_done_callback(partial(self._done, key))
+
+    def _done(self, key: str | None, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if key is not None and self._last_of_key.get(key) is task:
+            del self._last_of_key[key]
+        self._room.set()
+
+    async def _one(self, arrived: Arrived, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait({before})
+        async with self._places:
+            if self._stopping.is_set():
+                await self._give_back(arrived.delivery)
+                return
+            result = await self._until_committed(arrived)
+        if result is None:
+            await self._give_back(arrived.delivery)
+        else:
+            fact = FACTS[result.kind]
+            self._events.emit(fact, consumer=self._name, code=result.code)
+            await self._ack(arrived.delivery)
+
+    async def _until_committed(self, arrived: Arrived) -> Result | None:
+        """None where it was not: the message goes back to the broker."""
+        tries = 0
+        while True:
+            try:
+                return await self._receive(arrived)
+            except CannotDefer:
+                self._events.emit("consumer.not_deferrable", consumer=self._name)
+                # Not at once: the broker would deliver it again and again.
+                await self._until_stopped(self._clock.sleep(PAUSES_SECONDS[-1]))
+                return None
+            except DatabaseAway as away:
+                self._events.emit(
+                    "consumer.unreachable", consumer=self._name, tries=tries, error=type(away.__cause__).__qualname__
+                )
+            await self._until_stopped(self._clock.sleep(PAUSES_SECONDS[min(tries, len(PAUSES_SECONDS) - 1)]))
+            tries += 1
+            if self._stopping.is_set():
+                return None
+
+    async def _ack(self, delivery: Delivery) -> None:
+        """One that fails costs a redelivery, which the inbox has seen."""
+        try:
+            await self._source.ack(delivery)
+        except Exception as error:
+            self._events.emit("consumer.source_failed", consumer=self._name, error=type(error).__qualname__, tries=0)
+
+    async def _give_back(self, delivery: Delivery) -> None:
+        self._events.emit("consumer.given_back", consumer=self._name)
+        with suppress(Exception):  # then it comes again when the broker notices that we are gone
+            await self._source.give_back(delivery)
+
+    async def _until_stopped(self, awaitable: Awaitable[Any]) -> Any:
+        """Its result; None where the stop came first."""
+        running, stop = asyncio.ensure_future(awaitable), asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({running, stop}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stop.cancel()
+            if not running.done():
+                running.cancel()
+                await asyncio.wait({running}, timeout=1.0)
+        return running.result() if running.done() and not running.cancelled() else None
+
+    async def _finish(self) -> None:
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=self._stop_seconds)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=5.0)
+        await self._source.aclose()
+        self._events.emit("consumer.stopped", consumer=self._name)

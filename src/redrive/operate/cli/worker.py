@@ -1,0 +1,57 @@
+"""`redrive worker MODULE:APP`: consumes from brokers what an app declares, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+import click
+
+from redrive.consume.process import WorkerProcess, run_worker
+from redrive.consume.sessions import THREADS
+from redrive.events import Events
+from redrive.operate import logs
+from redrive.operate.cli.context import database_of, example, load_settings, setting_option
+from redrive.operate.cli.relay import STUCK
+from redrive.operate.operations import explained
+from redrive.relay.load_app import load_app
+from redrive.store.migrations import migrate
+
+
+@click.command("worker", epilog=example("redrive worker shop:app", "redrive worker shop:app --consumer billing"))
+@click.argument("app_spec", metavar="MODULE:APP")
+@click.option("--consumer", "only", multiple=True, metavar="NAME", help="Run just this one; may be repeated.")
+@setting_option("dsn")
+@setting_option("stop_seconds")
+@setting_option("log_format")
+@setting_option("log_level")
+@click.pass_context
+def command(context: click.Context, /, app_spec: str, only: tuple[str, ...], **flags: Any) -> None:
+    """Consume the messages of brokers with the consumers that an app declares.
+
+    A message is acknowledged after the commit of its effect. What its consumer cannot process becomes a message of the
+    engine: run `redrive relay` too. SIGTERM or Ctrl-C stops gracefully: what runs ends, the rest goes back.
+    """
+    settings = load_settings(context, **flags)
+    app = load_app(app_spec)
+    dsn = database_of(settings)
+    with explained(dsn):
+        migrate.require_current(dsn)
+        logs.configure(settings.log_format, settings.log_level)
+        events = Events()
+        logs.subscribe(events)
+        process = WorkerProcess(app=app, dsn=dsn, only=only, stop_seconds=settings.stop_seconds)
+        _run(run_worker(process, events=events))
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    """Not asyncio.run: at its end that waits for handlers that ignore their cancellation."""
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(main)
+    finally:
+        STUCK.extend(thread.name for thread in threading.enumerate() if thread.name.startswith(THREADS))
+        if not asyncio.all_tasks(loop):
+            loop.close()
