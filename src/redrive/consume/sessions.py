@@ -115,6 +115,8 @@ class ThreadSession:
 
     async def abort(self) -> None:
         """The connection is in use by its thread; its socket may be shut down from here."""
+        if self._is_aborted:
+            return
         self._is_aborted = True
         with suppress(psycopg.Error, TimeoutError):
             await asyncio.to_thread(self._conn.cancel_safe, timeout=CANCEL_SECONDS)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from redrive.consume.consumer import Arrived, Consumer
-from redrive.consume.receiving import CannotDefer, DatabaseAway, Kind, Result
+from redrive.consume.receiving import CannotDefer, Kind, Result
 from redrive.events import Events
 from redrive.ports import Clock
 from redrive.ports.sources import Delivery, Source
@@ -129,10 +129,9 @@ class ConsumerWorker:
                 # Not at once: the broker would deliver it again and again.
                 await self._until_stopped(self._clock.sleep(PAUSES_SECONDS[-1]))
                 return None
-            except DatabaseAway as away:
-                self._events.emit(
-                    "consumer.unreachable", consumer=self._name, tries=tries, error=type(away.__cause__).__qualname__
-                )
+            except Exception as error:  # DatabaseAway, or a bug of ours: no message may be forgotten because of it
+                kind = type(error.__cause__ or error).__qualname__
+                self._events.emit("consumer.unreachable", consumer=self._name, tries=tries, error=kind)
             await self._until_stopped(self._clock.sleep(PAUSES_SECONDS[min(tries, len(PAUSES_SECONDS) - 1)]))
             tries += 1
             if self._stopping.is_set():

@@ -1,0 +1,123 @@
+"""A worker on a real NATS JetStream, killed while it consumes: each event once, in the order of its key."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import psycopg
+import pytest
+
+from redrive.sources.nats import NatsSource
+
+pytestmark = pytest.mark.req("G-23")
+
+APP = """
+import os
+from redrive import App
+from redrive.sources.nats import NatsSource
+
+app = App()
+
+@app.consumer("billing", concurrency=4, order="subject", source=lambda: NatsSource(
+    os.environ["NATS_URL"], stream="ORDERS", durable="billing", ack_wait_seconds=1))
+async def billing(conn, event):
+    await conn.execute("INSERT INTO effect (key, n) VALUES (%s, %s)", [event.subject, event.data["n"]])
+"""
+KEYS, EVENTS, KILLS = 8, 800, 5
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = Path(sys.executable).parent / "nats-server"
+    command = [str(program), "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", str(tmp_path / "nats")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield f"nats://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+async def connected(url: str) -> Any:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return await nats.connect(url, connect_timeout=1, allow_reconnect=False)
+        except Exception:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+
+
+async def publish(url: str, count: int) -> None:
+    client = await connected(url)
+    stream = client.jetstream()
+    await stream.add_stream(name="ORDERS", subjects=["orders.>"])
+    for n in range(count):
+        key = f"k{n % KEYS}"
+        attributes = {"specversion": "1.0", "id": str(n), "source": "/shop", "type": "placed", "subject": key}
+        headers = {f"ce-{name}": value for name, value in attributes.items()}
+        await stream.publish(f"orders.{key}", json.dumps({"n": n}).encode(), headers=headers)
+    await client.close()
+
+
+async def test_every_event_once_and_in_order_through_kills(server: str, database: str, tmp_path: Path) -> None:
+    (tmp_path / "shop_consumer.py").write_text(APP, encoding="utf-8")
+    await publish(server, EVENTS)
+    environment = {**os.environ, "NATS_URL": server, "PYTHONPATH": str(tmp_path), "REDRIVE_DSN": database}
+    command = [sys.executable, "-m", "redrive", "worker", "shop_consumer:app", "--log-level", "error"]
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("CREATE TABLE effect (number bigserial, key text, n int)")
+
+        def count() -> int:
+            row = conn.execute("SELECT count(*) FROM effect").fetchone()
+            assert row is not None
+            return int(row[0])
+
+        for kill in range(KILLS + 1):
+            worker = subprocess.Popen(command, env=environment)  # noqa: ASYNC220 - it starts at once
+            wanted = EVENTS if kill == KILLS else (kill + 1) * EVENTS // (KILLS + 2)
+            deadline = time.monotonic() + 60
+            while count() < wanted:
+                assert worker.poll() is None
+                assert time.monotonic() < deadline, f"{count()} of {wanted}"
+                await asyncio.sleep(0.002)
+            worker.send_signal(signal.SIGTERM if kill == KILLS else signal.SIGKILL)
+            assert worker.wait(30) == (0 if kill == KILLS else -signal.SIGKILL)
+        rows = conn.execute("SELECT key, n FROM effect ORDER BY number").fetchall()
+        inbox = conn.execute("SELECT outcome, count(*) FROM redrive.inbox GROUP BY 1").fetchall()
+    assert sorted(n for _, n in rows) == list(range(EVENTS))
+    for key in {key for key, _ in rows}:
+        own = [n for one, n in rows if one == key]
+        assert own == sorted(own), key
+    assert inbox == [("processed", EVENTS)]
+
+
+async def test_what_is_given_back_or_not_acknowledged_comes_again(server: str) -> None:
+    await publish(server, 3)
+    first = NatsSource(server, stream="ORDERS", durable="d", ack_wait_seconds=0.5)
+    got = list(await first.receive(10))
+    assert [delivery.id for delivery in got] == ["ORDERS:1", "ORDERS:2", "ORDERS:3"]
+    assert got[0].order_by == "orders.k0"
+    await first.ack(got[0])
+    await first.give_back(got[1])
+    await first.aclose()
+    second = NatsSource(server, stream="ORDERS", durable="d", ack_wait_seconds=0.5)
+    found: list[str] = []
+    while len(found) < 2:
+        found += [delivery.id for delivery in await second.receive(10)]
+    assert found == ["ORDERS:2", "ORDERS:3"]
+    await second.aclose()
