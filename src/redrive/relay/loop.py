@@ -84,15 +84,7 @@ class Relay:
             outcomes=outcomes,
         )
         self._deadlines = Deadlines(context, queues, slots=slots, gate=gate, outcomes=outcomes)
-        self._doorbell = Doorbell(
-            store,
-            info.worker,
-            open_listen_connection,
-            poll_seconds=limits.poll_seconds,
-            clock=clock,
-            events=events,
-            wake=queues.rung,
-        )
+        self._doorbell = Doorbell(context, open_listen_connection, wake=queues.rung)
         self._low_water = LowWater(store, destinations, clock=clock, events=events, on_missed=queues.poll_now)
         self._heartbeat = Heartbeat(
             context, queues, gate=gate, money=self._money, doorbell=self._doorbell, clock_watch=clock_watch

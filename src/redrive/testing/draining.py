@@ -183,19 +183,10 @@ async def _deliver(moment: _Moment, app: App, drained: Drained) -> None:
 
 
 def _note(events: Events, drained: Drained) -> None:
-    for name, ids in (
-        ("message.delivered", drained.delivered),
-        ("message.retried", drained.retried),
-        ("message.parked", drained.parked),
-    ):
-        events.subscribe(_noting(ids), name)
+    def note(name: str, values: Mapping[str, Any]) -> None:
+        getattr(drained, name.removeprefix("message.")).append(values["id"])
 
-
-def _noting(ids: list[MessageId]) -> Any:
-    def note(_: str, values: Mapping[str, Any]) -> None:
-        ids.append(values["id"])
-
-    return note
+    events.subscribe(note, "message.delivered", "message.retried", "message.parked")
 
 
 def _info(app: App) -> RelayInfo:

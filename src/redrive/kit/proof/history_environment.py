@@ -191,12 +191,11 @@ class HistoryDatabase:
     async def set_read_only(self, value: bool) -> None:
         """Refuses every write, as in a maintenance. On the shared server this holds for new connections, so those
         of relays are ended."""
+        change = "SET default_transaction_read_only = on" if value else "RESET default_transaction_read_only"
         if self._own:
-            change = "SET default_transaction_read_only = on" if value else "RESET default_transaction_read_only"
             await self._on_server(sql.SQL("ALTER SYSTEM " + change))
             await self._on_server(sql.SQL("SELECT pg_reload_conf()"))
             return
-        change = "SET default_transaction_read_only = on" if value else "RESET default_transaction_read_only"
         await self._on_server(sql.SQL("ALTER DATABASE {} " + change), self._name)
         await self._on_server(
             sql.SQL(

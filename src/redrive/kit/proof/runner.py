@@ -279,16 +279,12 @@ async def _stop_server(run: Runner[Any], _: Command) -> None:
     run.disturb("server", since=began)
 
 
-COMMANDS: Final[Mapping[str, Carry]] = {
-    "wait": _wait,
-    "quiet": _quiet,
-    "relay": _relay,
-    "kill": _kill,
-    "freeze": _freeze,
-    "thaw": thaw,
-    "cut": _cut,
-    "stop_server": _stop_server,
-}
+def by_name(*commands: Carry) -> dict[str, Carry]:
+    """Functions by the verbs that they are named for."""
+    return {command.__name__.removeprefix("_"): command for command in commands}
+
+
+COMMANDS: Final[Mapping[str, Carry]] = by_name(_wait, _quiet, _relay, _kill, _freeze, thaw, _cut, _stop_server)
 
 
 def teller(kind: type[Runner[HistoryType]], **options: Any) -> Tell[HistoryType, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from redrive.kit.proof.commands import Command
-from redrive.kit.proof.runner import LOOK_SECONDS, LOST, Carry
+from redrive.kit.proof.runner import LOOK_SECONDS, LOST, Carry, by_name
 
 if TYPE_CHECKING:
     from redrive.prove.histories.running import EngineRun
@@ -71,9 +71,4 @@ async def _spoil(run: EngineRun, command: Command) -> str:
     return "done"
 
 
-COMMANDS: Final[Mapping[str, Carry]] = {
-    "stop": _stop,
-    "jump_clock": _jump_clock,
-    "read_only": _read_only,
-    "spoil": _spoil,
-}
+COMMANDS: Final[Mapping[str, Carry]] = by_name(_stop, _jump_clock, _read_only, _spoil)

@@ -13,7 +13,7 @@ from uuid import UUID
 from redrive.kit.proof.acts import ACTS, BODY
 from redrive.kit.proof.commands import Command
 from redrive.kit.proof.history_environment import OPERATOR_ROLE
-from redrive.kit.proof.runner import LOST, Carry
+from redrive.kit.proof.runner import LOST, Carry, by_name
 from redrive.produce.payload import canonical_json
 from redrive.prove.histories.judging import Asked
 from redrive.prove.histories.producers import GIVE_UP_SECONDS, is_certain
@@ -138,12 +138,6 @@ async def _pause(run: EngineRun, command: Command) -> str:
 
 COMMANDS: Final[Mapping[str, Carry]] = {
     **dict.fromkeys(["requeue", "discard", "confirm", "deny", "repair", "triage"], _act),
-    "stop_message": _stop_message,
-    "skip": _skip,
-    "edit": _edit,
-    "replay": _replay,
-    "copy": _copy,
-    "group": _group,
-    "pause": _pause,
+    **by_name(_stop_message, _skip, _edit, _replay, _copy, _group, _pause),
     "resume": _pause,
 }

@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 
 import redrive
 from redrive.kit.proof.commands import Command
-from redrive.kit.proof.runner import LOOK_SECONDS, LOST, Carry
+from redrive.kit.proof.runner import LOOK_SECONDS, LOST, Carry, by_name
 from redrive.prove.histories.destinations import HEALTHY
 from redrive.prove.histories.drawing import OK
 from redrive.prove.histories.judging import Asked, Message
@@ -204,10 +204,4 @@ async def rollback(run: EngineRun, command: Command) -> str:
     return "done"
 
 
-COMMANDS: Final[Mapping[str, Carry]] = {
-    "begin": _begin,
-    "enqueue": _enqueue,
-    "cancel": _cancel,
-    "commit": _commit,
-    "rollback": rollback,
-}
+COMMANDS: Final[Mapping[str, Carry]] = by_name(_begin, _enqueue, _cancel, _commit, rollback)

@@ -16,28 +16,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from redrive.message import Attempt, Fence, WorkerId
 from redrive.ports import Sent, Wal, Witnessed
+from redrive.store.runtime.postgres import PostgresStore
 
 REMEMBERED: Final = 400  # attempts; the last ones suffice: a database is restored to a moment
 BYTES_MAX: Final = 128 * 1024  # of a file, before it is written anew
 FILES_MAX: Final = 200  # of other processes that are read at a start
-
-
-class WitnessStore(Protocol):
-    """What the witness needs of the store."""
-
-    @property
-    def connections_made(self) -> int: ...
-
-    async def database_id(self) -> UUID: ...
-
-    async def witness(
-        self, worker: WorkerId, *, kept: str, remembers: bool, sent: Sequence[Sent], wal: Wal | None
-    ) -> Witnessed: ...
 
 
 class Witness:
@@ -46,7 +34,7 @@ class Witness:
 
     def __init__(
         self,
-        store: WitnessStore,
+        store: PostgresStore,
         worker: WorkerId,
         *,
         directory: Path | None,

@@ -271,22 +271,19 @@ class Dispatcher:
         return _as_sent(answer)
 
     def _outcome(self, attempt: Attempt, settlement: Settlement, began: float, failure: Failure | None) -> Outcome:
-        latency_ms = int(1000 * (self._clock.monotonic() - began))
-        if settlement.kind is SettlementKind.CLOSE:
-            return Outcome(
-                attempt=attempt,
-                settlement=settlement,
-                latency_ms=latency_ms,
-                policy_version=self._rules_version,
-            )
-        return Outcome(
+        outcome = Outcome(
             attempt=attempt,
             settlement=settlement,
-            latency_ms=latency_ms,
+            latency_ms=int(1000 * (self._clock.monotonic() - began)),
+            policy_version=self._rules_version,
+        )
+        if settlement.kind is SettlementKind.CLOSE:
+            return outcome
+        return replace(
+            outcome,
             text=text_of(settlement.answer, failure),
             stack=redact.stack(failure.error) if failure else None,
             context=context_of(attempt, settlement, failure, self._rules_version),
-            policy_version=self._rules_version,
         )
 
 

@@ -13,9 +13,8 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from redrive.events import Events
-from redrive.message import WorkerId
-from redrive.ports import Clock, Store, TransientFailure
+from redrive.ports import Clock, TransientFailure
+from redrive.relay.context import RelayContext
 from redrive.relay.wakeup.idle import Asked
 from redrive.relay.wakeup.listening import Listening, OpenListenConnection
 
@@ -27,23 +26,16 @@ class Doorbell:
 
     def __init__(
         self,
-        store: Store,
-        worker: WorkerId,
+        context: RelayContext,
         open_listen_connection: OpenListenConnection | None,
         *,
-        poll_seconds: float,
-        clock: Clock,
-        events: Events,
         wake: Callable[[], None],
     ) -> None:
-        self._store = store
-        self._worker = worker
-        self._clock = clock
-        self._events = events
-        self._asked = Asked(poll_seconds)
-        self._debounce = Debounce(wake, clock)
+        self._context = context
+        self._asked = Asked(context.limits.poll_seconds)
+        self._debounce = Debounce(wake, context.clock)
         self._listening = open_listen_connection and Listening(
-            store, worker, open_listen_connection, clock=clock, events=events, on_ring=self._debounce.ring
+            context, open_listen_connection, on_ring=self._debounce.ring
         )
 
     @property
@@ -66,12 +58,12 @@ class Doorbell:
     async def announce_idle(self, dry: Iterable[str]) -> frozenset[str]:
         """Ask to be rung for exactly these; returns those that must be looked at once more."""
         wanted = frozenset(dry) if self.state == "listening" else frozenset()
-        now = self._clock.monotonic()
+        context, now = self._context, self._context.clock.monotonic()
         if not self._asked.is_outdated(wanted, now):
             return frozenset()
         try:
-            with self._events.step("announce_idle", worker=self._worker, count=len(wanted)):
-                await self._store.announce_idle(self._worker, sorted(wanted), seconds=self._asked.seconds)
+            with context.events.step("announce_idle", worker=context.worker, count=len(wanted)):
+                await context.store.announce_idle(context.worker, sorted(wanted), seconds=self._asked.seconds)
         except TransientFailure:
             self._asked.forget()
             return frozenset()

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
-from redrive.events import Events
-from redrive.message import WorkerId
-from redrive.ports import Clock, ListenConnection, Store, TransientFailure
+from redrive.ports import ListenConnection, TransientFailure
+from redrive.relay.context import RelayContext
 
 ECHO_EVERY_SECONDS: Final = 30.0
 ECHO_ANSWER_SECONDS: Final = 2.0
@@ -28,21 +27,12 @@ class Listening:
     """state: shown by `redrive status`. on_ring: called for each ring."""
 
     def __init__(
-        self,
-        store: Store,
-        worker: WorkerId,
-        open_listen_connection: OpenListenConnection,
-        *,
-        clock: Clock,
-        events: Events,
-        on_ring: Callable[[], None],
+        self, context: RelayContext, open_listen_connection: OpenListenConnection, *, on_ring: Callable[[], None]
     ) -> None:
         self.state = "reconnecting"
-        self._store = store
-        self._worker = worker
+        self._context = context
         self._open_listen_connection = open_listen_connection
-        self._clock = clock
-        self._events = events
+        self._clock = context.clock
         self._on_ring = on_ring
         self._lost = 0
 
@@ -68,8 +58,8 @@ class Listening:
             await self._hear(line, ECHO_EVERY_SECONDS, until_echoed=False)
 
     async def _receives_own_notification(self, line: ListenConnection) -> bool:
-        with self._events.step("echo", worker=self._worker):
-            await self._store.echo(self._worker)
+        with self._context.events.step("echo", worker=self._context.worker):
+            await self._context.store.echo(self._context.worker)
         return await self._hear(line, ECHO_ANSWER_SECONDS, until_echoed=True)
 
     async def _hear(self, line: ListenConnection, seconds: float, *, until_echoed: bool) -> bool:
@@ -88,15 +78,15 @@ class Listening:
     def _is_listening(self) -> None:
         if self.state != "listening":
             self.state = "listening"
-            self._events.emit("listener.listening", worker=self._worker)
+            self._context.events.emit("listener.listening", worker=self._context.worker)
             self._on_ring()  # for all that was missed
 
     def _has_lost(self, failure: TransientFailure) -> None:
         if self._lost == 0:  # said once, however long it lasts
-            self._events.emit("listener.reconnecting", worker=self._worker, error=str(failure))
+            self._context.events.emit("listener.reconnecting", worker=self._context.worker, error=str(failure))
         self.state = "reconnecting"
 
     def _is_deaf(self) -> None:
         if self.state != "deaf":
             self.state = "deaf"
-            self._events.emit("listener.deaf", worker=self._worker)
+            self._context.events.emit("listener.deaf", worker=self._context.worker)

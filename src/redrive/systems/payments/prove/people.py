@@ -14,7 +14,7 @@ import psycopg
 from redrive.kit.proof.acts import ACTS, BODY
 from redrive.kit.proof.commands import Command
 from redrive.kit.proof.history_environment import APPROVER_ROLE, OPERATOR_ROLE, READY_SECONDS
-from redrive.kit.proof.runner import LOOK_SECONDS, Carry
+from redrive.kit.proof.runner import LOOK_SECONDS, Carry, by_name
 from redrive.kit.statements import canonical_json
 from redrive.systems import payments
 from redrive.systems.payments.names import TENANT, destination_of, key_of, order_of
@@ -236,19 +236,8 @@ async def _ready(run: PaymentsRun, _: Command) -> str:
 
 
 COMMANDS: Final[Mapping[str, Carry]] = {
-    "submit": _submit,
-    "again": _again,
     "second_key": _again,
-    "app_cancel": _app_cancel,
     **dict.fromkeys(["requeue", "discard", "cancel", "skip"], _act),
-    "deny": _deny,
-    "confirm": _confirm,
-    "edit": _edit,
-    "replay": _replay,
-    "copy": _copy,
-    "pause": _pause,
-    "resume": _resume,
-    "reconcile": _reconcile,
-    "acknowledge": _acknowledge,
-    "ready": _ready,
+    **by_name(_submit, _again, _app_cancel, _deny, _confirm, _edit, _replay, _copy, _pause, _resume, _reconcile),
+    **by_name(_acknowledge, _ready),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from redrive.kit.proof.commands import Command
 from redrive.kit.proof.history_environment import OPERATOR_ROLE
-from redrive.kit.proof.runner import Carry
+from redrive.kit.proof.runner import Carry, by_name
 
 if TYPE_CHECKING:
     from redrive.systems.payments.prove.running import PaymentsRun
@@ -55,4 +55,4 @@ async def _put_back(run: PaymentsRun, command: Command) -> None:
         await run.start_relay()
 
 
-COMMANDS: Final[Mapping[str, Carry]] = {"backup": _backup, "restore": _restore}
+COMMANDS: Final[Mapping[str, Carry]] = by_name(_backup, _restore)
