@@ -60,13 +60,6 @@ def why_not_required(reason: str) -> Callable[[Body], Body]:
 
 
 def _why(*, default: str | None = None) -> Callable[[Body], Body]:
-    def decorate(body: Body) -> Body:
-        @wraps(body)
-        def command(*arguments: Any, actor: str, reason: str, **values: Any) -> Any:
-            return body(*arguments, who=Who(actor=actor, reason=reason), **values)
-
-        return reason_option(actor_option(command))
-
     reason = Option("reason", "Why; kept in the audit.", required=default is None, default=default, most=REASON_MAX)
     actor = Option("actor", "Who acts; kept in the audit.", most=ACTOR_MAX)
     whose = "the operating system's user"
@@ -74,6 +67,14 @@ def _why(*, default: str | None = None) -> Callable[[Body], Body]:
     actor_option = click.option(
         "--actor", default=user_name, show_default=whose, callback=_checked(actor), help=actor.help
     )
+
+    def decorate(body: Body) -> Body:
+        @wraps(body)
+        def command(*arguments: Any, actor: str, reason: str, **values: Any) -> Any:
+            return body(*arguments, who=Who(actor=actor, reason=reason), **values)
+
+        return reason_option(actor_option(command))
+
     return decorate
 
 

@@ -18,12 +18,7 @@ from redrive.operate.installed import installed_sets
 from redrive.operate.sanitize import one_line
 
 _COLUMNS: Final = (Column("point"), Column(""), Column("what was seen", grow=True))
-_STYLES: Final = {
-    Verdict.OK: "green",
-    Verdict.WARN: "yellow",
-    Verdict.FAIL: "bold red",
-    Verdict.SKIPPED: "dim",
-}
+_STYLES: Final = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red", Verdict.SKIPPED: "dim"}
 
 
 @click.command("doctor", epilog=example("redrive doctor", "redrive doctor --json", "redrive doctor --strict"))

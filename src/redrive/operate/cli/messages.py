@@ -39,8 +39,7 @@ def command() -> None:
 @command.command(
     "list",
     epilog=example(
-        "redrive messages list --state pending --destination erp",
-        "redrive messages list --key order:4711 --json",
+        "redrive messages list --state pending --destination erp", "redrive messages list --key order:4711 --json"
     ),
 )
 @click.option("--state", type=click.Choice(STATES), help="Only messages in this state.")

@@ -42,8 +42,7 @@ _DUTIES: Final = (Column("duty"), Column("every"), Column("ended"), Column("resu
 
 
 @click.command(
-    "status",
-    epilog=example("redrive status", "redrive status --watch", "redrive status --json --fail-on findings"),
+    "status", epilog=example("redrive status", "redrive status --watch", "redrive status --json --fail-on findings")
 )
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
 @click.option(

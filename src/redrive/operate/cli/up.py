@@ -25,13 +25,7 @@ from redrive.store.migrations import migrate
 @relay_options
 @click.pass_context
 def command(
-    context: click.Context,
-    /,
-    app_spec: str | None,
-    only: tuple[str, ...],
-    name: str,
-    with_console: bool,
-    **flags: Any,
+    context: click.Context, /, app_spec: str | None, only: tuple[str, ...], name: str, with_console: bool, **flags: Any
 ) -> None:
     """Start all that is needed: PostgreSQL (unless a DSN is given), the schema, a relay, and the console.
 

@@ -104,14 +104,7 @@ class Jobs:
         return sum(job.done + (not job.running) for job in self._kept.values() if job.owner == owner)
 
     async def begin(
-        self,
-        token: str,
-        owner: str,
-        title: str,
-        doing: JobFunction,
-        *,
-        total: int = 0,
-        key: RequestKey | None = None,
+        self, token: str, owner: str, title: str, doing: JobFunction, *, total: int = 0, key: RequestKey | None = None
     ) -> Job:
         """The job of this token, begun now unless it was before; returns at its end, or after a moment.
 

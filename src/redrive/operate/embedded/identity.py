@@ -92,8 +92,7 @@ def _identities(data_dir: Path, forced: str | None) -> Iterator[Identity]:
         return
     if forced is not None and forced not in get_args(Way)[1:]:
         raise EmbeddedError(
-            f"REDRIVE_PG_AS is {forced!r}; it can be 'namespace' or 'nobody'.",
-            next="unset it, or set one of them",
+            f"REDRIVE_PG_AS is {forced!r}; it can be 'namespace' or 'nobody'.", next="unset it, or set one of them"
         )
     if forced is not None:
         yield _as_namespace() if forced == "namespace" else _as_nobody()

@@ -144,6 +144,5 @@ def stop(pid: int, place: Path) -> None:
         if wait(lambda: not is_alive(pid), seconds=seconds):
             return
     raise AlreadyRunning(
-        f"The server of {place}, pid {pid}, did not end even by force.",
-        next=f"see what holds it (ps -p {pid})",
+        f"The server of {place}, pid {pid}, did not end even by force.", next=f"see what holds it (ps -p {pid})"
     )

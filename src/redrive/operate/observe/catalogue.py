@@ -146,15 +146,10 @@ RELAY: Final = (
         events={"reap.stop": Feed(amount="requeued")},
     ),
     _counter(
-        "clock_jumps_total",
-        "Jumps of the database's clock that this relay heard of.",
-        event="relay.clock_jumped",
+        "clock_jumps_total", "Jumps of the database's clock that this relay heard of.", event="relay.clock_jumped"
     ),
     _counter(
-        "leases_lost_total",
-        "Claims of this relay that another took back.",
-        "destination",
-        event="message.lease_lost",
+        "leases_lost_total", "Claims of this relay that another took back.", "destination", event="message.lease_lost"
     ),
     _counter(
         "fenced_writes_total",
@@ -163,10 +158,7 @@ RELAY: Final = (
         event="message.refused",
     ),
     _counter(
-        "wakeups_total",
-        "Times that a NOTIFY woke this relay.",
-        seeds=("notify_wakeups_total",),
-        event="relay.rung",
+        "wakeups_total", "Times that a NOTIFY woke this relay.", seeds=("notify_wakeups_total",), event="relay.rung"
     ),
     _counter("notify_reconnects_total", "Times that the listening connection was lost.", event="listener.reconnecting"),
     _counter(
