@@ -31,10 +31,7 @@ _DESTINATIONS: Final = (
 _RELAYS: Final = (
     *output.growing("relay", "host"),
     Column("pid", "right"),
-    Column("version"),
-    Column("state"),
-    Column("seen"),
-    Column("bell"),
+    *map(Column, ("version", "state", "seen", "bell")),
     Column("in hand", "right"),
     Column("handles", grow=True),
 )

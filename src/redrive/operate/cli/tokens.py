@@ -23,11 +23,7 @@ from redrive.who import Who
 _COLUMNS: Final = (
     Column("token"),
     Column("name", grow=True),
-    Column("role"),
-    Column("tenant"),
-    Column("expires (UTC)"),
-    Column("used (UTC)"),
-    Column("revoked (UTC)"),
+    *map(Column, ("role", "tenant", "expires (UTC)", "used (UTC)", "revoked (UTC)")),
 )
 
 
