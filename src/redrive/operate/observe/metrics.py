@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import product
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import redrive
@@ -187,8 +185,18 @@ def new_registry() -> CollectorRegistry:
 
 def database_exposition(gauges: Sequence[Gauge]) -> bytes:
     registry = new_registry()
-    registry.register(SimpleNamespace(collect=partial(families, gauges)))
+    registry.register(_Families(gauges))
     return exposition(registry)[0]
+
+
+class _Families:
+    """A collector, as prometheus-client wants it."""
+
+    def __init__(self, gauges: Sequence[Gauge]) -> None:
+        self._gauges = gauges
+
+    def collect(self) -> Iterator[Family]:
+        return families(self._gauges)
 
 
 def exposition(registry: CollectorRegistry, accept: str = "") -> tuple[bytes, str]:
