@@ -128,6 +128,7 @@ HONOURED: dict[str, tuple[Any, str, Any]] = {
     "partition_days": (3, "partition_days", 3),
     "partitions_ahead": (2, "partitions_ahead", 2),
     "retention_days": (30, "retention_days", 30),
+    "inbox_retention_days": (7, "inbox_retention_days", 7),
 }
 SERVED = {"metrics_listen", "metrics_every_seconds", "stalled_seconds"}  # beside the relay; tested below
 

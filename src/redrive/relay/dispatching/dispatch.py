@@ -38,7 +38,7 @@ from redrive.message import Attempt, ParkReason
 from redrive.policy import Opening, Rules, Settlement, SettlementKind
 from redrive.ports import Clock, NotBegun, Outcome
 from redrive.produce import bounds
-from redrive.relay.dispatching.failure_text import Failure, context_of, text_of
+from redrive.relay.dispatching.failure_text import context_of, text_of
 from redrive.relay.dispatching.given_up_sends import GivenUpSends
 
 MaySend = Callable[[], bool | Awaitable[bool]]  # to be awaited only where the database has to be asked
@@ -87,7 +87,7 @@ class Dispatcher:
         if isinstance(opening, Settlement):
             return self._outcome(attempt, opening, began, None)
         answer: Answer | Settlement | None = None
-        failure: Failure | None = None
+        failure: BaseException | None = None
         if opening is Opening.RECORD:
             answer = _kept_answer(attempt)
         elif opening is Opening.LOOK_UP:
@@ -116,7 +116,7 @@ class Dispatcher:
         return {"valid": True, "lookup": "absent"}
 
     def _decide(
-        self, attempt: Attempt, answer: Answer, failure: Failure | None, began: float, claimed_at: float
+        self, attempt: Attempt, answer: Answer, failure: BaseException | None, began: float, claimed_at: float
     ) -> Outcome:
         if isinstance(answer, Delivered):
             return self._outcome(attempt, policy.close_as_delivered(attempt, answer), began, None)
@@ -128,7 +128,7 @@ class Dispatcher:
         except Exception as error:  # an answer whose fields are not what they should be: a bug of the handler
             bug = Unknown(UNCLASSIFIED, bug=True)
             settlement = policy.decide(attempt, bug, self._rules, now=now, random=self._random)
-            return self._outcome(attempt, settlement, began, Failure(error))
+            return self._outcome(attempt, settlement, began, error)
 
     def cut_off(self, attempt: Attempt, code: str, *, claimed_at: float, began: float) -> Outcome:
         """An attempt that was ended from outside (timeout, stop): its effect is not known.
@@ -184,7 +184,7 @@ class Dispatcher:
         known = isinstance(found, Found | Absent | CannotTell | Delivered | Advance) and _unkeepable(found) is None
         return found if known else CannotTell("LOOKUP_ANSWER_INVALID", type(found).__name__)
 
-    async def _validate_and_send(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, Failure | None]:
+    async def _validate_and_send(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, BaseException | None]:
         if self._validate is not None or self._schema is not None:
             refused = await self._refused(attempt)
             if refused is not None:
@@ -193,7 +193,7 @@ class Dispatcher:
             return await self._send_with_event(attempt, may_send)
         return await self._send_classified(attempt, may_send)
 
-    async def _send_with_event(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, Failure | None]:
+    async def _send_with_event(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, BaseException | None]:
         with self._events.step(
             "send",
             id=attempt.id,
@@ -205,7 +205,7 @@ class Dispatcher:
             added.update(answer=type(answer).__name__, code=getattr(answer, "code", None))
             return answer, failure
 
-    async def _refused(self, attempt: Attempt) -> tuple[Answer, Failure | None] | None:
+    async def _refused(self, attempt: Attempt) -> tuple[Answer, BaseException | None] | None:
         """Before the first byte, so whatever the schema or `validate` raises had no effect."""
         with self._events.step("validate", id=attempt.id, destination=attempt.destination):
             try:
@@ -220,10 +220,10 @@ class Dispatcher:
             except BaseException as error:
                 if _is_cut_off(error):
                     raise
-                return Terminal(UNCLASSIFIED, bug=True), Failure(error)
+                return Terminal(UNCLASSIFIED, bug=True), error
         return None
 
-    async def _send_classified(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, Failure | None]:
+    async def _send_classified(self, attempt: Attempt, may_send: MaySend) -> tuple[Answer, BaseException | None]:
         """A process that slept through its lease, or whose lookup took that long, does not send."""
         allowed = may_send()
         if not (allowed if isinstance(allowed, bool) else await allowed):
@@ -233,7 +233,7 @@ class Dispatcher:
                 return await self._send_plainly(attempt)
         return await self._send_plainly(attempt)
 
-    async def _send_plainly(self, attempt: Attempt) -> tuple[Answer, Failure | None]:
+    async def _send_plainly(self, attempt: Attempt) -> tuple[Answer, BaseException | None]:
         try:
             answer: object = await self._send(attempt)  # a handler may return anything
         except Answer as raised:
@@ -241,7 +241,7 @@ class Dispatcher:
         except (asyncio.CancelledError, NotBegun):
             raise
         except BaseException as error:  # a handler may raise SystemExit too; it must not take its neighbours along
-            return self._classified(error), Failure(error)
+            return self._classified(error), error
         if answer is None:
             return DELIVERED, None
         if not isinstance(answer, Answer):
@@ -251,7 +251,7 @@ class Dispatcher:
             return Unknown(ADVANCE_UNDECLARED, _UNDECLARED, bug=True), None
         if problem is None:
             return _as_sent(answer), None
-        return Unknown(RETURN_INVALID, redact.unkeepable(answer), bug=True), Failure(problem)
+        return Unknown(RETURN_INVALID, redact.unkeepable(answer), bug=True), problem
 
     def _present(self, attempt: Attempt, now: datetime) -> Attempt:
         return policy.by_present_clock(attempt, self.clock_jumps, now=now) if self.clock_jumps else attempt
@@ -270,7 +270,9 @@ class Dispatcher:
             return Unknown(UNCLASSIFIED, bug=True)
         return _as_sent(answer)
 
-    def _outcome(self, attempt: Attempt, settlement: Settlement, began: float, failure: Failure | None) -> Outcome:
+    def _outcome(
+        self, attempt: Attempt, settlement: Settlement, began: float, failure: BaseException | None
+    ) -> Outcome:
         outcome = Outcome(
             attempt=attempt,
             settlement=settlement,
@@ -282,7 +284,7 @@ class Dispatcher:
         return replace(
             outcome,
             text=text_of(settlement.answer, failure),
-            stack=redact.stack(failure.error) if failure else None,
+            stack=redact.stack(failure) if failure else None,
             context=context_of(attempt, settlement, failure, self._rules_version),
         )
 

@@ -1,9 +1,8 @@
-"""Text, stack and context that an outcome leaves for operators, redacted."""
+"""Text, stack and context that an outcome leaves for operators, redacted: of an exception its type, not its text."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any
 
 from redrive import redact
@@ -12,21 +11,16 @@ from redrive.message import Attempt
 from redrive.policy import Settlement, SettlementKind
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """The exception behind an answer: its type and place are kept, not its text."""
-
-    error: BaseException
-
-
-def text_of(answer: Answer | None, failure: Failure | None) -> str | None:
+def text_of(answer: Answer | None, failure: BaseException | None) -> str | None:
     given = getattr(answer, "text", "")
     if given:
         return redact.text(given)
-    return redact.error_type(failure.error) if failure else None
+    return redact.error_type(failure) if failure else None
 
 
-def context_of(attempt: Attempt, settlement: Settlement, failure: Failure | None, rules_version: str) -> dict[str, Any]:
+def context_of(
+    attempt: Attempt, settlement: Settlement, failure: BaseException | None, rules_version: str
+) -> dict[str, Any]:
     if settlement.kind is not SettlementKind.PARK:
         return {}
     return redact.context(
@@ -42,7 +36,7 @@ def context_of(attempt: Attempt, settlement: Settlement, failure: Failure | None
             "in_doubt": settlement.in_doubt,
             "exhausted": settlement.exhausted,
             "upstream_code": getattr(settlement.answer, "code", None),
-            "error_type": redact.error_type(failure.error) if failure else None,
+            "error_type": redact.error_type(failure) if failure else None,
             "content_type": attempt.content_type,
             "body_bytes": len(attempt.body),
             "body_sha256": hashlib.sha256(attempt.body).hexdigest(),
