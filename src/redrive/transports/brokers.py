@@ -99,7 +99,8 @@ class Naming:
 class Connection(Generic[C]):
     """One connection for all that use it on an event loop: opened by the first, and opened again once it was lost.
 
-    All who wait share one attempt to open it, and its failure. For publishing and consuming alike.
+    All who wait share one attempt to open it, and its failure. For publishing and consuming alike. revive: for a client
+    that reconnects by itself; True = it can be used again as it is.
     """
 
     def __init__(
@@ -108,9 +109,10 @@ class Connection(Generic[C]):
         *,
         is_open: Callable[[C], bool],
         close: Callable[[C], Awaitable[object]],
+        revive: Callable[[C], Awaitable[bool]] | None = None,
         connect_seconds: float = CONNECT_SECONDS,
     ) -> None:
-        self._open, self._is_open, self._close = open, is_open, close
+        self._open, self._is_open, self._close, self._revive = open, is_open, close, revive
         self._connect_seconds = connect_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._current: C | None = None
@@ -144,11 +146,14 @@ class Connection(Generic[C]):
             await self._closed(current)
 
     async def _reopened(self) -> C:
-        lost, self._current = self._current, None
-        if lost is not None:
-            await self._closed(lost)
         try:
             async with asyncio.timeout(self._connect_seconds):
+                lost = self._current
+                if lost is not None and self._revive is not None and await self._revive(lost):
+                    return lost
+                self._current = None
+                if lost is not None:
+                    await self._closed(lost)
                 return await self._open()
         except TimeoutError as error:
             raise Retryable(

@@ -27,6 +27,7 @@ class BuiltIn(NamedTuple):
 
 BUILT_IN: Final = {
     "http": BuiltIn("redrive.transports.http:HttpTransport", "aiohttp"),
+    "kafka": BuiltIn("redrive.transports.kafka:KafkaTransport", "confluent_kafka"),
     "rabbitmq": BuiltIn("redrive.transports.rabbitmq:RabbitTransport", "aio_pika"),
     "redis": BuiltIn("redrive.transports.redis:RedisTransport", "redis"),
     "nats": BuiltIn("redrive.transports.nats:NatsTransport", "nats"),

@@ -10,18 +10,24 @@ from typing import Any
 import pytest
 
 from tests.support.scratch import scratch
+from tests.transports.brokers.kafka_broker import KafkaBroker
 from tests.transports.brokers.nats_broker import NatsBroker
 from tests.transports.brokers.proxy import Proxy
 from tests.transports.brokers.rabbit_broker import RabbitBroker
 from tests.transports.brokers.redis_broker import RedisBroker
 from tests.transports.brokers.subjects import Broker, BrokerSubject, started
 
-KINDS: dict[str, Callable[[Path], Any]] = {"nats": NatsBroker, "redis": RedisBroker, "rabbitmq": RabbitBroker}
+KINDS: dict[str, Callable[[Path], Any]] = {
+    "nats": NatsBroker,
+    "redis": RedisBroker,
+    "rabbitmq": RabbitBroker,
+    "kafka": KafkaBroker,
+}
 RABBIT = pytest.param("rabbitmq", marks=pytest.mark.full)
-BROKERS = ["nats", "redis", RABBIT]
+BROKERS = ["nats", "redis", "kafka", RABBIT]
 DURABLE = ["nats", "redis", RABBIT]  # what they confirmed survives their end
 CONFIRMING_EACH = DURABLE
-BATCHING = ["nats", "redis"]  # they write many messages at once
+BATCHING = ["nats", "redis", "kafka"]  # they write many messages at once
 
 
 @pytest.fixture(scope="session")

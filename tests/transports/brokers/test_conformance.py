@@ -12,7 +12,12 @@ from tests.transports.brokers.subjects import BrokerSubject
 
 # What they have not, or what their broker cannot be brought to: no check of it is left out unseen.
 WORDS = {"no `lookup`", "no `validate`"}
-ABSENT = {"nats": WORDS, "redis": WORDS, "rabbitmq": {*WORDS, "cannot be busy"}}
+ABSENT = {
+    "nats": WORDS,
+    "redis": WORDS,
+    "rabbitmq": {*WORDS, "cannot be busy"},
+    "kafka": {*WORDS, "cannot be busy", "cannot be refusing"},
+}
 
 
 @pytest.mark.parametrize("check", TRANSPORT_CHECKS, ids=lambda check: check.__name__)

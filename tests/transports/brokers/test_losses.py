@@ -86,7 +86,8 @@ async def test_a_connection_cut_between_publish_and_confirm_loses_nothing(subjec
         while subject.proxy.cuts < CUTS:
             await load.until(len(load.delivered) + 1)
     assert subject.proxy.cuts == CUTS
-    assert load.answers[f"Unknown {CONFIRM_LOST}"] > 0
+    if subject.broker.name != "kafka":  # librdkafka repeats the request itself
+        assert load.answers[f"Unknown {CONFIRM_LOST}"] > 0
     assert_nothing_lost(subject.broker.name, load, subject.broker.stored(subject.place))
 
 
