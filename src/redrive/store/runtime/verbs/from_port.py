@@ -17,14 +17,15 @@ T = TypeVar("T")
 
 
 def value(port: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Returns the one value of the function."""
+    """Returns the one value of the function, and None where the port promises nothing: PostgreSQL's void is a text."""
 
     async def method(*args: P.args, **options: P.kwargs) -> T:
         store, values = bound(signature, args, options)
-        found: T = await store.value(function, *values)
-        return found
+        found: Any = await store.value(function, *values)
+        return None if is_void else found  # type: ignore[return-value]
 
     signature, function = inspect.signature(port), f"{port.__name__}_1"
+    is_void = signature.return_annotation in ("None", None)
     return method
 
 
