@@ -14,6 +14,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -186,6 +187,8 @@ class Wire:
         self._tell()
 
     async def produce(self, topic: str, body: bytes, *, key: bytes | None, headers: Mapping[str, str]) -> Answer:
+        if self._ends:  # nothing would poll for its confirm
+            return Retryable(brokers.BROKER_DOWN, "The producer was closed.", destination_down=True)
         confirm: asyncio.Future[Answer] = self._loop.create_future()
 
         def confirmed(error: KafkaError | None, record: Message) -> None:
@@ -209,8 +212,9 @@ class Wire:
     def _confirm(self, confirm: asyncio.Future[Answer], answer: Answer) -> None:
         """In the thread: one call wakes the loop for all that have come meanwhile."""
         self._confirmed.append((confirm, answer))
-        if len(self._confirmed) == 1 and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell)
+        if len(self._confirmed) == 1:
+            with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
+                self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
         while self._confirmed:

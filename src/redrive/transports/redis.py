@@ -146,6 +146,7 @@ class Wire:
         self._connection, self._reply_seconds = connection, reply_seconds
         self._queue: deque[_Waiting] = deque()
         self._work: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def is_open(self) -> bool:
         """A server that has hung up is noticed by the end of its stream, also while nothing is being read."""
@@ -153,6 +154,7 @@ class Wire:
         return reader is not None and not reader.at_eof() and reader.exception() is None
 
     async def close(self) -> None:
+        self._is_closed = True
         if self._work is not None:
             self._work.cancel()
         self._fail([*self._queue])
@@ -160,6 +162,8 @@ class Wire:
         await self._connection.disconnect(nowait=True)
 
     async def append(self, command: Sequence[Any], *, size: int) -> Answer:
+        if self._is_closed or not self.is_open():  # the library would open it again, unseen
+            return _closed()
         seconds = self._reply_seconds
         waiting = _Waiting(command, size)
         self._queue.append(waiting)
@@ -223,10 +227,11 @@ class Wire:
     def _fail(batch: Sequence[_Waiting]) -> None:
         """What may be on the wire is in doubt; what is not can be sent again."""
         for waiting in batch:
-            _settle(waiting, brokers.confirm_lost() if waiting.has_begun else _CLOSED)
+            _settle(waiting, brokers.confirm_lost() if waiting.has_begun else _closed())
 
 
-_CLOSED: Final = Retryable(brokers.BROKER_DOWN, "The connection was closed.", destination_down=True)
+def _closed() -> Answer:
+    return Retryable(brokers.BROKER_DOWN, "The connection was closed.", destination_down=True)
 
 
 def _settle(waiting: _Waiting, answer: Answer) -> None:

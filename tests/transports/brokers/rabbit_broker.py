@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,7 +28,10 @@ class RabbitBroker(Process):
             f"listeners.tcp.1 = 127.0.0.1:{port}\nloopback_users = none\nmax_message_size = 65536\n"
         )
         (directory / "plugins").write_text("[].")
-        self._mapper = {**os.environ, "ERL_EPMD_PORT": str(mapper), "ERL_EPMD_ADDRESS": "127.0.0.1"}
+        # Started here, because the one that the server starts is a daemon that outlives it.
+        self._mapper = Process(
+            ["epmd", "-address", "127.0.0.1", "-port", str(mapper)], port=mapper, log=directory / "epmd.log"
+        )
         env = {
             "HOME": str(directory),
             "ERL_EPMD_PORT": str(mapper),
@@ -48,10 +49,13 @@ class RabbitBroker(Process):
         super().__init__([str(SERVER)], port=port, log=directory / "rabbitmq.log", env=env)
         self.url = f"amqp://guest:guest@127.0.0.1:{port}/"
 
+    def start(self) -> None:
+        self._mapper.start()
+        super().start()
+
     def stop(self, number: int = signal.SIGTERM) -> None:
         super().stop(number)
-        # The port mapper is a daemon of its own; this asks the one on our port to end.
-        subprocess.run(["epmd", "-kill"], env=self._mapper, check=False, capture_output=True)
+        self._mapper.stop(signal.SIGKILL)
 
     def transport(self, port: int, place: str, **options: Any) -> RabbitTransport:
         return RabbitTransport(f"amqp://guest:guest@127.0.0.1:{port}/", **{"routing_key": place, **options})
