@@ -38,6 +38,7 @@ def test_every_schedule_keeps_every_promise(first: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.req("G-28")
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", range(SCHEDULES, FULL_SCHEDULES, EACH_IN_FULL))
 def test_two_thousand_schedules_keep_every_promise(first: int) -> None:
     violated = campaign.first_violation(range(first, first + EACH_IN_FULL))

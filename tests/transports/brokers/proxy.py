@@ -13,6 +13,7 @@ from enum import Enum, auto
 from types import TracebackType
 from typing import Self
 
+from redrive.kit.proof.proxy import close_server, close_writers
 from redrive.transports.brokers import ID_HEADER
 
 CHUNK_BYTES = 65_536
@@ -66,7 +67,7 @@ class Proxy:
         """Nobody listens any more, and whoever was connected is not."""
         server, self._server = self._server, None
         if server is not None:
-            server.close()
+            await close_server(server)
         await self.cut()
 
     async def cut(self) -> None:
@@ -84,8 +85,9 @@ class Proxy:
         except (OSError, asyncio.CancelledError):
             pass
         finally:
-            self._wires.discard(wire)
             writer.transport.abort()
+            await close_writers([writer])
+            self._wires.discard(wire)
 
 
 class _Wire:
@@ -109,6 +111,7 @@ class _Wire:
             with suppress(asyncio.CancelledError):
                 await asyncio.gather(*ways, return_exceptions=True)
             to_server.transport.abort()
+            await close_writers([to_server])
 
     async def _to_server(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while said := await reader.read(CHUNK_BYTES):

@@ -74,11 +74,7 @@ class Proxy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for sock in self._server.sockets:
-            asyncio.get_running_loop().remove_reader(sock.fileno())  # close() alone would leak what it accepts just now
-        for _step in range(ACCEPT_STEPS):
-            await asyncio.sleep(0)
-        self._server.close()
+        await close_server(self._server)
         ending = [task for task in self._connections if task is not None]
         for task in ending:
             task.cancel()
@@ -104,7 +100,7 @@ class Proxy:
                 writers.append(server_writer)
                 await self._pass_on(_Wire(writer, server_writer), reader, server_reader)
         finally:
-            await _close(writers)
+            await close_writers(writers)
             self._connections.discard(asyncio.current_task())
 
     async def _pass_on(self, wire: _Wire, client: asyncio.StreamReader, server: asyncio.StreamReader) -> None:
@@ -144,7 +140,16 @@ class Proxy:
         wire.close()
 
 
-async def _close(writers: Sequence[asyncio.StreamWriter]) -> None:
+async def close_server(server: asyncio.Server) -> None:
+    """`close()` alone would leak what it accepts just now."""
+    for sock in server.sockets:
+        asyncio.get_running_loop().remove_reader(sock.fileno())
+    for _step in range(ACCEPT_STEPS):
+        await asyncio.sleep(0)
+    server.close()
+
+
+async def close_writers(writers: Sequence[asyncio.StreamWriter]) -> None:
     """The event loop closes a socket one step later, and may be about to end."""
     for writer in writers:
         writer.close()

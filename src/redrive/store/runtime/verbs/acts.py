@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import wraps
 from typing import Any, Final, LiteralString, ParamSpec
 
 from redrive.errors import ActRefused, ApproverNeeded, NotFound
@@ -45,6 +46,7 @@ def _act(port: Callable[P, Awaitable[None]]) -> Callable[P, Coroutine[Any, Any, 
     """A method that calls the SQL function of an act on one message, and raises its refusals."""
     verb, signature = port.__name__, inspect.signature(port)
 
+    @wraps(port)
     async def method(*args: P.args, **options: P.kwargs) -> None:
         store, values = from_port.bound(signature, args, options)
         id, actor = values[:2]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from redrive.store.runtime import wire
@@ -19,6 +20,7 @@ T = TypeVar("T")
 def value(port: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Returns the one value of the function, and None where the port promises nothing: PostgreSQL's void is a text."""
 
+    @wraps(port)
     async def method(*args: P.args, **options: P.kwargs) -> T:
         store, values = bound(signature, args, options)
         found: Any = await store.value(function, *values)
@@ -32,6 +34,7 @@ def value(port: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T]
 def rows(port: Callable[P, Awaitable[Sequence[T]]], kind: type[T]) -> Callable[P, Coroutine[Any, Any, Sequence[T]]]:
     """Returns each row as an object of the kind, which has a field for each column."""
 
+    @wraps(port)
     async def method(*args: P.args, **options: P.kwargs) -> Sequence[T]:
         store, values = bound(signature, args, options)
         return wire.objects(kind, await store.call(function, *values))
@@ -44,6 +47,7 @@ def row(port: Callable[P, Awaitable[T]], kind: type[T]) -> Callable[P, Coroutine
     """Returns the one row, as `rows`."""
     all_rows: Any = rows(port, kind)  # type: ignore[arg-type]
 
+    @wraps(port)
     async def method(*args: P.args, **options: P.kwargs) -> T:
         found: Sequence[T] = await all_rows(*args, **options)
         return found[0]

@@ -4,5 +4,5 @@
 -- received_in: the transaction that wrote the row, so that it alone may still defer what it has received.
 ALTER TABLE redrive.inbox ADD COLUMN outcome text NOT NULL DEFAULT 'processed' CHECK (outcome IN ('processed', 'deferred'));
 ALTER TABLE redrive.inbox ADD COLUMN deferred_as uuid;
-ALTER TABLE redrive.inbox ADD COLUMN received_in xid8;
+ALTER TABLE redrive.inbox ADD COLUMN received_in bigint;
 CREATE INDEX inbox_received ON redrive.inbox (received_at);

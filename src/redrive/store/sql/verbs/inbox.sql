@@ -26,7 +26,7 @@ BEGIN
         END IF;
     END IF;
     INSERT INTO inbox (consumer, message_id, received_at, outcome, received_in)
-    VALUES (p_consumer, p_message_id, v_now, 'processed', pg_current_xact_id())
+    VALUES (p_consumer, p_message_id, v_now, 'processed', pg_current_xact_id()::text::bigint)
     ON CONFLICT DO NOTHING;
     RETURN CASE WHEN FOUND THEN 'first' ELSE 'seen' END;
 END $body$;
@@ -52,9 +52,9 @@ BEGIN
         PERFORM redrive.refuse_owned(p_consumer);
     END IF;
     INSERT INTO inbox AS i (consumer, message_id, received_at, outcome, received_in)
-    VALUES (p_consumer, p_message_id, v_now, 'deferred', pg_current_xact_id())
+    VALUES (p_consumer, p_message_id, v_now, 'deferred', pg_current_xact_id()::text::bigint)
     ON CONFLICT (consumer, message_id) DO UPDATE SET outcome = 'deferred'
-     WHERE i.received_in = pg_current_xact_id() AND i.deferred_as IS NULL;
+     WHERE i.received_in = pg_current_xact_id()::text::bigint AND i.deferred_as IS NULL;
     IF NOT FOUND THEN
         result := 'seen';
         id := (SELECT i.deferred_as FROM inbox i WHERE i.consumer = p_consumer AND i.message_id = p_message_id);
