@@ -170,9 +170,9 @@ class HistoryDatabase:
         return await (await conn.execute(query, named or values)).fetchall()
 
     async def _disconnect(self) -> None:
-        for conn in self._connections.values():
+        kept, self._connections = self._connections, {}
+        for conn in kept.values():
             await conn.close()
-        self._connections.clear()
 
     # what happens to it
 
@@ -190,7 +190,7 @@ class HistoryDatabase:
 
     async def set_read_only(self, value: bool) -> None:
         """Refuses every write, as in a maintenance. On the shared server this holds for new connections, so those
-        of relays are ended."""
+        of relays and our own are ended; else one that was made meanwhile would refuse for good."""
         change = "SET default_transaction_read_only = on" if value else "RESET default_transaction_read_only"
         if self._own:
             await self._on_server(sql.SQL("ALTER SYSTEM " + change))
@@ -204,6 +204,7 @@ class HistoryDatabase:
             ),
             sql.Literal(self._name),
         )
+        await self._disconnect()
 
     async def back_up(self) -> None:
         """While it runs. On the shared server: a copy of the database, like a restored dump."""
