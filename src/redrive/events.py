@@ -36,7 +36,7 @@ FACTS: Final = (
     *("duty.failed", "lanes.mended", "suspects.spawned", "suspects.waiting", "suspects.ended"),
     *("consumer.started", "consumer.received", "consumer.processed", "consumer.deferred", "consumer.seen"),
     *("consumer.given_back", "consumer.not_deferrable", "consumer.unreachable", "consumer.source_failed"),
-    *("consumer.progress", "consumer.stopped"),
+    *("consumer.looked", "consumer.stopping", "consumer.progress", "consumer.stopped"),
 )
 EDGES: Final = ("start", "stop", "exception")
 NAMES: Final = (

@@ -81,6 +81,7 @@ class ConsumerWorker:
                 tries += 1
                 continue
             tries = 0
+            self._events.emit("consumer.looked", consumer=self._name)
             self._take(deliveries or ())
         await self._finish()
 
@@ -162,6 +163,7 @@ class ConsumerWorker:
         return running.result() if running.done() and not running.cancelled() else None
 
     async def _finish(self) -> None:
+        self._events.emit("consumer.stopping", consumer=self._name)
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=self._stop_seconds)
         for task in list(self._tasks):

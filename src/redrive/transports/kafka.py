@@ -213,7 +213,7 @@ class Wire:
         """In the thread: one call wakes the loop for all that have come meanwhile."""
         self._confirmed.append((confirm, answer))
         if len(self._confirmed) == 1:
-            with suppress(RuntimeError):  # the loop has ended, and with it whoever waited
+            with suppress(RuntimeError):  # the loop has ended, and with it the task that waited
                 self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:

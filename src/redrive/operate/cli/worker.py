@@ -15,8 +15,10 @@ from redrive.events import Events
 from redrive.operate import logs
 from redrive.operate.cli.context import database_of, example, load_settings, setting_option
 from redrive.operate.cli.relay import STUCK
+from redrive.operate.observe.worker import observed_worker
 from redrive.operate.operations import explained
 from redrive.relay.load_app import load_app
+from redrive.settings import Settings
 from redrive.store.migrations import migrate
 
 
@@ -25,6 +27,7 @@ from redrive.store.migrations import migrate
 @click.option("--consumer", "only", multiple=True, metavar="NAME", help="Run just this one; may be repeated.")
 @setting_option("dsn")
 @setting_option("stop_seconds")
+@setting_option("metrics_listen")
 @setting_option("log_format")
 @setting_option("log_level")
 @click.pass_context
@@ -43,7 +46,12 @@ def command(context: click.Context, /, app_spec: str, only: tuple[str, ...], **f
         events = Events()
         logs.subscribe(events)
         process = WorkerProcess(app=app, dsn=dsn, only=only, stop_seconds=settings.stop_seconds)
-        _run(run_worker(process, events=events))
+        _run(_observed(process, settings, events))
+
+
+async def _observed(process: WorkerProcess, settings: Settings, events: Events) -> None:
+    async with observed_worker(events, process, settings):
+        await run_worker(process, events=events)
 
 
 def _run(main: Coroutine[Any, Any, None]) -> None:

@@ -282,5 +282,8 @@ READER: Final = _set("gauges_reader", "1 on the relay that reads the values of t
 READ_AT: Final = _set("gauges_read_timestamp_seconds", "When this relay last read the values of the database.")
 INFO: Final = _set("build_info", "Always 1; which version this is.", "version")
 
+# Those of a worker: it has no series of a relay, which an alert could take for one that does not listen.
+CONSUMER: Final = tuple(metric for metric in RELAY if metric.labels == ("consumer",))
+
 METRICS: Final = (*RELAY, *DATABASE, READER, READ_AT, INFO)
 BY_GAUGE: Final[Mapping[str, Metric]] = {metric.gauge: metric for metric in DATABASE if metric.gauge}

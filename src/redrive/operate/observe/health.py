@@ -69,13 +69,13 @@ class Health:
     def checks(self) -> list[Check]:
         return [
             self._liveness(),
-            _check("started", self._has_started and not self._is_stopping, Verdict.UNHEALTHY, self._phase()),
-            _check("database", not self._is_unreachable, Verdict.UNHEALTHY, "the database does not answer"),
-            _check("destinations", not self._hindered["down"], Verdict.DEGRADED, self._named("down", "down")),
-            _check("pauses", not self._hindered["paused"], Verdict.DEGRADED, self._named("paused", "paused")),
-            _check("duties", not self._hindered["duty"], Verdict.DEGRADED, self._named("duty", "failed")),
-            _check("clock", not self._has_jumped(), Verdict.DEGRADED, "the database's clock jumped within a day"),
-            _check("doorbell", not self._listener, Verdict.DEGRADED, self._listener),
+            check("started", self._has_started and not self._is_stopping, Verdict.UNHEALTHY, self._phase()),
+            check("database", not self._is_unreachable, Verdict.UNHEALTHY, "the database does not answer"),
+            check("destinations", not self._hindered["down"], Verdict.DEGRADED, self._named("down", "down")),
+            check("pauses", not self._hindered["paused"], Verdict.DEGRADED, self._named("paused", "paused")),
+            check("duties", not self._hindered["duty"], Verdict.DEGRADED, self._named("duty", "failed")),
+            check("clock", not self._has_jumped(), Verdict.DEGRADED, "the database's clock jumped within a day"),
+            check("doorbell", not self._listener, Verdict.DEGRADED, self._listener),
         ]
 
     def _has_jumped(self) -> bool:
@@ -84,7 +84,7 @@ class Health:
     def _liveness(self) -> Check:
         still_seconds = self._monotonic() - self._moved_at
         moves = self._is_stopping or still_seconds <= self._stalled_seconds  # a stop has its own end
-        return _check("loop", moves, Verdict.UNHEALTHY, f"the loop has not gone round for {still_seconds:.0f} s")
+        return check("loop", moves, Verdict.UNHEALTHY, f"the loop has not gone round for {still_seconds:.0f} s")
 
     def _phase(self) -> str:
         return "it is stopping" if self._is_stopping else "it has not registered yet"
@@ -141,5 +141,5 @@ _NOTED: Final = (
 )
 
 
-def _check(name: str, is_well: bool, otherwise: Verdict, reason: str) -> Check:
+def check(name: str, is_well: bool, otherwise: Verdict, reason: str) -> Check:
     return Check(name, Verdict.HEALTHY) if is_well else Check(name, otherwise, reason)

@@ -34,14 +34,19 @@ class Reading(NamedTuple):
 
 
 class RelayMetrics:
-    """read: gives the reader's values at a scrape. more: metrics of the systems that the relay includes."""
+    """read: gives values of the database. moved: what events move. more: metrics of the relay's systems."""
 
     def __init__(
-        self, read: Read = Reading, *, more: Sequence[Metric] = (), now: Callable[[], float] = time.time
+        self,
+        read: Read = Reading,
+        *,
+        moved: Sequence[Metric] = catalogue.RELAY,
+        more: Sequence[Metric] = (),
+        now: Callable[[], float] = time.time,
     ) -> None:
         self.registry = new_registry()
         self._now = now
-        self._moved = [*catalogue.RELAY, *(metric for metric in more if metric.gauge is None)]
+        self._moved = [*moved, *(metric for metric in more if metric.gauge is None)]
         self._series = {metric.name: _collector(metric, self.registry) for metric in self._moved}
         self._children: dict[tuple[str, ...], Any] = {}
         _collector(catalogue.INFO, self.registry).labels(redrive.__version__).set(1)
