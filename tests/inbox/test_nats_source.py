@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -15,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import nats
-import psycopg
 import pytest
 
 from redrive.sources.nats import NatsSource
+from tests.inbox.kills import EVENTS, consume_through_kills, event
 
 pytestmark = pytest.mark.req("G-23")
 
@@ -34,7 +31,6 @@ app = App()
 async def billing(conn, event):
     await conn.execute("INSERT INTO effect (key, n) VALUES (%s, %s)", [event.subject, event.data["n"]])
 """
-KEYS, EVENTS, KILLS = 8, 800, 5
 
 
 @pytest.fixture
@@ -67,43 +63,15 @@ async def publish(url: str, count: int) -> None:
     stream = client.jetstream()
     await stream.add_stream(name="ORDERS", subjects=["orders.>"])
     for n in range(count):
-        key = f"k{n % KEYS}"
-        attributes = {"specversion": "1.0", "id": str(n), "source": "/shop", "type": "placed", "subject": key}
+        key, attributes, data = event(n)
         headers = {f"ce-{name}": value for name, value in attributes.items()}
-        await stream.publish(f"orders.{key}", json.dumps({"n": n}).encode(), headers=headers)
+        await stream.publish(f"orders.{key}", data, headers=headers)
     await client.close()
 
 
 async def test_every_event_once_and_in_order_through_kills(server: str, database: str, tmp_path: Path) -> None:
-    (tmp_path / "shop_consumer.py").write_text(APP, encoding="utf-8")
     await publish(server, EVENTS)
-    environment = {**os.environ, "NATS_URL": server, "PYTHONPATH": str(tmp_path), "REDRIVE_DSN": database}
-    command = [sys.executable, "-m", "redrive", "worker", "shop_consumer:app", "--log-level", "error"]
-    with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute("CREATE TABLE effect (number bigserial, key text, n int)")
-
-        def count() -> int:
-            row = conn.execute("SELECT count(*) FROM effect").fetchone()
-            assert row is not None
-            return int(row[0])
-
-        for kill in range(KILLS + 1):
-            worker = subprocess.Popen(command, env=environment)  # noqa: ASYNC220 - it starts at once
-            wanted = EVENTS if kill == KILLS else (kill + 1) * EVENTS // (KILLS + 2)
-            deadline = time.monotonic() + 60
-            while count() < wanted:
-                assert worker.poll() is None
-                assert time.monotonic() < deadline, f"{count()} of {wanted}"
-                await asyncio.sleep(0.002)
-            worker.send_signal(signal.SIGTERM if kill == KILLS else signal.SIGKILL)
-            assert worker.wait(30) == (0 if kill == KILLS else -signal.SIGKILL)
-        rows = conn.execute("SELECT key, n FROM effect ORDER BY number").fetchall()
-        inbox = conn.execute("SELECT outcome, count(*) FROM redrive.inbox GROUP BY 1").fetchall()
-    assert sorted(n for _, n in rows) == list(range(EVENTS))
-    for key in {key for key, _ in rows}:
-        own = [n for one, n in rows if one == key]
-        assert own == sorted(own), key
-    assert inbox == [("processed", EVENTS)]
+    await consume_through_kills(APP, database, tmp_path, environment={"NATS_URL": server})
 
 
 async def test_what_is_given_back_or_not_acknowledged_comes_again(server: str) -> None:

@@ -1,0 +1,58 @@
+"""`redrive worker` killed while it consumes: each event once, in the order of its key."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import psycopg
+
+KEYS, EVENTS, KILLS = 8, 800, 5
+
+
+def event(n: int) -> tuple[str, dict[str, str], bytes]:
+    """Its key, its attributes, its data."""
+    key = f"k{n % KEYS}"
+    return (
+        key,
+        {"specversion": "1.0", "id": str(n), "source": "/shop", "type": "placed", "subject": key},
+        b'{"n": %d}' % n,
+    )
+
+
+async def consume_through_kills(app: str, database: str, directory: Path, *, environment: Mapping[str, str]) -> None:
+    """app: source of a module whose handler writes key and n of each event into the table effect."""
+    (directory / "shop_consumer.py").write_text(app, encoding="utf-8")
+    environment = {**os.environ, **environment, "PYTHONPATH": str(directory), "REDRIVE_DSN": database}
+    command = [sys.executable, "-m", "redrive", "worker", "shop_consumer:app", "--log-level", "error"]
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("CREATE TABLE effect (number bigserial, key text, n int)")
+
+        def count() -> int:
+            row = conn.execute("SELECT count(*) FROM effect").fetchone()
+            assert row is not None
+            return int(row[0])
+
+        for kill in range(KILLS + 1):
+            worker = subprocess.Popen(command, env=environment)  # noqa: ASYNC220 - it starts at once
+            wanted = EVENTS if kill == KILLS else (kill + 1) * EVENTS // (KILLS + 2)
+            deadline = time.monotonic() + 60
+            while count() < wanted:
+                assert worker.poll() is None
+                assert time.monotonic() < deadline, f"{count()} of {wanted}"
+                await asyncio.sleep(0.002)
+            worker.send_signal(signal.SIGTERM if kill == KILLS else signal.SIGKILL)
+            assert worker.wait(30) == (0 if kill == KILLS else -signal.SIGKILL)
+        rows = conn.execute("SELECT key, n FROM effect ORDER BY number").fetchall()
+        inbox = conn.execute("SELECT outcome, count(*) FROM redrive.inbox GROUP BY 1").fetchall()
+    assert sorted(n for _, n in rows) == list(range(EVENTS))
+    for key in {key for key, _ in rows}:
+        own = [n for one, n in rows if one == key]
+        assert own == sorted(own), key
+    assert inbox == [("processed", EVENTS)]
