@@ -98,6 +98,27 @@ async def test_what_is_given_back_comes_again_and_what_is_in_hand_does_not(broke
         assert await source.receive(10) == []
 
 
+async def test_what_is_given_back_during_a_look_at_what_was_delivered_comes_again_too(
+    broker: RedisBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = publish(broker, 2)
+    async with opened(broker) as source:
+        first, second = await until(source, 2)
+        await source.give_back(second)
+        assert await source.receive(1) == []  # the first one is in hand, and behind us now
+        read = source._read
+
+        async def give_back_meanwhile(*values: Any, **options: Any) -> Any:
+            monkeypatch.undo()
+            found = await read(*values, **options)
+            await source.give_back(first)
+            return found
+
+        monkeypatch.setattr(source, "_read", give_back_meanwhile)
+        assert ids_of(await source.receive(1)) == [ids[1]]
+        assert ids_of(await until(source, 1)) == [ids[0]]
+
+
 async def test_another_name_takes_over_what_lies_idle(broker: RedisBroker) -> None:
     ids = publish(broker, 3)
     async with opened(broker, name="one") as first:

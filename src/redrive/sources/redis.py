@@ -87,8 +87,10 @@ class RedisSource:
     async def _next(self, client: Any, limit: int) -> list[Entry]:
         """What this name was given before, then what others left behind, then what is new."""
         if self._delivered_after is not None:
-            entries = await self._read(client, limit, after=self._delivered_after)
-            self._delivered_after = entries[-1][0] if entries else None
+            after, self._delivered_after = self._delivered_after, None
+            entries = await self._read(client, limit, after=after)
+            if entries and self._delivered_after is None:  # else one was given back meanwhile: from the beginning again
+                self._delivered_after = entries[-1][0]
             if entries:
                 return await self._wanted(entries)
         now = asyncio.get_running_loop().time()
