@@ -40,7 +40,7 @@ def server_major(server_dsn: str) -> int:
 def fresh_database(server_dsn: str, *, template: str = "template0") -> Iterator[str]:
     """A new database, copied from the template; dropped at the end with whoever is still connected."""
     name = f"redrive_test_{secrets.token_hex(6)}"
-    _run(server_dsn, "CREATE DATABASE {} TEMPLATE {}", name, template)
+    _run(server_dsn, "CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy", name, template)  # half of what WAL costs
     try:
         yield dsn_of(server_dsn, name)
     finally:
@@ -70,9 +70,8 @@ def _build(server_dsn: str, name: str) -> None:
 
 def _digest_of_schema() -> str:
     digest = hashlib.sha256()
-    for path in sorted([*(PACKAGE / "store").rglob("*"), *(PACKAGE / "systems").rglob("*.sql")]):
-        if path.suffix in {".py", ".sql"}:
-            digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
+    for path in sorted([*PACKAGE.rglob("*.sql"), *(PACKAGE / "store/migrations").glob("*.py")]):
+        digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
 
