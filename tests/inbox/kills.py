@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import psycopg
 
@@ -49,8 +50,13 @@ async def consume_through_kills(app: str, database: str, directory: Path, *, env
                 await asyncio.sleep(0.002)
             worker.send_signal(signal.SIGTERM if kill == KILLS else signal.SIGKILL)
             assert worker.wait(30) == (0 if kill == KILLS else -signal.SIGKILL)
-        rows = conn.execute("SELECT key, n FROM effect ORDER BY number").fetchall()
-        inbox = conn.execute("SELECT outcome, count(*) FROM redrive.inbox GROUP BY 1").fetchall()
+        check_effects(conn)
+
+
+def check_effects(conn: psycopg.Connection[Any]) -> None:
+    """Each event once, in the order of its key."""
+    rows = conn.execute("SELECT key, n FROM effect ORDER BY number").fetchall()
+    inbox = conn.execute("SELECT outcome, count(*) FROM redrive.inbox GROUP BY 1").fetchall()
     assert sorted(n for _, n in rows) == list(range(EVENTS))
     for key in {key for key, _ in rows}:
         own = [n for one, n in rows if one == key]
