@@ -467,7 +467,7 @@ class App:
         redrive.toml as `redrive relay` does; `log_*` is left to the program. only: these destinations, all unless
         named. name: shown in `status`.
         """
-        from redrive.operate.observe.relay import observed
+        from redrive.operate.observe.observing import observed
         from redrive.relay.in_process import running
         from redrive.relay.process import RelayProcess
         from redrive.settings import Settings

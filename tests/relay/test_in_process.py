@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import sys
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -182,19 +180,19 @@ async def test_a_relay_in_a_program_serves_metrics_and_logs_advice(
     database: str, app: App, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {}
+    serve = observing.observing
 
     @asynccontextmanager
     async def noting(*arguments: Any, **options: Any) -> AsyncIterator[Any]:
         given.update(options)
-        async with observing.observing(*arguments, **options) as address:
+        async with serve(*arguments, **options) as address:
             given["address"] = address
             yield address
 
     caplog.set_level(logging.WARNING, logger="redrive")  # whatever a test before it has set
     monkeypatch.setattr(logging.getLogger("redrive"), "disabled", False)
     app.destination("shop")(nothing)
-    served = SimpleNamespace(observing=noting)
-    monkeypatch.setitem(sys.modules, "redrive.operate.observe.observing", served)
+    monkeypatch.setattr(observing, "observing", noting)
     settings = Settings(
         metrics_listen=0, metrics_every_seconds=2, stalled_seconds=33, lease_seconds=4, heartbeat_seconds=1
     )

@@ -1,8 +1,4 @@
-"""Did the demo keep its promise? Judged by the shop's tables and the destinations' ledgers, not by the engine.
-
-Every order's messages are delivered or parked with a reason; what is delivered is in its destination's ledger
-exactly once; what is parked is not in it.
-"""
+"""Did the demo keep its promise? Judged by the shop's tables and the destinations' ledgers, not by the engine."""
 
 from __future__ import annotations
 
@@ -14,8 +10,6 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """reason: why it is parked, with its class; None otherwise."""
-
     order: int
     message: UUID
     destination: str
@@ -24,7 +18,7 @@ class Sent:
 
 
 def violations(sent: Sequence[Sent], ledgers: Mapping[str, Iterable[str]]) -> list[str]:
-    """ledgers: the tokens that each destination has, in order."""
+    """ledgers: the tokens that each destination has."""
     counts = {name: Counter(tokens) for name, tokens in ledgers.items()}
     found = [problem for message in sent if (problem := _problem(message, counts))]
     known = {str(message.message) for message in sent}

@@ -1,7 +1,6 @@
 """`redrive demo`: embedded PostgreSQL, migrations, a relay, the console, and a shop that takes orders until Ctrl-C.
 
-Data survives; the next start goes on where this one stopped. `once` is bounded: it takes a number of orders, waits
-until each message is delivered or parked, and judges the result by the destinations' own ledgers.
+Data survives. `once` takes a number of orders, waits until each message is delivered or parked, and judges the result.
 """
 
 from __future__ import annotations
@@ -38,8 +37,6 @@ LIMITS = RelayLimits(lease_seconds=10, reap_every_seconds=2, heartbeat_seconds=1
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """dsn: use this server instead of an embedded one."""
-
     home: Path
     once: bool = False
     orders: int = ORDERS_ONCE
@@ -145,7 +142,7 @@ async def _stopped(relay: asyncio.Task[None]) -> None:
 
 async def _look(conn: psycopg.AsyncConnection[Any], scene: screen.Scene) -> int:
     """Returns how many messages are still open."""
-    scene.orders = await _number(conn, "SELECT count(*) FROM shop.orders")
+    ((scene.orders,),) = await (await conn.execute("SELECT count(*) FROM shop.orders")).fetchall()
     cursor = await conn.execute(_BY_DESTINATION)
     scene.rows = {name: screen.Row() for name in screen.ABOUT}
     still_open = 0
@@ -173,12 +170,6 @@ SELECT m.destination, m.state, coalesce(p.attempt > 0, false), k.reason || ' ' |
   LEFT JOIN redrive.parked k ON k.id = m.id
  GROUP BY 1, 2, 3, 4
 """
-
-
-async def _number(conn: psycopg.AsyncConnection[Any], query: LiteralString) -> int:
-    row = await (await conn.execute(query)).fetchone()
-    assert row is not None
-    return int(row[0])
 
 
 async def _sent(conn: psycopg.AsyncConnection[Any]) -> list[check.Sent]:

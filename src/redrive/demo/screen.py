@@ -22,8 +22,6 @@ ABOUT = {
 
 @dataclass
 class Row:
-    """parked: reason and class to count."""
-
     delivered: int = 0
     waiting: int = 0
     retrying: int = 0

@@ -1,8 +1,7 @@
 """A shop that takes orders. Each order is a row of its own table and messages in the same transaction.
 
-`warehouse` is healthy. `mail` is flaky: it is sometimes busy, and sometimes it sends but the reply is lost; since it
-can be asked (`lookup`), no mail goes out twice. `partner` is down: its messages are tried a few times and then parked.
-What reaches a destination is written to its ledger, a file outside the engine: the judge of `./run --once`.
+`warehouse` is healthy. `mail` is sometimes busy, and sometimes it sends but the reply is lost; since it can be asked
+(`lookup`), no mail goes out twice. `partner` is down. Ledgers are files outside the engine: the judge of `--once`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ app = redrive.App()
 
 
 class Ledger:
-    """What one destination has really done: one JSON line each, appended and synced before it answers."""
+    """What one destination has really done, synced before it answers."""
 
     def __init__(self, name: str) -> None:
         self._path = Path(os.environ.get(LEDGER_VARIABLE, ".")) / f"{name}.ledger"

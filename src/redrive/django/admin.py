@@ -1,7 +1,7 @@
 """Read-only lists in Django's admin. Operators act with `manage.py redrive`, where acts are audited.
 
-A page costs what it shows, however long the history: rows come in the order of the primary key, without other sorting
-or filters, and are counted up to `ROWS_MAX`.
+A page costs what it shows, however long the history: no other sorting or filters, and rows are counted up to
+`ROWS_MAX`.
 """
 
 from __future__ import annotations
@@ -54,20 +54,28 @@ class ReadOnlyAdmin(admin.ModelAdmin):
     has_add_permission = has_change_permission = has_delete_permission = _never
 
 
-@admin.register(Message)
-class MessageAdmin(ReadOnlyAdmin):
-    list_display = ("id", "destination", "kind", "key", "tenant", "state", "created_at")
+class ByIdAdmin(ReadOnlyAdmin):
     ordering = ("-id",)
     search_fields = ("id",)
-    search_help_text = "A message id, or an idempotency key of the tenant default; the whole of it."
-    readonly_fields = ("history",)
 
     def get_search_results(self, request: Any, queryset: Any, search_term: str) -> tuple[Any, bool]:  # noqa: ARG002
         term = search_term.strip()
-        if not term:
-            return queryset, False
-        found = _as_id(term)
-        return queryset.filter(id=found) if found else queryset.filter(id__in=RawSQL(_KEY, [term])), False  # noqa: S611 - a constant, and a value
+        return self.found(queryset, term) if term else queryset, False
+
+    def found(self, queryset: Any, term: str) -> Any:
+        return queryset.filter(id=_as_id(term))
+
+
+@admin.register(Message)
+class MessageAdmin(ByIdAdmin):
+    list_display = ("id", "destination", "kind", "key", "tenant", "state", "created_at")
+    search_help_text = "A message id, or an idempotency key of the tenant default; the whole of it."
+    readonly_fields = ("history",)
+
+    def found(self, queryset: Any, term: str) -> Any:
+        if _as_id(term):
+            return super().found(queryset, term)
+        return queryset.filter(id__in=RawSQL(_KEY, [term]))  # noqa: S611 - a constant, and a value
 
     @admin.display(description="attempts and acts")
     def history(self, message: Message) -> Any:
@@ -80,15 +88,9 @@ class MessageAdmin(ReadOnlyAdmin):
 
 
 @admin.register(Parked)
-class ParkedAdmin(ReadOnlyAdmin):
+class ParkedAdmin(ByIdAdmin):
     list_display = ("id", "reason", "destination", "error_class", "last_text", "attempt", "parked_at")
-    ordering = ("-id",)
-    search_fields = ("id",)
     search_help_text = "A message id."
-
-    def get_search_results(self, request: Any, queryset: Any, search_term: str) -> tuple[Any, bool]:  # noqa: ARG002
-        term = search_term.strip()
-        return queryset.filter(id=_as_id(term)) if term else queryset, False
 
 
 @admin.register(Destination)

@@ -1,7 +1,4 @@
-"""The app that `REDRIVE_APP` names, with Django set up around it: `redrive.django.app:app`.
-
-So a relay's process, and the child in which it runs suspects, find models and settings wherever they were started.
-"""
+"""The app that `REDRIVE_APP` names, with Django set up around it, also in the child in which a relay runs suspects."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from redrive.transports.functions import FunctionTransport
 
 @contextmanager
 def fresh_connections() -> Iterator[None]:
-    """Around a handler, as around a request: a connection that broke, or is older than CONN_MAX_AGE, is not used."""
+    """As around a request: a connection that broke, or is older than CONN_MAX_AGE, is not used."""
     close_old_connections()
     try:
         yield

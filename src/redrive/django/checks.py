@@ -41,15 +41,11 @@ def check_database(**_: Any) -> list[checks.CheckMessage]:
     if alias not in connections.databases:
         known = ", ".join(sorted(connections.databases))
         return [_error("E001", f"REDRIVE_DATABASE is {alias!r}, which DATABASES does not have.", f"it has: {known}")]
-    if connections[alias].vendor != "postgresql":
-        found = connections[alias].vendor
-        return [
-            _error(
-                "E001",
-                f"The database {alias!r} is {found}; messages live in PostgreSQL, beside your data.",
-                "use the engine django.db.backends.postgresql, or name another alias in REDRIVE_DATABASE",
-            )
-        ]
+    vendor = connections[alias].vendor
+    if vendor != "postgresql":
+        message = f"The database {alias!r} is {vendor}; messages live in PostgreSQL, beside your data."
+        hint = "use the engine django.db.backends.postgresql, or name another alias in REDRIVE_DATABASE"
+        return [_error("E001", message, hint)]
     return []
 
 

@@ -1,7 +1,7 @@
-"""The connections of a test's thread, lent to other threads: behind `redrive.testing.drain`.
+"""The connections of a test's thread, lent to other threads: behind `redrive.testing.drain`. One borrower at a time.
 
 Django keeps connections by thread, so a handler in another thread would neither see what the test has not committed nor
-be rolled back with it. One borrower at a time.
+be rolled back with it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Read-only models of messages, parked messages and destinations.
-
-Unmanaged: their tables and views belong to the schema `redrive`. No model has a payload or headers: reading those is a
+"""Read-only models of messages, parked messages and destinations. None has a payload or headers: reading those is a
 permission of its own.
 """
 

@@ -1,6 +1,6 @@
-"""The migration operation: brings the schema `redrive` to what the installed version expects.
+"""The migration operation: brings the schema `redrive` to what the installed version expects. Forward only.
 
-By our own migrator on a connection of its own, because its files have their own transactions and locks. Forward only.
+On a connection of its own, because the migrator's files have their own transactions and locks.
 """
 
 from __future__ import annotations

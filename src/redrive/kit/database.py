@@ -1,7 +1,7 @@
 """A system's own tables: connections of commands, SQL files, read-only snapshots, and duties that write.
 
-`connected` is for commands: one transaction, and refusals that are sentences. `Database` is what a relay's duty and
-an API route have; `open_database` opens one, `snapshot` reads from it.
+`connected` is for commands: one transaction, and refusals that are sentences. `Database` is what a relay's duty and an
+API route have.
 """
 
 from __future__ import annotations

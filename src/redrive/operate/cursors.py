@@ -1,7 +1,4 @@
-"""Opaque page cursors: the position where a page ended, as text for `--after`, for `?after=` and for links.
-
-A position is a number, a UUID, or a named tuple of the read models.
-"""
+"""Opaque page cursors: the position where a page ended, as text. A position is a number, a UUID, or a named tuple."""
 
 from __future__ import annotations
 
@@ -39,10 +36,7 @@ def _written(part: Any) -> str:
 
 
 def decode(kind: Callable[..., Position], cursor: str | None, *, bare: bool = False) -> Position | None:
-    """The position of a cursor that `encode` made. bare: an id or a number itself will do too.
-
-    InvalidValue for any other text.
-    """
+    """bare: an id or a number itself will do too. InvalidValue for any other text."""
     if cursor is None:
         return None
     try:

@@ -1,7 +1,4 @@
-"""Tests a destination that is held back (`redrive destinations test`): a relay sends one message that waits.
-
-SQL: `half_open_1` in `breaker.sql`.
-"""
+"""Tests a destination that is held back: a relay sends one message that waits. SQL: `half_open_1` in `breaker.sql`."""
 
 from __future__ import annotations
 
@@ -33,10 +30,10 @@ _WHY_NOT: Final[Mapping[str, tuple[str, str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tested:
-    """What came of it. answered: None where no relay took the message in time, or it did not come back.
+    """answered: None where no relay took the message in time, or it did not come back.
 
-    message_id: the one that went. answer, code: what the archive has about the attempt; None while it runs.
-    known: the destination as it is afterwards.
+    answer, code: what the archive has about the attempt; None while it runs. known: the destination as it is
+    afterwards.
     """
 
     name: str
@@ -48,7 +45,7 @@ class Tested:
 
 
 async def probe(store: PostgresStore, name: str, who: Who, *, seconds: float) -> Tested:
-    """Let one message through, and wait for so long. NotFound; ActRefused where there is nothing to let through."""
+    """Let one message through, and wait for so long. ActRefused where there is nothing to let through."""
     since = await store.now()
     _check(name, await store.half_open(name, actor=who.actor, reason=who.reason))
     seen = await _ended(store, name, since, seconds=seconds)
@@ -91,7 +88,7 @@ async def _ended(store: PostgresStore, name: str, since: datetime, *, seconds: f
 async def _entry(
     store: PostgresStore, id: MessageId | None, since: datetime, *, seconds: float
 ) -> tuple[str | None, str | None] | None:
-    """Answer and code of the probe's attempt, which is settled right after the destination is told."""
+    """Of the probe's attempt, which is settled right after the destination is told."""
     deadline = asyncio.get_running_loop().time() + seconds
     while id is not None:
         ended = [e for e in await store.history(id) if e.verb in ("settle", "complete") and e.completed_at > since]

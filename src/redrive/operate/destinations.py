@@ -19,9 +19,8 @@ KEYS_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationDetails:
-    """open: what waits there now. known: pause, breaker and limits; None where it was never registered.
-
-    limit_keys: those of its limit keys that rest, are paused, or whose breaker is not closed; 100 of all at most.
+    """known: None where it was never registered. limit_keys: those that rest, are paused, or whose breaker is not
+    closed.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Checks whether a database is fit for Redrive, with the remedy for each point that is not.
 
-`examine` reads, the judges are pure. A failed point hinders work now; a warning will later, or hides something.
+A failed point hinders work now; a warning will later, or hides something.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One check. next: the remedy; empty if none is needed."""
+    """next: the remedy; empty if none is needed."""
 
     name: str
     verdict: Verdict
@@ -226,7 +226,6 @@ def _partitions(upkeep: Upkeep, now: datetime) -> Judged:
 
 
 def _by_default(upkeep: Upkeep) -> str:
-    """Messages that arrived without a partition of their own."""
     if not upkeep.by_default:
         return ""
     more = " or more" if upkeep.by_default >= BY_DEFAULT_MAX else ""

@@ -1,7 +1,4 @@
-"""JSON documents: how `--json` and the REST API show a read model.
-
-A document has the fields of its dataclass, written by Pydantic on both ways out, so that both are the same.
-"""
+"""JSON documents: how `--json` and the REST API show a read model, both by Pydantic and so the same."""
 
 from __future__ import annotations
 
@@ -20,9 +17,7 @@ Row = TypeVar("Row")
 
 
 class Listed(BaseModel, Generic[Row]):
-    """A page of a list.
-
-    at: the database's clock. next: cursor for `after`, None at the end. looked_at: how many rows a bounded search
+    """at: the database's clock. next: cursor for `after`, None at the end. looked_at: how many rows a bounded search
     looked at, where it ended before the rows did.
     """
 

@@ -1,7 +1,4 @@
-"""What in a status needs an operator, with the command that helps: for the command line, the API and the console.
-
-The most urgent first: work that no relay does, work that was stopped, work that waits for a decision.
-"""
+"""What in a status needs an operator, with the command that helps; the most urgent first."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ HOLDER_FOUND_TRANSACTIONS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """code: stable name of the kind. subject: a destination, relay or duty. next: the command that helps."""
+    """code: stable name of the kind. subject: a destination, relay or duty."""
 
     code: str
     subject: str
@@ -34,8 +31,6 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusReport(Status):
-    """A status with its findings: what `redrive status --json` and `GET /status` show."""
-
     findings: Sequence[Finding]
 
 

@@ -12,10 +12,7 @@ def installed_sets() -> list[migrate.MigrationSet]:
 
 
 def upgrade_installed(dsn: str) -> None:
-    """Upgrades a new database completely, and one in use by the `pre` phase, which the running version tolerates.
-
-    The rest is for `redrive db upgrade --phase post`, after the deployment.
-    """
+    """A new database completely, one in use by the `pre` phase, which the running version tolerates."""
     sets = installed_sets()
     is_new = migrate.check(dsn, sets=sets).state == "absent"
     migrate.upgrade(dsn, phase="all" if is_new else "pre", sets=sets)

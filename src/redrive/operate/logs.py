@@ -1,7 +1,7 @@
 """Log lines: the standard library's logging, rendered by structlog.
 
-`configure` is for the command line; an application keeps its own logging. `subscribe` turns events into lines with the
-values listed in `FIELDS` only: no payload, header, key or text of a message reaches a line.
+`configure` is for the command line; an application keeps its own logging. Of events only the values in `FIELDS` are
+written: no payload, header, key or text of a message.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _LEVELS: Final[Mapping[str, int]] = {
 
 
 def configure(log_format: str = "auto", level: str = "info", *, stream: TextIO | None = None) -> None:
-    """Sends this process's log lines to the stream (stderr). A second call replaces the first."""
+    """To the stream (stderr). A second call replaces the first."""
     target = stream or sys.stderr
     handler = logging.StreamHandler(target)
     handler.set_name("redrive")
@@ -70,7 +70,7 @@ def configure(log_format: str = "auto", level: str = "info", *, stream: TextIO |
 
 
 def subscribe(events: engine.Events) -> Callable[[], None]:
-    """Writes a line for each event whose level is enabled. Returns the function that ends it."""
+    """Writes a line for each event whose level is enabled."""
     logger = logging.getLogger(LOGGER)
     names = [name for name in engine.NAMES if logger.isEnabledFor(level_of(name))]
 
@@ -121,7 +121,7 @@ def _formatter(log_format: str, stream: TextIO) -> ProcessorFormatter:
     renderers: dict[str, list[Processor]] = {
         "console": [
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="timestamp"),
-            _without("ts", "logger"),
+            _without_origin,
             structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=24),
         ],
         "json": [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()],
@@ -136,14 +136,11 @@ def _formatter(log_format: str, stream: TextIO) -> ProcessorFormatter:
 
 
 def _trace_ids(_: Any, __: str, line: Any) -> Any:
-    """Adds the ids of the current span, or of the span in which the line's message was sent."""
+    """Of the current span, or of the span in which the line's message was sent."""
     traces = sys.modules.get("redrive.operate.observe.traces")
     ids = traces.ids_of(line.get("message_id")) if traces else None
     return {**line, "trace_id": ids[0], "span_id": ids[1]} if ids else line
 
 
-def _without(*names: str) -> Processor:
-    def drop(_: Any, __: str, line: Any) -> Any:
-        return {name: value for name, value in line.items() if name not in names}
-
-    return drop
+def _without_origin(_: Any, __: str, line: Any) -> Any:
+    return {name: value for name, value in line.items() if name not in ("ts", "logger")}

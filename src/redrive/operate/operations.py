@@ -1,7 +1,4 @@
-"""What an operator can see, and the two checks before an action: the one layer under command line, API and console.
-
-Reads pass through to `redrive.store.reads.messages`. What an operator can do is in `redrive.operate.actions`.
-"""
+"""What an operator can see, and the checks before a skip: the one layer under command line, API and console."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from redrive.message import ParkReason
 from redrive.store.reads.keys import list_keys, show_key
 from redrive.store.reads.messages import (
     knows_destination,
-    list_audit,
     list_destinations,
     list_messages,
     list_parked,
@@ -27,7 +23,6 @@ from redrive.who import Who
 __all__ = [
     "explained",
     "find_head",
-    "list_audit",
     "list_destinations",
     "list_keys",
     "list_messages",

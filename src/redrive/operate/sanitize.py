@@ -10,7 +10,7 @@ _HARMFUL: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def one_line(value: object, *, limit: int | None = None) -> str:
-    """The value as text without control, format or line-end characters, cut to `limit` with an ellipsis."""
+    """Without control, format or line-end characters, cut to `limit` with an ellipsis."""
     text = str(value)
     if not (text.isascii() and text.isprintable()):
         text = "".join(_SIGN if unicodedata.category(sign) in _HARMFUL else sign for sign in text)
@@ -18,5 +18,5 @@ def one_line(value: object, *, limit: int | None = None) -> str:
 
 
 def several_lines(value: object) -> str:
-    """The same for a text whose line ends and tabs are meant, such as a stack or a payload."""
+    """Keeps line ends and tabs, as of a stack or a payload."""
     return "\n".join(one_line(line.replace("\t", "    ")) for line in str(value).split("\n"))

@@ -1,4 +1,4 @@
-"""Moments and durations in words, as command line and console show them. Pure."""
+"""Moments and durations in words, as command line and console show them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Destinations that are declared in `redrive.toml` instead of Python: `[destinations.NAME]`.
 
-`transport` is a name of `transports.registry`; the other keys are the options of `App.transport` and of the transport,
-with the same bounds; an unknown key is refused with the nearest known one. A secret never stands in the file: its key
-ends in `_env` or `_file` and says where it is. The child process for suspects finds the app as
-`redrive.operate.toml_destinations:app`.
+The keys are the options of `App.transport` and of the transport, with the same bounds. A secret never stands in the
+file: its key ends in `_env` or `_file` and says where it is.
 """
 
 from __future__ import annotations
@@ -41,8 +39,6 @@ Part = TypeVar("Part")
 
 
 class Place(NamedTuple):
-    """Where a destination, or a part of a system, is declared."""
-
     name: str
     file: Path
     table: str = TABLE
@@ -72,7 +68,6 @@ def app_from_file(config: Path | str | None = None) -> App:
 
 
 def _configured(system: System, found: sources.Read) -> System:
-    """As the table of its name says: such as `[payments.rails.sepa]`."""
     table = found.values[system.name]
     if system.from_settings is None or not isinstance(table, dict):
         raise SettingsError(f"{system.name} in {found.path} must be a table of a system that takes one.")
@@ -120,7 +115,7 @@ def _declare(app: App, place: Place, table: Mapping[str, Any]) -> None:
     with _refusals_from(place, advice="see docs/how-to/deliver-without-python.md"):
         kind = registry.find(table.get("transport"))
         hints = get_type_hints(getattr_static(kind, "__init__") if isinstance(kind, type) else kind)
-        options, own = _options(DestinationOptions), _only_toml(hints)
+        options, own = _only_toml(get_type_hints(DestinationOptions)), _only_toml(hints)
         signing = _SIGNING_KEYS if "signer" in hints else ()
         _refuse_unknown(table, {"transport", *options, *own, *_named_keys(own), *signing})
         given = {**_values(own, table), **_named(place, table, own), **_signer(place, table)}
@@ -147,11 +142,6 @@ def _refuse_unknown(table: Mapping[str, Any], known: Collection[str]) -> None:
     for key in table:
         if key not in known:
             raise _UnknownKey(key, known)
-
-
-def _options(declared: Any) -> dict[str, Any]:
-    """The options that a file can give, and their types. declared: a TypedDict."""
-    return _only_toml(get_type_hints(declared))
 
 
 def _only_toml(hints: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,7 +179,7 @@ def _fitting(kind: Any, given: Any, what: str) -> Any:
     if origin is not None and issubclass(origin, Mapping):
         is_texts = isinstance(given, dict) and all(isinstance(text, str) for text in given.values())
         return given if is_texts else _NO
-    if origin in (frozenset, Sequence, Collection):
+    if _is_list(origin):
         if not isinstance(given, list):
             return _NO
         values = [_value(get_args(kind)[0], one, f"{what}[{place}]") for place, one in enumerate(given)]
@@ -228,7 +218,7 @@ def _is_list(origin: Any) -> bool:
 
 
 def _named(place: Place, table: Mapping[str, Any], hints: Mapping[str, Any]) -> dict[str, Any]:
-    """What the keys that end in `_env` and `_file` stand for: texts, and texts in tables such as headers."""
+    """What the keys that end in `_env` and `_file` stand for."""
     found: dict[str, Any] = {}
     for name, hint in hints.items():
         if _is_table(hint):
@@ -284,7 +274,6 @@ def _is_table(hint: Any) -> bool:
 
 
 def _has_password(given: object) -> bool:
-    """Whether a URL has one, or one of several URLs."""
     urls = given if isinstance(given, list) else str(given).split(",")
     return any("://" in str(url) and "@" in urlsplit(str(url)).netloc for url in urls)
 

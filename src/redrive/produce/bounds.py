@@ -1,7 +1,6 @@
-"""Bounds of names, key, headers and times (G-19). Pure.
+"""Bounds of names, key, headers and times (G-19); every refusal is an `InvalidValue`.
 
-Every refusal is an `InvalidValue`: a sentence with what was given, the bound, and what to do. The verbs check the same
-bounds (`verbs/check_message.sql`); only they judge whether `expires_at` has passed.
+The verbs check the same bounds (`verbs/check_message.sql`); only they judge whether `expires_at` has passed.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ def order_by(value: object) -> str | None:
 
 
 def text(what: str, value: object, *, longest: int) -> str:
-    """Any text of 1 to `longest` characters."""
     return _text(what, value, shortest=1, longest=longest)
 
 
@@ -63,7 +61,7 @@ def content_type(value: object) -> str:
 
 
 def headers(value: object) -> str | None:
-    """As canonical JSON; None where there are none."""
+    """As canonical JSON."""
     if value is None:
         return None
     if not isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What all driver modules share: running the statements of `Steps`, and refusing transactions that do not fit."""
+"""What all driver modules share."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Which connections are known, and which module carries statements over them.
 
-Recognised by the names in the class's ancestry, so that no driver is imported here. A driver module has `run(conn,
-steps, within)`, or `arun` for asynchronous connections.
+Recognised by the names in the class's ancestry, so that no driver is imported here.
 """
 
 from __future__ import annotations

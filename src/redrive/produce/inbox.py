@@ -23,10 +23,8 @@ _DEFER: Final[LiteralString] = (
 
 
 class Received(StrEnum):
-    """What the inbox says of a message.
-
-    FIRST: process it in this transaction. SEEN: it was received before; only acknowledge it. BEHIND: an earlier message
-    of its ordering key still waits in the engine; defer it, so that it does not overtake.
+    """FIRST: process it in this transaction. SEEN: it was received before; only acknowledge it. BEHIND: an earlier
+    message of its ordering key still waits in the engine; defer it, so that it does not overtake.
     """
 
     FIRST = "first"

@@ -1,8 +1,7 @@
 """Deterministic idempotency keys: the same parts give the same UUID on every machine and version (G-04).
 
-Parts are named, because only tenant, category and kind are case-folded (ASCII letters only): two entity ids that
-differ in case are two entities. What is hashed is unambiguous: each part as its length in UTF-8 bytes, a colon, the
-bytes and a comma, so that `a:b` + `c` is not `a` + `b:c`:
+Only tenant, category and kind are case-folded (ASCII letters only): two entity ids that differ in case are two
+entities. Each part is hashed with its length in UTF-8 bytes, so that `a:b` + `c` is not `a` + `b:c`:
 
     11:redrive.key,1:1,7:default,5:order,2:42,7:created,1:3,        (the absent version is a lone `-,`)
 """

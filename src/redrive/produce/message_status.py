@@ -1,8 +1,7 @@
-"""After the enqueue: status, wait and cancel, on the caller's own connection with a producer's rights.
+"""After the enqueue: status, wait and cancel, with a producer's rights. SQL: `verbs/status.sql`, `verbs/cancel.sql`.
 
-`status` and `cancel` run in the transaction that is open, or by themselves. `wait` looks repeatedly, each time in a
-transaction of its own; inside an open one it is refused: there it could wait for what its own commit would set off, or
-look for ever at an old snapshot. SQL: `verbs/status.sql`, `verbs/cancel.sql`.
+`wait` is refused in an open transaction: there it could wait for what its own commit would set off, or look for ever at
+an old snapshot.
 """
 
 from __future__ import annotations
@@ -152,7 +151,7 @@ def _cancel(named: tuple[str | None, str | None, str]) -> Steps[CancelAnswer]:
 
 
 def pauses(timeout_seconds: float, clock: Callable[[], float]) -> Generator[float]:
-    """How long to sleep after each look: longer and longer, then 0 for the look at the end."""
+    """Longer and longer, then 0 for the look at the end."""
     if not 0 <= timeout_seconds <= WAIT_SECONDS_MAX:
         raise InvalidValue(f"timeout_seconds is {timeout_seconds}; it must be from 0 to {WAIT_SECONDS_MAX:.0f}.")
     end = clock() + timeout_seconds

@@ -1,7 +1,6 @@
 """Canonical JSON: one value, one text, so that the fingerprint of the stored bytes is the fingerprint of the value.
 
-Keys sorted by code point, no white space, UTF-8, no escapes but those that JSON demands. What JSON cannot carry is
-refused with its place (`payload.items[3].at is a datetime`), never with the data.
+What JSON cannot carry is refused with its place (`payload.items[3].at is a datetime`), never with the data.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}\Z")
 
 
 def encode(payload: Any) -> tuple[bytes, str]:
-    """The bytes to store and their content type."""
     if isinstance(payload, bytes | bytearray | memoryview):
         return _within_size(bytes(payload), "it has"), BYTES_CONTENT
     return _within_size(canonical_json(payload), "as JSON it has"), JSON_CONTENT

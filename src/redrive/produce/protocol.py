@@ -1,8 +1,7 @@
 """Enqueue without I/O: which statements to run, and what their answers mean.
 
-`prepare` turns a producer's message into the values of one row, or refuses it (G-19). `one` and `many` are generators:
-they yield a statement with its values, get its rows back, and return receipts; a driver carries them between the two.
-Placeholders are `%s`, each used once, in order. SQL: `verbs/enqueue.sql`, `verbs/enqueue_many.sql`.
+`one` and `many` are generators: they yield a statement with its values, get its rows back, and return receipts; a
+driver carries them between the two. SQL: `verbs/enqueue.sql`, `verbs/enqueue_many.sql`.
 """
 
 from __future__ import annotations
@@ -63,8 +62,6 @@ _RELEASE: Final[LiteralString] = "RELEASE SAVEPOINT redrive_enqueue_many"
 
 
 class Prepared(NamedTuple):
-    """One message as the verb takes it."""
-
     destination: str
     body: bytes
     key: str | None
@@ -88,7 +85,7 @@ class Answer(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """A key of a message with other content. place: position in the call, None for a single one."""
+    """A key of a message with other content. place: None for a single one."""
 
     message: Prepared
     first: UUID
@@ -212,7 +209,6 @@ def _fits_one_statement(messages: Sequence[Prepared]) -> bool:
 
 
 def _chunks(messages: Sequence[Prepared], places: Sequence[int]) -> Iterator[list[int]]:
-    """Cut so that no statement grows without bound."""
     chunk: list[int] = []
     size = 0
     for place in places:
@@ -283,7 +279,7 @@ def _whose(conflict: Conflict) -> str:
 
 
 def explained(sqlstate: str | None, text: str) -> RedriveError | None:
-    """What a refusal by the database means to a producer; None where the driver's own error says it best."""
+    """None where the driver's own error says it best."""
     if sqlstate == "22023":
         return InvalidValue(text)
     if sqlstate == "42501" and text.startswith("destination ") and " belongs to the system " in text:

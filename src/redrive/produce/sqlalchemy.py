@@ -1,8 +1,7 @@
 """Statements over the caller's SQLAlchemy 2 connection or session, whichever driver is below it.
 
-They go through SQLAlchemy, so that it begins the transaction, echoes, times and traces them. A session that flushes by
-itself is flushed first: its rows are written before the message about them. `sqlalchemy.ext.asyncio` is imported only
-for an asynchronous one, because it needs greenlet.
+A session that flushes by itself is flushed first: its rows are written before the message about them.
+`sqlalchemy.ext.asyncio` is imported only for an asynchronous one, because it needs greenlet.
 """
 
 from __future__ import annotations
@@ -81,13 +80,12 @@ def _run_on_connection(connection: Connection, steps: Steps[T], within: Within) 
 
 
 def _sqlstate(error: DBAPIError) -> str | None:
-    """psycopg and asyncpg say `sqlstate`, psycopg2 says `pgcode`."""
     state: str | None = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
     return state
 
 
 def _text(error: DBAPIError) -> str | None:
-    """Without the SQL, the values and the link that SQLAlchemy adds. asyncpg's own error is the cause of that one."""
+    """Without the SQL, the values and the link that SQLAlchemy adds."""
     diagnosis = getattr(error.orig, "diag", None)
     if diagnosis is not None:
         text: str | None = diagnosis.message_primary

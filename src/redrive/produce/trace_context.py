@@ -1,8 +1,4 @@
-"""The producer's trace, kept with the message, so that its delivery hours later can name it (G-20).
-
-Stored as the W3C headers `traceparent` and `tracestate`, unless the producer gave a `traceparent`. OpenTelemetry is
-never imported from here.
-"""
+"""The producer's trace, kept with the message as W3C headers (G-20). OpenTelemetry is never imported from here."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The proof kit: what `redrive prove engine`, `desk` and the proofs of systems share. Nothing here judges.
 
-`environment` has a database and processes, `database` the server of a proof, `report` the form of what it found.
 `commands`, `runner` and `history_campaign` are random histories: the script, the carrying out, and many of them, shrunk
-where one is violated; `history_environment` has their servers, `fork_server` their processes, `proxy` loses replies.
+where one is violated; `history_environment` has their servers, `fork_server` their processes.
 """

@@ -1,4 +1,4 @@
-"""Histories and the commands that they consist of: drawn from a seed, printed as a script, and read again. Pure."""
+"""Histories and the commands that they consist of: drawn from a seed, printed as a script, and read again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Kinds = Mapping[str, Callable[[str], Any]]
 
 @dataclass(frozen=True)
 class Command:
-    """One line of the script. values: its parameters. payment, message: which one it is about; empty = none."""
+    """payment, message: which one it is about; empty = none."""
 
     verb: str
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -37,8 +37,9 @@ class Command:
 
 @dataclass(frozen=True, kw_only=True)
 class History(ABC):
-    """own_server: PostgreSQL is stopped in it, or its settings are changed. work: without this verb nothing can be
-    violated."""
+    """own_server: PostgreSQL is stopped in it, or its settings are changed. work: the verb without which nothing is
+    violated.
+    """
 
     work: ClassVar[str]
     seed: int
@@ -52,7 +53,7 @@ class History(ABC):
         """The first line of its script."""
 
     def lines(self) -> Iterator[str]:
-        """Its script: everything that is needed to repeat it."""
+        """Everything that is needed to repeat it."""
         yield self.head
         yield from (f"  {number:>2} {command}" for number, command in enumerate(self.commands, 1))
 
@@ -65,8 +66,6 @@ class History(ABC):
 
 
 class HistoryWriter:
-    """Draws the commands of a history from its seed."""
-
     def __init__(self, system: str, seed: int) -> None:
         self._chance = random.Random(f"{system}/history/{seed}")
         self._seed = seed
@@ -86,10 +85,7 @@ class HistoryWriter:
 def read_parts(
     text: str, head: re.Pattern[str], verbs: Collection[str], *, begins: str
 ) -> tuple[re.Match[str], list[re.Match[str]]]:
-    """The head of the first history in a text, and its commands. begins: how a head begins, for the error.
-
-    Comments (#) and what is printed around a script are skipped; it ends where a violation is named.
-    """
+    """The head of the first history in a text, and its commands. What is printed around a script is skipped."""
     lines = (line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#"))
     found = next((match for match in map(head.fullmatch, lines) if match), None)
     if found is None:

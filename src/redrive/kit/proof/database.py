@@ -30,11 +30,10 @@ class ProofDatabase:
 
 @contextmanager
 def open_proof_database(directory: Path, dsn: str | None, *, systems: Sequence[System] = ()) -> Iterator[ProofDatabase]:
-    """Migrated, with the tables of these systems; removed at the end."""
+    """Migrated, with the tables of these systems."""
     if dsn is None:
-        with _own_server(directory / "data") as server:
-            migrate.upgrade(server.running.dsn, sets=sets_of(systems))
-            yield ProofDatabase(server.running.dsn, server_name(server.running.major), server.restart)
+        with _own_server(directory / "data", systems) as database:
+            yield database
     else:
         with _own_database(dsn) as made:
             migrate.upgrade(made, sets=sets_of(systems))
@@ -42,25 +41,11 @@ def open_proof_database(directory: Path, dsn: str | None, *, systems: Sequence[S
 
 
 def sets_of(systems: Sequence[System]) -> list[migrate.MigrationSet]:
-    """Their migrations; the engine's own come first."""
     return [migrate.MigrationSet(one.name, one.migrations) for one in systems if one.migrations is not None]
 
 
 def server_name(major: int) -> str:
     return f"PostgreSQL {major}, embedded"
-
-
-class _OwnServer:
-    """An embedded server that can be stopped as by a power cut."""
-
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
-        self.running = embedded.start(data_dir)
-
-    def restart(self) -> None:
-        """The next start recovers."""
-        kill_server(self.running)
-        self.running = embedded.start(self._data_dir)
 
 
 def kill_server(server: embedded.Server) -> None:
@@ -72,13 +57,20 @@ def kill_server(server: embedded.Server) -> None:
 
 
 @contextmanager
-def _own_server(data_dir: Path) -> Iterator[_OwnServer]:
-    server = _OwnServer(data_dir)
+def _own_server(data_dir: Path, systems: Sequence[System]) -> Iterator[ProofDatabase]:
+    server = embedded.start(data_dir)
+
+    def restart() -> None:
+        """As by a power cut; the next start recovers."""
+        nonlocal server
+        kill_server(server)
+        server = embedded.start(data_dir)
+
     try:
-        yield server
+        migrate.upgrade(server.dsn, sets=sets_of(systems))
+        yield ProofDatabase(server.dsn, server_name(server.major), restart)
     finally:
-        server.running.stop()
-        server.running.close()
+        server.stop()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def open_directory() -> Iterator[Path]:
-    """With a short path that the server's user can pass; removed at the end."""
+    """With a short path that the server's user can pass."""
     directory = Path(tempfile.mkdtemp(prefix="redrive-prove-"))
     directory.chmod(0o711)
     try:

@@ -30,10 +30,8 @@ RELAY_LIMITS: Mapping[str, Any] = {
 
 
 class ProofEnvironment:
-    """directory: its own, with a short path (sockets lie in it). dsn: its own migrated database.
-
-    wire: how relays and producers reach it, if differently. limits: of relays, over RELAY_LIMITS. variables: of all
-    processes. app: what relays run.
+    """directory: with a short path, because sockets lie in it. wire: how relays and producers reach the database, if
+    not by `dsn`. limits: of relays, over RELAY_LIMITS. variables: of all processes. app: what relays run.
     """
 
     app: str = ""
@@ -63,7 +61,7 @@ class ProofEnvironment:
         self.end()
 
     def end(self) -> None:
-        """Ends every wait and every process. Safe to repeat."""
+        """Safe to repeat."""
         self.ended.set()
         self.processes.end()
 
@@ -115,17 +113,15 @@ class ProofEnvironment:
         return found
 
     def value(self, query: LiteralString, *values: object) -> Any:
-        """The first column of the first row; None without a row."""
         found = self.rows(query, *values)
         return found[0][0] if found else None
 
     def counts(self) -> dict[str, int]:
-        """In one snapshot."""
         (row,) = self.rows("SELECT enqueued, pending, leased, parked, closed FROM redrive.conservation")
         return dict(zip(("enqueued", "pending", "leased", "parked", "closed"), row, strict=True))
 
     def wait(self, condition: Callable[[], Any], *, seconds: float, every_seconds: float = LOOK_SECONDS) -> bool:
-        """Whether it became true in time. Raises Ended when the whole proof ends."""
+        """Whether it became true in time."""
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:

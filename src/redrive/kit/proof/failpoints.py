@@ -2,8 +2,7 @@
 
     REDRIVE_FAILPOINT=claim.stop:3:kill    REDRIVE_FAILPOINT_MARK=/some/file
 
-A failpoint subscribes to the engine's events, so every boundary has one (`boundaries`). The first process that
-fires makes the mark: a child that is started again goes on.
+The first process that fires makes the mark: a child that is started again goes on.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ AFTER_A_JUMP: Final = frozenset({"clock_jumped", "redate"})
 MARK_VARIABLE: Final = "REDRIVE_FAILPOINT_MARK"
 
 
-class InjectedFault(Exception):
-    """What the act `raise` raises."""
+class InjectedFault(Exception): ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +45,7 @@ class Failpoint:
 
 
 def boundaries() -> list[str]:
-    """Every boundary on which a crash can fall. Those after a jump of the clock are left to random histories."""
+    """Those after a jump of the clock are left to random histories."""
     return [
         f"{step}.{edge}"
         for step in STEPS
@@ -64,7 +62,6 @@ def parse(text: str) -> Failpoint:
 
 
 def install(events: Events, environ: Mapping[str, str] = os.environ) -> None:
-    """Subscribe the failpoint that the environment names, if any."""
     if environ.get(VARIABLE):
         point = parse(environ[VARIABLE])
         events.subscribe(_subscriber(point, environ.get(MARK_VARIABLE)), point.event)

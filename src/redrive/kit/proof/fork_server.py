@@ -1,8 +1,6 @@
 """A process that starts others by fork, each in milliseconds: it has imported everything and runs nothing itself.
 
-JSON lines on standard input and output: `start` gives the id of a process, `signal` and `end` take it, `code` says
-how it ended. A process that ended stays known until `end`, so that its id is never another's. When its standard
-input ends, it ends all of them.
+It takes orders as JSON lines. A process that ended stays known until `end`, so that its id is never another's.
 """
 
 from __future__ import annotations
@@ -53,7 +51,6 @@ class ForkServer:
         await self._process.wait()
 
     async def start(self, kind: str, **settings: Any) -> int:
-        """The id of a new process."""
         return int(await self._ask(do="start", kind=kind, settings=settings))
 
     async def signal(self, pid: int, number: signal.Signals) -> None:
@@ -88,7 +85,7 @@ class ForkServer:
 
 
 def serve(said: Path, kinds: Mapping[str, Callable[[Settings], None]]) -> None:
-    """Until standard input ends. kinds: what a process of that name runs."""
+    """Until standard input ends."""
     children: set[int] = set()
     for line in sys.stdin:
         order = json.loads(line)

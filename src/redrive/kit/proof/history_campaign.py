@@ -27,9 +27,7 @@ HistoryType = TypeVar("HistoryType", bound=History)
 
 @dataclass(frozen=True, kw_only=True)
 class Told(Generic[HistoryType]):
-    """What came of a history, with the acts that were drawn in it.
-
-    violations: sentences that begin with their class in brackets. answers: `verb: answer` to how often. said: the
+    """violations: sentences that begin with their class in brackets. answers: `verb: answer` to how often. said: the
     script, with each answer.
     """
 
@@ -49,8 +47,6 @@ Tell = Callable[[HistoryEnvironment, HistoryType, str, Say], Awaitable[ToldType]
 
 @dataclass(frozen=True, kw_only=True)
 class Violated:
-    """script: the shortest that was found, with what each command answered."""
-
     proof: str
     seed: int
     sentences: Sequence[str]
@@ -65,8 +61,6 @@ class Violated:
 
 @dataclass(frozen=True, kw_only=True)
 class Histories(Generic[ToldType]):
-    """What came of many."""
-
     seconds: float = 0.0
     server: str = ""
     violated: Sequence[Violated] = ()
@@ -108,7 +102,7 @@ def seeds_of(seed: int, count: int) -> range:
 
 
 def jobs() -> int:
-    """How many histories at a time: they wait more than they work."""
+    """They wait more than they work."""
     return 3 * (os.cpu_count() or 2)
 
 
@@ -129,7 +123,7 @@ class Campaign(Generic[HistoryType, ToldType]):
         at_a_time: int | None = None,
         seconds: float | None = None,
     ) -> tuple[list[ToldType], list[Violated]]:
-        """With `seconds`, those that were begun by then. The environment is open."""
+        """With `seconds`, those that were begun by then."""
         room = asyncio.Semaphore(at_a_time or jobs())
         until = None if seconds is None else time.monotonic() + seconds
         told: list[ToldType] = []
@@ -183,7 +177,7 @@ async def carry_out(
     histories: Sequence[HistoryType],
     **options: Any,
 ) -> HistoriesType:
-    """In the environment of the campaign. options: of `Campaign.run`."""
+    """options: of `Campaign.run`."""
     began = time.monotonic()
     async with campaign.environment:
         told, violated = await campaign.run(histories, **options)

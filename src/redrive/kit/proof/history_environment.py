@@ -1,8 +1,7 @@
 """Where histories happen: servers from one prepared data directory, databases from one template, a wire that can be
 cut.
 
-`HistoryEnvironment` is prepared once for many histories. `HistoryDatabase` is the database of one history, on the
-shared server or on its own, restored or promoted as the history says.
+`HistoryEnvironment` is prepared once; `HistoryDatabase` is of one history, restored or promoted as it says.
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ $$
 
 
 class HistoryEnvironment:
-    """directory: with a short path. module: runs as the process that starts others (`fork_server`). systems,
-    tables: what databases have besides the engine's own."""
+    """directory: with a short path. module: what the fork server runs. tables: besides the engine's own."""
 
     def __init__(
         self, directory: Path, module: str, *, systems: Sequence[System] = (), tables: LiteralString = ""
@@ -72,7 +70,6 @@ class HistoryEnvironment:
         await asyncio.to_thread(end_server, self.server)
 
     def _prepare(self) -> None:
-        """A data directory with everything that a history begins with."""
         server = embedded.start(self._base, settings=SETTINGS)
         try:
             with psycopg.connect(server.dsn, autocommit=True) as conn:
@@ -86,7 +83,6 @@ class HistoryEnvironment:
             self.name = server_name(server.major)
         finally:
             server.stop()
-            server.close()
 
     def new_server(self, environment: Mapping[str, str] | None = None) -> embedded.Server:
         place = self.new_directory("data")
@@ -100,8 +96,7 @@ class HistoryEnvironment:
 
 
 class HistoryDatabase:
-    """dsn: directly; wire.dsn: as relays and producers reach it. options: of every connection made here. clock: of
-    its own server; None where it cannot be set."""
+    """wire.dsn: as relays and producers reach it. options: of every connection made here. clock: of its own server."""
 
     def __init__(
         self, environment: HistoryEnvironment, name: str, *, own_server: bool, options: str = "", clock: bool = False
@@ -125,7 +120,7 @@ class HistoryDatabase:
             self.clock = movable_clock.MovableClock(self.directory)
         if self._own:
             self.server = await asyncio.to_thread(self._environment.new_server, self._variables)
-        await self._on_server(sql.SQL("CREATE DATABASE {} TEMPLATE {}"), self._name, TEMPLATE)
+        await self._on_server("CREATE DATABASE {} TEMPLATE {}", self._name, TEMPLATE)
         self.wire = await self._open_wire()
         return self
 
@@ -136,8 +131,8 @@ class HistoryDatabase:
             await asyncio.to_thread(end_server, self.server)
             await self.close_old()
         else:
-            await self._on_server(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)"), self._name)
-            await self._on_server(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)"), f"{self._name}_backup")
+            await self._drop(self._name)
+            await self._drop(f"{self._name}_backup")
         if isinstance(self._backup, Path):
             await asyncio.to_thread(shutil.rmtree, self._backup, ignore_errors=True)
 
@@ -148,7 +143,7 @@ class HistoryDatabase:
     async def connect(
         self, role: str | None = None, *, dsn: str | None = None, writes: bool = False
     ) -> psycopg.AsyncConnection[TupleRow]:
-        """With that role; waits for a server that is starting."""
+        """Waits for a server that is starting."""
         options = f"-c redrive.tenant=* {self._options}" + (f" -c role={role}" if role else "")
         if writes:  # also while all others may not, and however long it takes
             options += " -c default_transaction_read_only=off -c lock_timeout=0"
@@ -180,69 +175,66 @@ class HistoryDatabase:
         """As by a power cut, and started again."""
         await self._disconnect()
         await asyncio.to_thread(kill_server, self.server)
-        self.server = await asyncio.to_thread(
-            embedded.start, self.server.data_dir, settings=SETTINGS, environment=self._variables
-        )
+        await self._start(self.server.data_dir, environment=self._variables)
 
     @property
     def _variables(self) -> Mapping[str, str]:
         return self.clock.environment if self.clock else {}
 
     async def set_read_only(self, value: bool) -> None:
-        """Refuses every write, as in a maintenance. On the shared server this holds for new connections, so those
-        of relays and our own are ended; else one that was made meanwhile would refuse for good."""
+        """As in a maintenance. On the shared server this holds for new connections, so those of relays and our own are
+        ended; else one that was made meanwhile would refuse for good.
+        """
         change = "SET default_transaction_read_only = on" if value else "RESET default_transaction_read_only"
         if self._own:
-            await self._on_server(sql.SQL("ALTER SYSTEM " + change))
-            await self._on_server(sql.SQL("SELECT pg_reload_conf()"))
+            await self._on_server("ALTER SYSTEM " + change)
+            await self._on_server("SELECT pg_reload_conf()")
             return
-        await self._on_server(sql.SQL("ALTER DATABASE {} " + change), self._name)
+        await self._on_server("ALTER DATABASE {} " + change, self._name)
         await self._on_server(
-            sql.SQL(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE datname = {} AND application_name LIKE 'redrive%'"
-            ),
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = {} AND application_name LIKE 'redrive%'",
             sql.Literal(self._name),
         )
         await self._disconnect()
 
     async def back_up(self) -> None:
-        """While it runs. On the shared server: a copy of the database, like a restored dump."""
+        """On the shared server: a copy of the database, like a restored dump."""
         if self._own:
             self._backup = await self._physical_backup()
         else:
             self._backup = f"{self._name}_backup"
-            await self._on_server(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)"), self._backup)
+            await self._drop(self._backup)
             async with self._closed():
-                await self._on_server(sql.SQL("CREATE DATABASE {} TEMPLATE {}"), self._backup, self._name)
+                await self._on_server("CREATE DATABASE {} TEMPLATE {}", self._backup, self._name)
 
     @property
     def has_backup(self) -> bool:
         return self._backup is not None
 
     async def put_back(self) -> None:
-        """The backup replaces what is there: same server, same timeline."""
+        """Same server, same timeline."""
         assert self._backup is not None
         await self._disconnect()
         if isinstance(self._backup, str):
             async with self._closed():
-                await self._on_server(sql.SQL("DROP DATABASE {} WITH (FORCE)"), self._name)
-                await self._on_server(sql.SQL("CREATE DATABASE {} TEMPLATE {}"), self._name, self._backup)
+                await self._drop(self._name)
+                await self._on_server("CREATE DATABASE {} TEMPLATE {}", self._name, self._backup)
             return
         await asyncio.to_thread(kill_server, self.server)
         await asyncio.to_thread(shutil.rmtree, self.server.data_dir)
         await asyncio.to_thread(_copy, self._backup, self.server.data_dir)
-        self.server = await asyncio.to_thread(embedded.start, self.server.data_dir, settings=SETTINGS)
+        await self._start(self.server.data_dir)
 
     async def promote(self) -> None:
-        """The backup is promoted beside the old server, which goes on until `close_old`; the wire is a new one."""
+        """Beside the old server, which goes on until `close_old`; the wire is a new one."""
         assert isinstance(self._backup, Path)
         await self._disconnect()
         place = self._environment.new_directory("standby")
         await asyncio.to_thread(_copy, self._backup, place)
         (place / "standby.signal").touch()
         self._old.append(self.server)
-        self.server = await asyncio.to_thread(embedded.start, place, settings=SETTINGS)
+        await self._start(place)
         async with await self.connect() as conn:
             await conn.execute("SELECT pg_promote(true, 30)")
         self.wire = await self._open_wire()  # relays of the old server keep the one that they have
@@ -264,22 +256,28 @@ class HistoryDatabase:
 
     @contextlib.asynccontextmanager
     async def _closed(self) -> Any:
-        """No connection to the database while the block runs."""
+        """No connection to the database."""
         await self._disconnect()
-        await self._on_server(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false"), self._name)
+        await self._on_server("ALTER DATABASE {} ALLOW_CONNECTIONS false", self._name)
         await self._on_server(
-            sql.SQL("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = {}"),
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = {}",
             sql.Literal(self._name),
         )
         try:
             yield
         finally:
-            await self._on_server(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true"), self._name)
+            await self._on_server("ALTER DATABASE {} ALLOW_CONNECTIONS true", self._name)
 
-    async def _on_server(self, statement: sql.SQL, *names: str | sql.Literal) -> None:
+    async def _start(self, place: Path, **options: Any) -> None:
+        self.server = await asyncio.to_thread(embedded.start, place, settings=SETTINGS, **options)
+
+    async def _drop(self, name: str) -> None:
+        await self._on_server("DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+
+    async def _on_server(self, statement: LiteralString, *names: str | sql.Literal) -> None:
         parts = [sql.Identifier(name) if isinstance(name, str) else name for name in names]
         async with await self.connect(dsn=self.server.dsn, writes=True) as conn:
-            await conn.execute(statement.format(*parts))
+            await conn.execute(sql.SQL(statement).format(*parts))
 
     async def _open_wire(self) -> Proxy:
         directory = self._environment.new_directory("wire")

@@ -1,7 +1,6 @@
 """Logs that outlive a killed writer: one JSON object a line, on disk before it is acted upon.
 
-Observer and producers write them, the checker reads them. A line that a kill has cut never happened: the next
-writer ends it, and readers leave it out.
+A line that a kill has cut never happened: the next writer ends it, and readers leave it out.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Journal:
 
 
 class SharedJournal(Journal):
-    """For many writers in one event loop: those that come during a flush share the next one."""
+    """For one event loop: writers that come during a flush share the next one."""
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
         super().__init__(path, durable=durable)
@@ -62,7 +61,6 @@ class SharedJournal(Journal):
 
 
 def read(path: Path) -> Iterator[Line]:
-    """Every whole line, in order."""
     if not path.exists():
         return
     for line in path.read_bytes().split(b"\n"):

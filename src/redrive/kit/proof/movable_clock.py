@@ -1,7 +1,6 @@
-"""A PostgreSQL server whose clock can be set while it runs.
+"""A PostgreSQL server whose clock can be set while it runs, by libfaketime (Debian's package of that name).
 
-It runs behind libfaketime (Debian's package of that name), which reads an offset from a file whenever a process
-asks for the time. Its monotonic clock, and the clocks of all other processes, go on as they are.
+Its monotonic clock, and the clocks of all other processes, go on as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ MISSING: Final = "libfaketime is not installed (apt-get install libfaketime)"
 
 
 def library() -> Path | None:
-    """None where libfaketime is not installed."""
     return next((found for pattern in LIBRARIES for found in Path("/").glob(pattern.lstrip("/"))), None)
 
 
@@ -44,7 +42,7 @@ class MovableClock:
         }
 
     def set_off(self, seconds: float) -> None:
-        """So many seconds ahead of the machine's clock, from now on; behind it where negative."""
+        """So many seconds ahead of the machine's clock; behind it where negative."""
         fresh = self._file.with_suffix(".new")
         fresh.write_text(f"{seconds:+.3f}\n", "ascii")
         fresh.chmod(0o644)
@@ -53,7 +51,7 @@ class MovableClock:
 
 @contextmanager
 def open_movable(place: Path) -> Iterator[tuple[str, MovableClock]]:
-    """The DSN of a migrated database on its own server, and its clock. place: as of `open_directory`."""
+    """The DSN of a migrated database on its own server, and its clock."""
     clock = MovableClock(place)
     server = embedded.start(place / "movable", environment=clock.environment)
     try:
@@ -61,4 +59,3 @@ def open_movable(place: Path) -> Iterator[tuple[str, MovableClock]]:
         yield server.dsn, clock
     finally:
         server.stop()
-        server.close()

@@ -16,7 +16,7 @@ PATIENCE_MAX = 4.0
 
 
 def patience() -> float:
-    """How many times longer a proof waits before it calls something stuck: by how many processes share a processor."""
+    """How many times longer a proof waits before it calls something stuck, by the load of the machine."""
     return min(PATIENCE_MAX, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
@@ -25,7 +25,7 @@ class Ended(Exception):
 
 
 class Process:
-    """One Python module as a process; its settings go to standard input, its output to a file."""
+    """A Python module; its settings go to standard input, its output to a file."""
 
     def __init__(
         self, name: str, module: str, *arguments: str, settings: object, environment: Mapping[str, str], said: Path
@@ -57,7 +57,6 @@ class Process:
 
     @property
     def frozen(self) -> bool:
-        """By SIGSTOP."""
         return state_of(self.pid) == "T"
 
     def signal(self, number: signal.Signals) -> None:

@@ -1,8 +1,7 @@
 """A proxy in front of PostgreSQL that can lose a reply: the server has done the work, the client is not told.
 
-`lose_reply` cuts one connection at the server's next bytes: the client cannot know whether its statement has
-happened. `lose_reply_to` waits for a statement with certain words and for the end of its reply, so its transaction
-has ended.
+`lose_reply` cuts a connection at the server's next bytes: the client cannot know whether its statement has happened.
+`lose_reply_to` waits for the end of the reply to a statement, so that its transaction has ended.
 """
 
 from __future__ import annotations
@@ -50,8 +49,7 @@ class _Wire:
 
 
 class Proxy:
-    """Listens on a Unix socket in its own directory. cuts: connections that lost a reply. replies: how often the
-    server was ready for the next query."""
+    """Listens on a Unix socket. replies: how often the server was ready for the next query."""
 
     def __init__(self, directory: Path, dsn: str, *, seed: int = 0) -> None:
         self._directory = directory
@@ -88,7 +86,7 @@ class Proxy:
         return bool(wires)
 
     def lose_reply_to(self, words: bytes) -> None:
-        """The whole reply to the next statement with these words, once."""
+        """To the next statement with these words, once."""
         self._words = words
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,8 +1,4 @@
-"""A relay process of a proof: `python -m redrive.kit.proof.relay`, its settings as JSON on standard input.
-
-The `run_relay` of `redrive relay`, with the failpoint of the environment. `REDRIVE_DSN` names the database,
-`REDRIVE_PROVE_OBSERVER` the observer.
-"""
+"""A relay process of a proof, with the failpoint of the environment; its settings are JSON on standard input."""
 
 from __future__ import annotations
 

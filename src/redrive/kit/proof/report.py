@@ -14,10 +14,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class ProofReport(ABC):
-    """proof: its name on the command line. counts: what was done, how often.
-
-    violations: sentences, and the scripts of histories; none is what we promise.
-    """
+    """violations: sentences, and the scripts of histories."""
 
     proof: ClassVar[str]
     seed: int
@@ -72,7 +69,7 @@ def of_commit(commit: str | None) -> str:
 
 
 def commit() -> str | None:
-    """The commit of the code that runs, where it runs from a repository."""
+    """Of the code that runs, where it runs from a repository."""
     try:
         done = subprocess.run(
             ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"],  # noqa: S607 - of the PATH

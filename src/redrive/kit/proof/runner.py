@@ -1,7 +1,4 @@
-"""Carries out a history: one command after the other, each by a function of a table; then it is judged.
-
-Relays and the database are real; relays work while commands run one by one.
-"""
+"""Carries out a history: one command after the other, while real relays work on a real database; then it is judged."""
 
 from __future__ import annotations
 
@@ -62,9 +59,9 @@ Carry = Callable[[Any, Command], Awaitable[str | None]]
 
 
 class Runner(ABC, Generic[HistoryType]):
-    """commands: by verb, beside `COMMANDS`. limits: of relays. errors: those that are the answer of a command.
-    kills_whole: whether `kill` ends a relay's children too, where the script does not say. unwatched: destinations
-    that `quiet` does not wait for."""
+    """errors: those that are the answer of a command. kills_whole: whether `kill` ends a relay's children too, where
+    the script does not say. unwatched: destinations that `quiet` does not wait for.
+    """
 
     commands: ClassVar[Mapping[str, Carry]]
     limits: ClassVar[Mapping[str, Any]]
@@ -89,12 +86,11 @@ class Runner(ABC, Generic[HistoryType]):
     # for subclasses
 
     @abstractmethod
-    async def begin(self) -> None:
-        """Start what relays need."""
+    async def begin(self) -> None: ...
 
     @abstractmethod
     def relay_settings(self) -> Mapping[str, Any]:
-        """For the process of a relay, beside its database, name and limits."""
+        """Beside its database, name and limits."""
 
     @asynccontextmanager
     async def beside(self) -> AsyncIterator[None]:
@@ -200,11 +196,11 @@ class Runner(ABC, Generic[HistoryType]):
         return self.relays[command.values["relay"] % len(self.relays)] if self.relays else None
 
     def disturb(self, kind: str, pid: int | None = None, *, since: float | None = None) -> None:  # noqa: ARG002
-        """pid: None = it was done to the database. since: when that began."""
+        """pid: None = it was done to the database."""
         self.faults[FAULTS[kind]] += 1
 
     async def is_quiet(self, seconds: float, *, without: Sequence[str] = ()) -> bool:
-        """Whether nothing was in hand and nothing could be claimed, within that time."""
+        """Nothing was in hand and nothing could be claimed."""
         until = time.monotonic() + seconds
         kept = list(self.held())
         while time.monotonic() < until:
@@ -280,7 +276,7 @@ async def _stop_server(run: Runner[Any], _: Command) -> None:
 
 
 def by_name(*commands: Carry) -> dict[str, Carry]:
-    """Functions by the verbs that they are named for."""
+    """By the verbs that they are named for."""
     return {command.__name__.removeprefix("_"): command for command in commands}
 
 

@@ -52,10 +52,7 @@ async def perform(
     *,
     progress: Callable[[str, int, int], None] = lambda *_: None,
 ) -> list[ActResult]:
-    """Do it to each message, in the order given.
-
-    progress: told the action, and how many of how many are done.
-    """
+    """Do it to each message, in order. progress: told the action, and how many of how many are done."""
     results = []
     for judged in await preview(store, request, ids):
         results.append(await _perform_one(store, request, judged))

@@ -13,10 +13,7 @@ from redrive.who import one_line_text
 
 
 class Noun(StrEnum):
-    """What a verb is done to.
-
-    message: messages by their ids, each on its own. dead: dead letters, by ids or a filter. Others: one, by its name.
-    """
+    """message: messages by their ids, each on its own. dead: dead letters, by ids or a filter. Others: one, by name."""
 
     MESSAGE = "message"
     DEAD = "dead"
@@ -83,7 +80,7 @@ class Command:
         self.noun, self.examples, self.help, self.within = noun, examples, help, within
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Action:
     """One verb.
 
@@ -105,9 +102,10 @@ class Action:
     """
 
     name: str
-    noun: Noun
-    help: str
     title: str
+    help: str
+    _: KW_ONLY
+    noun: Noun
     call: Callable[..., Awaitable[Any]]
     commands: tuple[Command, ...]
     path: str

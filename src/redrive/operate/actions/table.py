@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from redrive.errors import InvalidValue
@@ -27,7 +28,6 @@ EXAMPLE_REPLAY: Final = "erp-2.4"
 SNOOZE_HOURS_MAX: Final = groups.SNOOZE_MAX / timedelta(hours=1)
 _TEXT: Final = float(workflow.TEXT_MAX)
 _KEY_LENGTH: Final = 1000.0
-StoreCall = Callable[..., Awaitable[Any]]
 
 
 def _seconds(help_text: str, *, http_default: float) -> Option:
@@ -49,10 +49,9 @@ def _message(name: str, title: str, words: str, applies_to: Mapping[str, str], *
         ),
         "path": "/messages/{id}/{act}",
         "page": "/messages/{id}/{act}",
+        "two_people": True,
     } | more
-    return Action(
-        name=name, noun=Noun.MESSAGE, title=title, help=words, applies_to=applies_to, commands=places, **given
-    )
+    return Action(name, title, words, noun=Noun.MESSAGE, applies_to=applies_to, commands=places, **given)
 
 
 def _discards(noun: str, words: str) -> Command:
@@ -84,7 +83,6 @@ MESSAGE_ACTIONS: Final = (
                 label="Also if later messages of its ordering key went out without it",
             ),
         ),
-        two_people=True,
         by_filter=True,
         against_evidence=True,
     ),
@@ -99,7 +97,6 @@ MESSAGE_ACTIONS: Final = (
             "leased": "no further attempt; the one under way ends as it ends",
         },
         Command("messages", f"{EXAMPLE_ID} --reason 'order withdrawn'"),
-        two_people=True,
         against_evidence=True,
     ),
     _message(
@@ -118,7 +115,6 @@ MESSAGE_ACTIONS: Final = (
                 label="Reference: the destination’s own id, if it has one",
             ),
         ),
-        two_people=True,
     ),
     _message(
         "deny",
@@ -126,7 +122,6 @@ MESSAGE_ACTIONS: Final = (
         "It did not happen: send it again, with a fresh budget and no doubt.",
         {"held": "pending again: it is sent once more, after a lookup where the destination can be asked"},
         Command("held", f"{EXAMPLE_ID} --reason 'not in the ledger'"),
-        two_people=True,
         against_evidence=True,
     ),
     _message(
@@ -135,6 +130,7 @@ MESSAGE_ACTIONS: Final = (
         "Run `record` again with the kept answer; a relay does it. The message is never sent.",
         {"unrecorded": "its kept answer is recorded again; it is never sent"},
         Command("unrecorded", f"{EXAMPLE_ID} --reason 'missing column added'"),
+        two_people=False,
     ),
     _message(
         "discard",
@@ -144,7 +140,6 @@ MESSAGE_ACTIONS: Final = (
         _discards("dead", "Close dead letters for good: they are never sent."),
         _discards("held", "Close held messages although it is not known whether they happened."),
         _discards("unrecorded", "Close unrecorded messages: their answer is never recorded on your side."),
-        two_people=True,
         final=True,
         against_evidence=True,
     ),
@@ -165,7 +160,6 @@ MESSAGE_ACTIONS: Final = (
             ),
         ),
         path="/messages/{id}/copy",
-        two_people=True,
         single=True,
     ),
 )
@@ -174,22 +168,14 @@ MESSAGE_ACTIONS: Final = (
 # the steps of the repair of a dead letter
 
 
-def _step(name: str, title: str, words: str, example: str, *, said: str, call: StoreCall, **more: Any) -> Action:
+def _step(name: str, title: str, words: str, example: str, **more: Any) -> Action:
     given: dict[str, Any] = {
         "applies_to": {"dead": workflow.DONE[name]},
         "page": f"/groups/{{group}}/{name}",
         "by_filter": True,
     } | more
     return Action(
-        name=name,
-        noun=Noun.DEAD,
-        title=title,
-        help=words,
-        said=said,
-        call=call,
-        commands=(Command("dead", example),),
-        path=f"/dead/{name}",
-        **given,
+        name, title, words, noun=Noun.DEAD, commands=(Command("dead", example),), path=f"/dead/{name}", **given
     )
 
 
@@ -287,11 +273,11 @@ async def _mark(
 
 def _group_mark(name: Any, title: str, words: str, *options: Option, example: str = "") -> Action:
     return Action(
-        name=name,
+        name,
+        title,
+        words,
         noun=Noun.GROUP,
-        help=words,
-        title=title,
-        call=lambda store, group, who, **given: _mark(store, group, who, mark=name, **given),
+        call=partial(_mark, mark=name),
         options=options,
         commands=(Command("groups", f"{EXAMPLE_GROUP}{example} --reason 'erp 2.4 is live'"),),
         path="/groups/{id}/{mark}",
@@ -330,19 +316,18 @@ MARKS: Final = (
 # replays
 
 
-def _steering(name: Any, title: str, words: str, *, permission: Permission = Permission.ACT) -> Action:
+def _steering(name: Any, title: str, words: str, **more: Any) -> Action:
+    given: dict[str, Any] = {"path": "/replays/{id}/{act}"} | more
     return Action(
-        name=name,
+        name,
+        title,
+        words,
         noun=Noun.REPLAY,
-        help=words,
-        title=title,
         call=lambda store, replay, who: replays.steer(store, replay, name, actor=who.actor, reason=who.reason),
         applies_to=dict.fromkeys(sorted(replays.FITS[name]), ""),
         commands=(Command("replay", f"{EXAMPLE_REPLAY} --reason 'INC-7'"),),
-        path="/replays/{id}/approve" if name == "approve" else "/replays/{id}/{act}",
         page="/replays/{replay}/{act}",
-        permission=permission,
-        two_people=name == "approve",
+        **given,
     )
 
 
@@ -351,7 +336,9 @@ STEERING: Final = (
         "approve",
         "Let it begin",
         "Let a replay that moves money begin; a second person has to.",
+        path="/replays/{id}/approve",
         permission=Permission.APPROVE,
+        two_people=True,
     ),
     _steering(
         "pause", "Send nothing more for now", "Send nothing more of it for now. What is under way ends as it ends."
@@ -361,13 +348,13 @@ STEERING: Final = (
 )
 _CREATE_EXAMPLE: Final = f"{EXAMPLE_REPLAY} --group {EXAMPLE_GROUP} --canary 10 --rate 50 --reason 'INC-7'"
 REPLAY: Final = Action(
-    name="replay",
-    noun=Noun.DEAD,
-    help="""Send dead letters again: those that were validated, from where they failed.
+    "replay",
+    "Replay",
+    """Send dead letters again: those that were validated, from where they failed.
 
     --dry-run says how many would go, and why the others would not. Where the destination moves money, a second person
     has to approve the replay.""",
-    title="Replay",
+    noun=Noun.DEAD,
     call=replays.create,
     applies_to={"dead": "sent again by the replay"},
     options=(
@@ -401,12 +388,12 @@ REPLAY: Final = Action(
 
 _SKIP_REASON: Final = "--reason 'order was cancelled by phone'"
 SKIP: Final = Action(
-    name="skip",
-    noun=Noun.KEY,
-    help="""Close the head of an ordering key, so that the key goes on. It is never sent; this cannot be undone.
+    "skip",
+    "Skip the head of a key",
+    """Close the head of an ordering key, so that the key goes on. It is never sent; this cannot be undone.
 
     What is closed is the head that is shown, and no other: if the key has gone on meanwhile, nothing is done.""",
-    title="Skip the head of a key",
+    noun=Noun.KEY,
     call=operations.skip,
     options=(Option("sequence", "Only if the head still is this number.", int, least=1, most=2**63 - 1),),
     commands=(
@@ -423,21 +410,18 @@ SKIP: Final = Action(
 )
 
 
-def _destination(
-    name: str, title: str, words: str, *examples: str, call: StoreCall, said: str = "", option: Option
-) -> Action:
+def _destination(name: str, title: str, words: str, *examples: str, option: Option, **more: Any) -> Action:
     return Action(
-        name=name,
+        name,
+        title,
+        words,
         noun=Noun.DESTINATION,
-        help=words,
-        title=title,
-        said=said,
-        call=call,
         options=(option,),
         commands=(Command("destinations", *examples),),
         path=f"/destinations/{{name}}/{name}",
         page="/destinations/{act}/{name:path}",
         all_tenants=True,
+        **more,
     )
 
 
@@ -497,7 +481,3 @@ def find(noun: Noun, name: str) -> Action:
         if (action.noun, action.name) == (noun, name):
             return action
     raise InvalidValue(f"There is no act {name[:50]!r}.")
-
-
-def by_name(actions: tuple[Action, ...]) -> Mapping[str, Action]:
-    return {action.name: action for action in actions}

@@ -10,15 +10,14 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 
-from redrive.errors import NotFound
 from redrive.message import MessageId
-from redrive.operate import operations
 from redrive.operate.actions.model import Action, Noun
 from redrive.operate.actions.results import ActResult, Outcome, raise_refused
 from redrive.operate.actions.table import STEPS, find
 from redrive.operate.api import schemas
 from redrive.operate.api.bodies import body_of, given
-from redrive.operate.api.mutation import changes
+from redrive.operate.api.mutation import ACTS, changes
+from redrive.operate.api.parked import show_parked
 from redrive.operate.api.schemas import Acted, Why
 from redrive.operate.api.selecting import Selection, SelectionWhy, selected
 from redrive.operate.desk import workflow
@@ -42,15 +41,14 @@ class Edited(BaseModel):
     after: str | None = None
 
 
-@router.post("/dead/{id}/edit", dependencies=changes(Permission.ACT))
+@router.post("/dead/{id}/edit", dependencies=ACTS)
 async def edit(request: Request, store: ScopedStore, principal: CurrentPrincipal, id: UUID, body: Edit) -> Edited:
     """Change the payload of one dead letter: a new version, beside the old one."""
     one = MessageId(id)
-    parked = await operations.show_parked(store, one)
-    if parked is None:
-        raise NotFound(f"No message {id} is parked.", next="redrive messages list")
+    parked = await show_parked(store, id)
     if parked.row_version != body.row_version:
-        raise _changed(one, parked.row_version)
+        detail = f"Message {id} was changed after it was read; its row_version is {parked.row_version}."
+        raise Refusal(409, "CHANGED", detail, row_version=parked.row_version)
     if body.dry_run:
         before, after = await workflow.preview(store, one, body.patch)
         await note_payload_read(request, one, "a dry run of an edit over the API")
@@ -94,17 +92,12 @@ async def show_proposed(request: Request, store: ScopedStore, id: UUID) -> Propo
     )
 
 
-@router.post("/dead/{id}/approve", dependencies=changes(Permission.ACT))
+@router.post("/dead/{id}/approve", dependencies=ACTS)
 async def approve_edit(store: ScopedStore, principal: CurrentPrincipal, id: UUID, body: Approval) -> Edited:
     """Make the payload that another person has proposed the new version. 403 unless the principal is an approver."""
     result = await workflow.approve_seen(store, MessageId(id), body.sha256, body.who(principal))
     raise_refused(result)
     return Edited(result=result)
-
-
-def _changed(id_: MessageId, now: int) -> Refusal:
-    detail = f"Message {id_} was changed after it was read; its row_version is {now}."
-    return Refusal(409, "CHANGED", detail, row_version=now)
 
 
 def _add(action: Action) -> None:

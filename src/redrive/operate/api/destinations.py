@@ -12,16 +12,13 @@ from redrive.operate import operations
 from redrive.operate.actions.model import Action
 from redrive.operate.actions.table import DESTINATION_ACTIONS
 from redrive.operate.api.bodies import body_of, given
-from redrive.operate.api.mutation import changes
+from redrive.operate.api.mutation import ACTS_ON_ALL, READS_ALL
 from redrive.operate.api.schemas import Word
 from redrive.operate.destination_test import Tested
 from redrive.operate.destinations import DestinationDetails, Destinations, destinations
-from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, require
-from redrive.operate.web.principal import Permission
+from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore
 
 router = APIRouter(tags=["destinations"])
-_SEES_ALL = require(Permission.READ, all_tenants=True)
-_CHANGES = changes(Permission.ACT, all_tenants=True)
 
 
 class Changed(BaseModel):
@@ -38,13 +35,13 @@ DestinationAct: Any = body_of("DestinationAct", [PAUSE], dry_run=(bool, False))
 Test: Any = body_of("Test", [TEST])
 
 
-@router.get("/destinations", dependencies=[_SEES_ALL])
+@router.get("/destinations", dependencies=READS_ALL)
 async def list_destinations(store: ScopedStore) -> Destinations:
     """Every destination that was registered, was paused, or has open messages."""
     return await destinations(store)
 
 
-@router.get("/destinations/{name}", dependencies=[_SEES_ALL])
+@router.get("/destinations/{name}", dependencies=READS_ALL)
 async def show_destination(store: ScopedStore, name: Word) -> DestinationDetails:
     """One of them."""
     found = [one for one in (await destinations(store)).items if one.name == name]
@@ -53,12 +50,12 @@ async def show_destination(store: ScopedStore, name: Word) -> DestinationDetails
     return found[0]
 
 
-@router.post(PAUSE.path, description=PAUSE.summary, dependencies=_CHANGES)
+@router.post(PAUSE.path, description=PAUSE.summary, dependencies=ACTS_ON_ALL)
 async def pause(store: ScopedStore, principal: CurrentPrincipal, name: Word, body: DestinationAct) -> Changed:
     return await _changed(store, principal, PAUSE, name, body)
 
 
-@router.post(RESUME.path, description=RESUME.summary, dependencies=_CHANGES)
+@router.post(RESUME.path, description=RESUME.summary, dependencies=ACTS_ON_ALL)
 async def resume(store: ScopedStore, principal: CurrentPrincipal, name: Word, body: DestinationAct) -> Changed:
     return await _changed(store, principal, RESUME, name, body)
 
@@ -69,7 +66,7 @@ async def _changed(store: ScopedStore, principal: CurrentPrincipal, action: Acti
     return Changed(name=name, act=action.name, dry_run=body.dry_run, changed=changed)
 
 
-@router.post(TEST.path, description=TEST.summary, dependencies=_CHANGES)
+@router.post(TEST.path, description=TEST.summary, dependencies=ACTS_ON_ALL)
 async def test(store: ScopedStore, principal: CurrentPrincipal, name: Word, body: Test) -> Tested:
     tested: Tested = await TEST.call(store, name, body.who(principal), **given(TEST, body))
     return tested

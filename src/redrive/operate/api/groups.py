@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
 from redrive.errors import InvalidValue
 from redrive.operate import cursors, documents
-from redrive.operate.actions.table import MARKS, by_name
+from redrive.operate.actions.model import Noun
+from redrive.operate.actions.table import MARKS, find
 from redrive.operate.api.bodies import body_of, given
-from redrive.operate.api.mutation import changes
+from redrive.operate.api.mutation import ACTS_ON_ALL, READS_ALL
 from redrive.operate.api.schemas import After, Limit, Word
 from redrive.operate.api.selecting import GroupId
 from redrive.operate.desk import groups
 from redrive.operate.desk.groups import GroupDetails
 from redrive.operate.documents import Listed
-from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, require
-from redrive.operate.web.principal import Permission
+from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore
 from redrive.store.reads.models import GroupFilter, GroupPosition, GroupStatus, GroupView
 
 router = APIRouter(tags=["groups"])
 
 
-ACTIONS: Final = by_name(MARKS)
-Mark = StrEnum("Mark", {name.upper(): name for name in ACTIONS})  # type: ignore[misc] # one member for each row
+Mark = StrEnum("Mark", {one.name.upper(): one.name for one in MARKS})  # type: ignore[misc] # one member for each row
 GroupMark: Any = body_of("GroupMark", MARKS)
-_GROUPS_READ = require(Permission.READ, all_tenants=True)
 
 
-@router.get("/groups", dependencies=[_GROUPS_READ])
+@router.get("/groups", dependencies=READS_ALL)
 async def list_groups(
     store: ScopedStore,
     status: Annotated[list[GroupStatus], Query(max_length=5)] = [],  # noqa: B006 - FastAPI copies it
@@ -47,18 +45,18 @@ async def list_groups(
     return documents.listed(await groups.list_groups(store, wanted))
 
 
-@router.get("/groups/{id}", dependencies=[_GROUPS_READ])
+@router.get("/groups/{id}", dependencies=READS_ALL)
 async def show_group(store: ScopedStore, id: GroupId) -> GroupDetails:
     """One group: its likely cause, what to do first, and its latest messages."""
     return await groups.group_details(store, id)
 
 
-@router.post("/groups/{id}/{mark}", dependencies=changes(Permission.ACT, all_tenants=True))
+@router.post("/groups/{id}/{mark}", dependencies=ACTS_ON_ALL)
 async def mark_group(
     store: ScopedStore, principal: CurrentPrincipal, id: GroupId, mark: Mark, body: GroupMark
 ) -> GroupView:
     """Resolve, reopen, snooze, ignore, assign or note."""
-    action = ACTIONS[mark]
+    action = find(Noun.GROUP, mark)
     for option in action.options:
         if option.required and getattr(body, option.name) is None:
             raise InvalidValue(f"{mark} needs a {option.name}.")

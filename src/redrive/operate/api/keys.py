@@ -9,11 +9,10 @@ from pydantic import BaseModel, Field
 
 from redrive.operate import cursors, documents, operations
 from redrive.operate.actions.table import SKIP
-from redrive.operate.api.mutation import changes
+from redrive.operate.api.mutation import READS, changes
 from redrive.operate.api.schemas import After, Key, Limit, Why, Word
 from redrive.operate.documents import Listed
-from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, require
-from redrive.operate.web.principal import Permission
+from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore
 from redrive.store.reads.models import KeyFilter, KeyPosition, KeyView
 
 router = APIRouter(tags=["keys"])
@@ -33,7 +32,7 @@ class Skipped(BaseModel):
     head: KeyView
 
 
-@router.get("/keys", dependencies=[require(Permission.READ)])
+@router.get("/keys", dependencies=READS)
 async def list_keys(
     store: ScopedStore,
     tenant: Word | None = None,

@@ -18,7 +18,7 @@ from redrive.operate.actions.results import ActResult, Outcome, raise_refused
 from redrive.operate.actions.table import MESSAGE_ACTIONS, find
 from redrive.operate.api import schemas
 from redrive.operate.api.bodies import body_of, given
-from redrive.operate.api.mutation import changes
+from redrive.operate.api.mutation import ACTS, READS, changes
 from redrive.operate.api.schemas import Acted, After, Key, Limit, Made, Word
 from redrive.operate.api.selecting import tenant_of, visible
 from redrive.operate.documents import Listed
@@ -30,16 +30,16 @@ from redrive.store.reads.models import MessageDetails, MessageFilter, MessageVie
 router = APIRouter(tags=["messages"])
 
 
-ACTS: Final = {action.name: action for action in MESSAGE_ACTIONS if not action.single}
+VERBS: Final = {action.name: action for action in MESSAGE_ACTIONS if not action.single}
 COPY: Final = find(Noun.MESSAGE, "copy")
-Act = StrEnum("Act", {name.upper(): name for name in ACTS})  # type: ignore[misc] # one member for each row of the table
+Act = StrEnum("Act", {name.upper(): name for name in VERBS})  # type: ignore[misc] # one member for each row of the table
 _COMMON: Final[dict[str, Any]] = {"only": (ParkReason | None, None), "dry_run": (bool, False)}
-MessageAct: Any = body_of("MessageAct", list(ACTS.values()), **_COMMON)
-ManyActs: Any = body_of("ManyActs", list(ACTS.values()), **_COMMON, act=(Act, ...), ids=(schemas.Ids, ...))
+MessageAct: Any = body_of("MessageAct", list(VERBS.values()), **_COMMON)
+ManyActs: Any = body_of("ManyActs", list(VERBS.values()), **_COMMON, act=(Act, ...), ids=(schemas.Ids, ...))
 Copy: Any = body_of("Copy", [COPY])
 
 
-@router.get("/messages", dependencies=[require(Permission.READ)])
+@router.get("/messages", dependencies=READS)
 async def list_messages(
     store: ScopedStore,
     principal: CurrentPrincipal,
@@ -64,7 +64,7 @@ async def list_messages(
     return documents.listed(await operations.list_messages(store, wanted))
 
 
-@router.get("/messages/{id}", dependencies=[require(Permission.READ)])
+@router.get("/messages/{id}", dependencies=READS)
 async def show_message(store: ScopedStore, id: UUID) -> MessageDetails:
     """One message with its attempts, acts, and what it waits for; not what it carries."""
     return await operations.show_message(store, MessageId(id))
@@ -86,7 +86,7 @@ async def copy_message(store: ScopedStore, principal: CurrentPrincipal, id: UUID
     return Made(id=copied)
 
 
-@router.post("/messages/{id}/{act}", dependencies=changes(Permission.ACT))
+@router.post("/messages/{id}/{act}", dependencies=ACTS)
 async def act_on_one(
     store: ScopedStore, principal: CurrentPrincipal, id: UUID, act: Act, body: MessageAct
 ) -> ActResult:
@@ -94,17 +94,17 @@ async def act_on_one(
 
     Where it moves money two people ask for the same; 403 where the second one is no approver.
     """
-    result = (await _acted(store, principal, ACTS[act], [id], body))[0]
+    result = (await _acted(store, principal, VERBS[act], [id], body))[0]
     if result.outcome is Outcome.NOT_FOUND:
         raise NotFound(f"There is no message {id}.", next="redrive messages list")
     raise_refused(result)
     return result
 
 
-@router.post("/acts", dependencies=changes(Permission.ACT))
+@router.post("/acts", dependencies=ACTS)
 async def act_on_many(store: ScopedStore, principal: CurrentPrincipal, body: ManyActs) -> Acted:
     """The same for many: each on its own, and what became of each."""
-    return schemas.acted(await _acted(store, principal, ACTS[body.act], body.ids, body))
+    return schemas.acted(await _acted(store, principal, VERBS[body.act], body.ids, body))
 
 
 async def _acted(

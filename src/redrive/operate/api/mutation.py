@@ -1,4 +1,4 @@
-"""What every change over the API needs: a permission, and an Idempotency-Key."""
+"""What a route of the API needs: a permission, and for a change an Idempotency-Key."""
 
 from __future__ import annotations
 
@@ -31,3 +31,9 @@ KEY: Final = Depends(_key)
 
 def changes(permission: Permission, *, all_tenants: bool = False) -> list[Any]:
     return [require(permission, all_tenants=all_tenants), KEY]
+
+
+READS: Final = [require(Permission.READ)]
+READS_ALL: Final = [require(Permission.READ, all_tenants=True)]
+ACTS: Final = changes(Permission.ACT)
+ACTS_ON_ALL: Final = changes(Permission.ACT, all_tenants=True)

@@ -10,17 +10,17 @@ from fastapi import APIRouter, Query
 from redrive.errors import NotFound
 from redrive.message import MessageId, ParkReason
 from redrive.operate import cursors, documents, operations
+from redrive.operate.api.mutation import READS
 from redrive.operate.api.schemas import After, Limit, Word
 from redrive.operate.api.selecting import tenant_of
 from redrive.operate.documents import Listed
-from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, require
-from redrive.operate.web.principal import Permission
+from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore
 from redrive.store.reads.models import ParkedFilter, ParkedPosition, ParkedRecord
 
 router = APIRouter(tags=["messages"])
 
 
-@router.get("/parked", dependencies=[require(Permission.READ)])
+@router.get("/parked", dependencies=READS)
 async def list_parked(
     store: ScopedStore,
     principal: CurrentPrincipal,
@@ -49,7 +49,7 @@ async def list_parked(
     return documents.listed(await operations.list_parked(store, wanted))
 
 
-@router.get("/parked/{id}", dependencies=[require(Permission.READ)])
+@router.get("/parked/{id}", dependencies=READS)
 async def show_parked(store: ScopedStore, id: UUID) -> ParkedRecord:
     """One of them. `row_version` counts what people changed about it."""
     found = await operations.show_parked(store, MessageId(id))

@@ -14,13 +14,13 @@ from redrive.operate import cursors, documents
 from redrive.operate.actions.model import Noun
 from redrive.operate.actions.table import REPLAY, STEERING, find
 from redrive.operate.api.bodies import body_of, given
-from redrive.operate.api.mutation import changes
+from redrive.operate.api.mutation import ACTS, READS, changes
 from redrive.operate.api.schemas import After, Limit, Why, Word
 from redrive.operate.api.selecting import Filter, Selection, SelectionWhy, group_of, tenant_of
 from redrive.operate.desk import replays
 from redrive.operate.desk.replays import NewReplay, PlanShown
 from redrive.operate.documents import Listed
-from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, require
+from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore
 from redrive.operate.web.idempotency import key_hash, key_of
 from redrive.operate.web.principal import Permission
 from redrive.store.reads.models import ReplayItem, ReplayView
@@ -33,7 +33,7 @@ NewReplayBody: Any = body_of("NewReplayBody", [REPLAY], base=SelectionWhy, name=
 Steering = StrEnum("Steering", {one.name.upper(): one.name for one in STEERING if one.permission is Permission.ACT})  # type: ignore[misc]
 
 
-@router.get("/replays", dependencies=[require(Permission.READ)])
+@router.get("/replays", dependencies=READS)
 async def list_replays(
     store: ScopedStore, unfinished: bool = False, after: After = None, limit: Limit = 20
 ) -> Listed[ReplayView]:
@@ -42,14 +42,14 @@ async def list_replays(
     return documents.listed(page)
 
 
-@router.post("/replays/plan", dependencies=changes(Permission.ACT))
+@router.post("/replays/plan", dependencies=ACTS)
 async def plan_replay(store: ScopedStore, principal: CurrentPrincipal, body: ReplayBody) -> PlanShown:
     """What a replay would send, and what it would skip and why. Nothing is changed."""
     wanted = await _wanted(store, principal, body, name="plan", reason="plan")
     return replays.shown_plan(await replays.plan(store, wanted))
 
 
-@router.post("/replays", status_code=201, dependencies=changes(Permission.ACT))
+@router.post("/replays", status_code=201, dependencies=ACTS)
 async def create_replay(
     request: Request, store: ScopedStore, principal: CurrentPrincipal, body: NewReplayBody
 ) -> ReplayView:
@@ -80,13 +80,13 @@ async def _replay_filter(
     return {**named, **own}
 
 
-@router.get("/replays/{id}", dependencies=[require(Permission.READ)])
+@router.get("/replays/{id}", dependencies=READS)
 async def show_replay(store: ScopedStore, id: UUID) -> ReplayView:
     """How far it is."""
     return await replays.find(store, str(id))
 
 
-@router.get("/replays/{id}/items", dependencies=[require(Permission.READ)])
+@router.get("/replays/{id}/items", dependencies=READS)
 async def list_items(
     store: ScopedStore, id: UUID, outcome: Word | None = None, after: After = None, limit: Limit = 50
 ) -> Listed[ReplayItem]:
@@ -104,7 +104,7 @@ async def approve_replay(store: ScopedStore, principal: CurrentPrincipal, id: UU
     return await _steered(store, principal, id, "approve", body)
 
 
-@router.post("/replays/{id}/{act}", dependencies=changes(Permission.ACT))
+@router.post("/replays/{id}/{act}", dependencies=ACTS)
 async def steer_replay(
     store: ScopedStore, principal: CurrentPrincipal, id: UUID, act: Steering, body: Why
 ) -> ReplayView:

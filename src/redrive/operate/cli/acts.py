@@ -1,7 +1,6 @@
 """Commands made from the table of verbs: options, dry run, confirmation, report.
 
-A verb that cannot be undone, or whose messages a filter chose, asks on a terminal and needs `--yes` elsewhere. If any
-message was refused or not found, the exit code says so.
+A verb that cannot be undone, or whose messages a filter chose, asks on a terminal and needs `--yes` elsewhere.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from redrive.operate.actions.model import Action, Noun, Option
 from redrive.operate.actions.results import ActResult, Outcome, count
 from redrive.operate.actions.table import ACTIONS
 from redrive.operate.cli import output, selecting
-from redrive.operate.cli.context import Call, checked, example, message_ids, store_command
+from redrive.operate.cli.context import Call, checked, example, message_ids, store_command, taking
 from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.cli.progress import bars
@@ -55,7 +54,7 @@ def why(body: Body) -> Body:
 
 
 def why_not_required(reason: str) -> Callable[[Body], Body]:
-    """The same for an act that explains itself."""
+    """For an act that explains itself."""
     return _why(default=reason)
 
 
@@ -83,12 +82,7 @@ confirmed: Final = click.option("--yes", "-y", is_flag=True, help="Do not ask. N
 
 
 def options(action: Action) -> Callable[[Body], Body]:
-    def decorate(body: Body) -> Body:
-        for option in reversed(action.options):
-            body = _parameter(option)(body)
-        return body
-
-    return decorate
+    return taking(*map(_parameter, action.options))
 
 
 def _parameter(option: Option) -> Callable[[Body], Body]:
@@ -131,7 +125,7 @@ def _json(_: click.Context, __: click.Parameter, value: str | None) -> Any:
 
 
 def add_actions(group: click.Group, noun: str, *, but: Sequence[str] = ()) -> None:
-    """The verbs on messages and dead letters of `redrive <noun>`. but: those that the noun's own file has."""
+    """but: those that the noun's own file has."""
     for action in ACTIONS:
         if noun in {one.noun for one in action.commands} and action.name not in but:
             if action.noun is Noun.MESSAGE and not action.single:
@@ -257,7 +251,7 @@ def report(call: Call, request: Request, results: Sequence[ActResult], *, only_l
 
 
 def report_step(call: Call, action: Action, who: Who, results: Sequence[ActResult]) -> None:
-    """The same for a step of the repair: of many messages the first few, refused ones before the others."""
+    """Of many messages the first few, refused ones before the others."""
     worst = sorted(results, key=lambda result: result.outcome is Outcome.DONE)
     _print(call, _head(action, who), results if call.json else worst, shown=SHOWN_MAX)
     _raise_failures(action.name, results)

@@ -46,7 +46,6 @@ def _items(settings: Settings) -> list[dict[str, Any]]:
 
 
 def _value(name: str, value: Any) -> Any:
-    """A DSN may hold a password."""
     return without_secrets(value) if TABLE[name].secret and value is not None else value
 
 

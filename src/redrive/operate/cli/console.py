@@ -72,7 +72,7 @@ async def _serve(settings: Settings, dsn: str) -> None:
 
 @asynccontextmanager
 async def beside(settings: Settings, dsn: str) -> AsyncIterator[None]:
-    """Serves the console beside a relay while the body runs, if its libraries are installed."""
+    """If its libraries are installed."""
     if not are_libraries_there():
         output.note("The console is not installed. Next: pip install 'redrive[console]'")
         yield

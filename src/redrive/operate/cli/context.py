@@ -22,8 +22,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One invocation. json: the answer is a document for a program."""
-
     settings: Settings
     json: bool
 
@@ -33,7 +31,7 @@ class Call:
 
 
 def database_of(settings: Settings) -> str:
-    """The DSN that was named, or that of the embedded server which runs; SettingsError where there is neither."""
+    """The DSN that was named, or that of the embedded server which runs."""
     dsn = settings.dsn or running_dsn(settings)
     if dsn is None:
         raise SettingsError(
@@ -50,7 +48,7 @@ def load_settings(context: click.Context, **flags: Any) -> Settings:
 
 
 def setting_option(name: str, flag: str | None = None) -> Callable[[Command], Command]:
-    """The option for a setting, as its row in the table describes it; `Settings` checks the value."""
+    """As its row in the table describes it; `Settings` checks the value."""
     setting = TABLE[name]
     kind = setting.kind if setting.kind in (int, float) else str
     words = f"[{'|'.join(setting.choices)}]" if setting.choices else name.rsplit("_", maxsplit=1)[-1].upper()
@@ -60,8 +58,6 @@ def setting_option(name: str, flag: str | None = None) -> Callable[[Command], Co
 
 
 class IdType(click.ParamType[MessageId]):
-    """A message id."""
-
     name = "id"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> MessageId:
@@ -81,19 +77,25 @@ def message_ids(*, required: bool = True) -> Callable[[Callable[..., Any]], Call
 
 
 def filter_options(*names: str, word: str = "Only") -> Callable[[Command], Command]:
-    """`--destination` and the like."""
+    whats = {name: name.replace("_", " ") for name in names} | {"group": "failure group (the beginning of its id)"}
+    return taking(
+        *(click.option(f"--{name.replace('_', '-')}", help=f"{word} of this {whats[name]}.") for name in names)
+    )
+
+
+def taking(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """In the order in which the help shows them."""
 
     def decorate(command: Command) -> Command:
-        for name in reversed(names):
-            what = "failure group (the beginning of its id)" if name == "group" else name.replace("_", " ")
-            command = click.option(f"--{name.replace('_', '-')}", help=f"{word} of this {what}.")(command)
+        for option in reversed(options):
+            command = option(command)
         return command
 
     return decorate
 
 
 def plain_command(body: Callable[..., None]) -> Callable[..., None]:
-    """`--dsn` and `--json` for a command that does not use the store: the body gets a Call."""
+    """For a command that does not use the store: the body gets a Call."""
 
     @wraps(body)
     def command(context: click.Context, /, *, dsn: str | None, as_json: bool, **values: Any) -> None:
@@ -103,18 +105,17 @@ def plain_command(body: Callable[..., None]) -> Callable[..., None]:
 
 
 def store_command(body: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """`--dsn` and `--json` for a command on the store: the body gets a Call and the open store."""
+    """The body gets a Call and the open store."""
 
     @wraps(body)
-    def command(context: click.Context, /, *, dsn: str | None, as_json: bool, **values: Any) -> None:
-        call = _call(context, dsn=dsn, as_json=as_json)
+    def command(call: Call, **values: Any) -> None:
         asyncio.run(_with_store(call, body, values))
 
-    return _common_options(command)
+    return plain_command(command)
 
 
 def checked(check: Callable[[dict[str, Any]], None]) -> Callable[[Command], Command]:
-    """Above a command: look at its arguments together, before anything is opened."""
+    """Look at the arguments together, before anything is opened."""
 
     def decorate(command: Command) -> Command:
         @wraps(command)

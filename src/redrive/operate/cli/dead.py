@@ -65,7 +65,6 @@ async def edit(
 
 
 async def _approve(call: Call, store: PostgresStore, id_: MessageId, who: Who, *, yes: bool, dry_run: bool) -> None:
-    """The change that another person proposed; then, if the answer is yes, the new version."""
     before, proposed = await workflow.proposal(store, id_)
     if dry_run and call.json:
         output.document("patch", {"id": id_, "messages": 1, "before": before, "after": proposed.body})
@@ -92,7 +91,6 @@ async def _show_patch(call: Call, store: PostgresStore, ids: Sequence[MessageId]
 
 
 def _show_diff(before: bytes, after: bytes) -> None:
-    """Line by line, as of a file: every value of a payload is on a line of its own."""
     old, new = (json.dumps(json.loads(body), indent=2).splitlines() for body in (before, after))
     for line in difflib.unified_diff(old, new, "before", "after", n=2, lineterm=""):
         output.show(Text(line, style=_COLOURS.get(line[0], "")))

@@ -122,7 +122,7 @@ def _breaker_until(known: DestinationView) -> datetime | None:
 
 
 def _add_change(action: Action) -> None:
-    """pause, resume: a dry run only looks whether the destination is known."""
+    """A dry run only looks whether the destination is known."""
 
     @store_command
     async def change(call: Call, store: PostgresStore, name: str, dry_run: bool, who: Who, **given: Any) -> None:
@@ -160,11 +160,7 @@ async def test(call: Call, store: PostgresStore, name: str, who: Who, **given: A
 def _test_item(tested: Tested) -> dict[str, object]:
     seen = tested.known
     return {
-        "name": tested.name,
-        "answered": tested.answered,
-        "message_id": tested.message_id,
-        "answer": tested.answer,
-        "code": tested.code,
+        **{name: getattr(tested, name) for name in ("name", "answered", "message_id", "answer", "code")},
         "breaker": seen.breaker,
         "breaker_until": _breaker_until(seen),
         "paused_until": seen.paused_until,

@@ -1,6 +1,6 @@
 """How the command line ends: one number and one sentence for every kind of failure.
 
-The numbers are a promise to scripts and are never reused. Every command's errors arrive here, in `Commands.main`.
+The numbers are a promise to scripts and are never reused.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from redrive.ports import TransientFailure
 
 
 class Exit(IntEnum):
-    """What a number means."""
-
     OK = 0
     FAILED = 1
     USAGE = 2
@@ -66,7 +64,7 @@ def exit_of(error: BaseException) -> Exit:
 
 
 def problem(error: BaseException) -> dict[str, Any]:
-    """The error as an object (RFC 9457); `next` is the command that helps, or empty."""
+    """By RFC 9457; `next` is the command that helps, or empty."""
     number = exit_of(error)
     code = _code(error, number)
     return {

@@ -8,21 +8,21 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from urllib.parse import quote
 
 from redrive.operate import embedded
 from redrive.operate.embedded import postmaster
+from redrive.operate.embedded.server import socket_dsn
 from redrive.settings import Settings
 
 
 def demo_home() -> Path:
-    """Where the demo keeps its data, unless another place is named: one for every clone or installation."""
+    """One for every clone or installation."""
     package = Path(__file__).resolve().parents[2]
     return embedded.default_data_dir().parent / f"demo-{hashlib.sha256(os.fsencode(package)).hexdigest()[:8]}"
 
 
 def command_line(*words: object) -> str:
-    """A command of this installation, as a shell in another terminal and directory understands it."""
+    """As a shell in another terminal and directory understands it."""
     program = Path(sys.argv[0])
     if program.name != "redrive" or shutil.which(str(program.absolute())) is None:
         return shlex.join([sys.executable, "-m", "redrive", *map(str, words)])  # as with `python -m redrive`
@@ -30,7 +30,7 @@ def command_line(*words: object) -> str:
 
 
 def running_dsn(settings: Settings) -> str | None:
-    """The DSN of an embedded server that runs: the one of `data_dir`, or of `up`, or of the demo."""
+    """Of `data_dir`, or of `up`, or of the demo."""
     usual = (embedded.default_data_dir(), demo_home() / "postgres")
     places = (settings.data_dir,) if settings.data_dir else usual
     return next((dsn for place in places if (dsn := _dsn_of(place))), None)
@@ -41,7 +41,4 @@ def _dsn_of(place: Path) -> str | None:
         running = postmaster.running_on(place.absolute())
     except OSError:  # another user's directory
         return None
-    if running is None:
-        return None
-    host = quote(str(running.socket_dir), safe="")
-    return f"postgresql://{embedded.SUPERUSER}@/postgres?host={host}&port={running.port}"
+    return socket_dsn("postgres", running.socket_dir, running.port) if running else None

@@ -1,7 +1,7 @@
-"""`redrive`: the operator's command line. One file per noun; no SQL, no decisions about messages.
+"""`redrive`: the operator's command line.
 
-Data go to stdout, everything else to stderr. An error becomes one sentence (or, with `--json`, one object) on stderr
-and one of `exit_codes`.
+Data go to stdout, everything else to stderr. An error becomes one sentence (or, with `--json`, one object) and one of
+`exit_codes`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOUNS: Final = (
 
 
 class Commands(click.Group):
-    """The group of all nouns, and of the installed systems' own commands."""
+    """All nouns, and the installed systems' own commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [*NOUNS, *sorted(self._systems())]

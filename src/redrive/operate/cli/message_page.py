@@ -63,7 +63,8 @@ def _envelope(details: MessageDetails) -> Iterator[tuple[str, object]]:
         yield "waits behind", f"{head.head}, number {head.sequence}, which is {output.words(head.state)}"
     yield "priority", view.priority
     yield "stage", f"{view.stage}, version {view.version}"
-    yield "attempts", f"{view.attempt}, of which {view.spent} spent of this stage's budget" + _crashes(details)
+    crashes = f"; {details.crashes} crashes while alone" if details.crashes else ""
+    yield "attempts", f"{view.attempt}, of which {view.spent} spent of this stage's budget" + crashes
     yield "created", output.moment(view.created_at)
     yield from ((n, output.moment(t)) for n, t in (("due", view.due_at), ("expires", view.expires_at)) if t)
     yield from _place(details)
@@ -75,10 +76,6 @@ def _envelope(details: MessageDetails) -> Iterator[tuple[str, object]]:
 
 def _size(body_bytes: int | None) -> str:
     return "" if body_bytes is None else f"{body_bytes:,} bytes,"
-
-
-def _crashes(details: MessageDetails) -> str:
-    return f"; {details.crashes} crashes while alone" if details.crashes else ""
 
 
 def _place(details: MessageDetails) -> Iterator[tuple[str, object]]:
@@ -136,7 +133,7 @@ def _attempt(entry: HistoryEntry) -> tuple[object, ...]:
 
 
 def _what(entry: HistoryEntry) -> Text:
-    """`settle: retryable HTTP_503, retry` or `requeue by anna: erp is back`, in one cell."""
+    """`settle: retryable HTTP_503, retry` or `requeue by anna: erp is back`."""
     answer = " ".join(part for part in (entry.answer, entry.code) if part)
     outcome = entry.closed or entry.settlement
     parts = [part for part in (answer, outcome if outcome != entry.verb else None) if part]

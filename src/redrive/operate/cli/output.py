@@ -1,7 +1,6 @@
 """What commands print: data on stdout, as a table or a JSON document; the rest on stderr.
 
-On a terminal tables have lines and colours (`NO_COLOR` and `COLUMNS` are honoured); elsewhere nothing is cut. Control
-characters in the data of messages are replaced.
+On a terminal tables have lines and colours (`NO_COLOR` and `COLUMNS` are honoured); elsewhere nothing is cut.
 """
 
 from __future__ import annotations
@@ -67,14 +66,14 @@ def growing(*titles: str) -> tuple[Column, ...]:
 
 
 class Printer(Console):
-    """A console whose reader may leave at any time (`redrive messages list | head`)."""
+    """Its reader may leave at any time (`redrive messages list | head`)."""
 
     def on_broken_pipe(self) -> None:
         reader_left()
 
 
 def reader_left() -> NoReturn:
-    """End at once and in peace; the interpreter must not complain about stdout when it ends."""
+    """The interpreter must not complain about stdout when it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     raise SystemExit(0)
 
@@ -95,7 +94,7 @@ def _console(stream: Any) -> Console:
 
 
 def note(text: str, *, style: str = "") -> None:
-    """A line for the person, beside the data. Never broken: it may hold a command to copy."""
+    """A line for the person. Never broken: it may hold a command to copy."""
     stderr().print(Text(text, style=style), soft_wrap=True)
 
 
@@ -115,7 +114,7 @@ def raw(text: str) -> None:
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> Table:
-    """A table for this terminal, or a plain one. A cell is a Text, or anything that is made harmless."""
+    """A cell is a Text, or anything that is made harmless."""
     console = stdout()
     cells = [[_cell(value) for value in row] for row in rows]
     widths = _widths(columns, cells, console.width)

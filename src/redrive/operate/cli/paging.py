@@ -22,7 +22,7 @@ Body = Callable[..., Any]
 
 
 class CursorType(click.ParamType[Any]):
-    """The cursor that a page ended with. Where the position is an id or a number, that itself will do."""
+    """Where the position is an id or a number, that itself will do."""
 
     name = "position"
 
@@ -37,7 +37,7 @@ class CursorType(click.ParamType[Any]):
 
 
 def page_options(option: str, kind: Callable[..., Any], *, rows: int = 50, of: str = "") -> Callable[[Body], Body]:
-    """`--before` or `--after`, and `--limit`. of: where only a part of the answer is a list, the option for that."""
+    """of: where only a part of the answer is a list, the option for that."""
     words = "Go on behind this position; each page says with which."
     going_on = click.option(
         option, type=CursorType(kind), help=f"With {of}: {words[0].lower()}{words[1:]}" if of else words
@@ -59,10 +59,7 @@ def show_page(
     option: str = "--before",
     looked: str = "",
 ) -> None:
-    """A page as a table, or as the document of this name.
-
-    nothing: said of an empty page. looked: said of a bounded search that ended before the rows did.
-    """
+    """nothing: said of an empty page. looked: said of a bounded search that ended before the rows did."""
     shown = listed(page)
     if call.json:
         output.document(name, shown)

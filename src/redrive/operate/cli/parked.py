@@ -61,7 +61,7 @@ def _row(record: ParkedRecord, now: datetime) -> tuple[object, ...]:
 
 
 def add_show(group: click.Group, noun: str, words: str) -> None:
-    """`show`: one message with its whole timeline; of `dead`, `held` and `unrecorded` only what is parked so."""
+    """Of `dead`, `held` and `unrecorded` only what is parked so."""
 
     @group.command("show", help=words, epilog=example(f"redrive {noun} show {EXAMPLE_ID}"))
     @click.argument("message_id", metavar="ID", type=MESSAGE_ID)

@@ -17,7 +17,7 @@ Tell = Callable[[str, int, int], None]
 
 @contextmanager
 def bars() -> Iterator[Tell]:
-    """One bar for each thing that is counted; gone when the command goes on. May be told from any thread."""
+    """One for each thing that is counted. May be told from any thread."""
     if not sys.stderr.isatty():
         yield lambda _kind, _done, _total: None
         return

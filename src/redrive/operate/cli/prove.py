@@ -13,20 +13,17 @@ from typing import Any, Final, NoReturn
 import click
 
 from redrive.operate.cli import output
-from redrive.operate.cli.context import example
+from redrive.operate.cli.context import example, taking
 from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.histories import history_options
 from redrive.operate.cli.progress import bars
 from redrive.system import System, discover
 
 SEEDS = 1_000_000
-Body = Callable[..., Any]
 HISTORIES = 100  # of the engine, at scale 1
 
 
 class Proofs(click.Group):
-    """Ours, and those of the installed systems."""
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *_systems()])
 
@@ -63,15 +60,6 @@ _OPTIONS: Final = (
 )
 
 
-def _taking(*options: Callable[..., Any]) -> Callable[[Body], Body]:
-    def decorate(body: Body) -> Body:
-        for option in reversed(options):
-            body = option(body)
-        return body
-
-    return decorate
-
-
 @command.command(
     "engine",
     epilog=example(
@@ -80,7 +68,7 @@ def _taking(*options: Callable[..., Any]) -> Callable[[Body], Body]:
         "redrive prove engine --history 4711",
     ),
 )
-@_taking(*history_options(HISTORIES), *_OPTIONS)
+@taking(*history_options(HISTORIES), *_OPTIONS)
 def engine(as_json: bool, **options: Any) -> None:
     """Kill relays at every step boundary, freeze them, stop the database, lose replies; then check every message.
 
@@ -95,7 +83,7 @@ def engine(as_json: bool, **options: Any) -> None:
 
 
 @command.command("desk", epilog=example("redrive prove desk", "redrive prove desk --seed 7 --scale 0.05 --json"))
-@_taking(*_OPTIONS)
+@taking(*_OPTIONS)
 def desk(as_json: bool, **options: Any) -> None:
     """Let thousands of messages fail for four causes, and take them back while relays are killed.
 
@@ -138,8 +126,8 @@ def _of_system(system: System) -> click.Command:
         _prove("prove_system", prove, as_json=as_json, more={"system": system.name}, **options)
 
     examples = [f"redrive prove {system.name}", f"redrive prove {system.name} --seed 7 --scale 0.05 --json"]
-    taking = _taking(*_OPTIONS, *system.prove_options)(body)
-    return click.command(system.name, help=getdoc(prove), epilog=example(*examples))(taking)
+    made = click.command(system.name, help=getdoc(prove), epilog=example(*examples))
+    return made(taking(*_OPTIONS, *system.prove_options)(body))
 
 
 def _prove(

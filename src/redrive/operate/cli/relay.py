@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -16,8 +16,8 @@ import click
 from redrive.app import App
 from redrive.events import Events
 from redrive.operate import logs, toml_destinations
-from redrive.operate.cli.context import database_of, example, load_settings, setting_option
-from redrive.operate.observe.relay import observed
+from redrive.operate.cli.context import database_of, example, load_settings, setting_option, taking
+from redrive.operate.observe.observing import observed
 from redrive.operate.operations import explained
 from redrive.relay.load_app import load_app
 from redrive.relay.process import RelayProcess, run_relay
@@ -25,20 +25,14 @@ from redrive.settings import TABLE, Settings
 from redrive.store.migrations import migrate
 from redrive.transports.functions import THREADS
 
-_OPTIONS: Final = (
+# The app and the settings that are often changed; `redrive up` has them too.
+relay_options: Final = taking(
     click.argument("app_spec", metavar="[MODULE:APP]", required=False),
     click.option("--only", multiple=True, metavar="DESTINATION", help="Handle just this one; may be repeated."),
     click.option("--name", default="", help="Shown by `redrive status`. Default: host and process id."),
     setting_option("dsn"),
     *(setting_option(name) for name, setting in TABLE.items() if setting.option),
 )
-
-
-def relay_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The app and the settings that are often changed; `redrive up` has them too."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 # Threads of `def` handlers that still ran when the relay had ended; `main` does not wait for them.
@@ -87,17 +81,21 @@ def deliver(
     name: str,
     beside: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
 ) -> None:
-    """Run the relay until it is stopped. beside: what runs on the same loop for as long."""
+    """beside: what runs on the same loop for as long."""
     logs.configure(settings.log_format, settings.log_level)
     process = RelayProcess.of(settings, app=app, dsn=dsn, app_spec=app_spec, only=only, name=name)
+    run_to_end(_run(process, settings, beside), threads=THREADS)
+
+
+def run_to_end(main: Coroutine[Any, Any, None], *, threads: str) -> None:
+    """Not asyncio.run: at its end that waits for handlers that ignore their cancellation. threads: how theirs begin."""
     before = frozenset(threading.enumerate())  # threads of the program that called this command
-    # Not asyncio.run: at its end that waits for handlers that ignore their cancellation.
     loop = asyncio.new_event_loop()
     try:
-        loop.run_until_complete(_run(process, settings, beside))
+        loop.run_until_complete(main)
     finally:
         ours = (thread for thread in threading.enumerate() if thread not in before)
-        STUCK.extend(thread.name for thread in ours if thread.name.startswith(THREADS))
+        STUCK.extend(thread.name for thread in ours if thread.name.startswith(threads))
         if not asyncio.all_tasks(loop):
             loop.close()
 

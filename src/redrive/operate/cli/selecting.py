@@ -28,7 +28,7 @@ def selection(body: Body) -> Body:
 
 
 def split(values: dict[str, Any]) -> tuple[tuple[MessageId, ...], dict[str, str]]:
-    """The ids and the filter that were given, taken out of the values; a usage error unless it is one of the two."""
+    """Takes them out of the values; a usage error unless it is one of the two."""
     ids: tuple[MessageId, ...] = values.pop("ids")
     given = {name: value for name in FILTERS if (value := values.pop(name)) is not None}
     if bool(ids) == bool(given):
@@ -61,7 +61,7 @@ def _some(found: list[MessageId]) -> list[MessageId]:
 
 
 async def replay_filter(store: PostgresStore, ids: Sequence[MessageId], given: Mapping[str, str]) -> dict[str, Any]:
-    """The same as the filter of a replay, which is looked up in the database, in one snapshot."""
+    """As the filter of a replay, which is looked up in the database, in one snapshot."""
     if ids:
         return {"ids": [str(id_) for id_ in dict.fromkeys(ids)]}
     return {**given, **({"group": (await find_group(store, given["group"])).id} if "group" in given else {})}

@@ -70,7 +70,7 @@ async def command(
 
 
 async def _watch(call: Call, store: PostgresStore, *, every: float, count: int | None) -> Status | None:
-    """Look again and again; an outage of the database is shown and outlived."""
+    """An outage of the database is shown and outlived."""
     on_terminal = output.stdout().is_terminal and not call.json
     status: Status | None = None
     with Live(console=output.stdout(), screen=True, auto_refresh=False) if on_terminal else _Printed() as live:
@@ -92,7 +92,7 @@ async def _watch(call: Call, store: PostgresStore, *, every: float, count: int |
 
 
 class _Printed:
-    """Stands in for the live screen where there is none: what is to be shown is a note on stderr."""
+    """Stands in for the live screen: what is to be shown is a note on stderr."""
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +137,7 @@ def _keys(status: Status) -> Iterator[RenderableType]:
 
 
 def _oldest_holder(status: Status) -> Iterator[RenderableType]:
-    """Only one that has been at it for a while: there is always a youngest oldest one."""
+    """There is always a youngest oldest one."""
     holder = status.oldest_holder
     if holder is None or is_young(holder, status.at):
         return

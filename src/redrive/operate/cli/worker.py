@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Coroutine
 from typing import Any
 
 import click
@@ -13,9 +10,9 @@ from redrive.consume.process import WorkerProcess, run_worker
 from redrive.consume.sessions import THREADS
 from redrive.events import Events
 from redrive.operate import logs
-from redrive.operate.cli.context import database_of, example, load_settings, setting_option
-from redrive.operate.cli.relay import STUCK
-from redrive.operate.observe.worker import observed_worker
+from redrive.operate.cli.context import database_of, example, load_settings, setting_option, taking
+from redrive.operate.cli.relay import run_to_end
+from redrive.operate.observe.observing import observed_worker
 from redrive.operate.operations import explained
 from redrive.relay.load_app import load_app
 from redrive.settings import Settings
@@ -25,11 +22,7 @@ from redrive.store.migrations import migrate
 @click.command("worker", epilog=example("redrive worker shop:app", "redrive worker shop:app --consumer billing"))
 @click.argument("app_spec", metavar="MODULE:APP")
 @click.option("--consumer", "only", multiple=True, metavar="NAME", help="Run just this one; may be repeated.")
-@setting_option("dsn")
-@setting_option("stop_seconds")
-@setting_option("metrics_listen")
-@setting_option("log_format")
-@setting_option("log_level")
+@taking(*map(setting_option, ("dsn", "stop_seconds", "metrics_listen", "log_format", "log_level")))
 @click.pass_context
 def command(context: click.Context, /, app_spec: str, only: tuple[str, ...], **flags: Any) -> None:
     """Consume the messages of brokers with the consumers that an app declares.
@@ -46,20 +39,9 @@ def command(context: click.Context, /, app_spec: str, only: tuple[str, ...], **f
         events = Events()
         logs.subscribe(events)
         process = WorkerProcess(app=app, dsn=dsn, only=only, stop_seconds=settings.stop_seconds)
-        _run(_observed(process, settings, events))
+        run_to_end(_observed(process, settings, events), threads=THREADS)
 
 
 async def _observed(process: WorkerProcess, settings: Settings, events: Events) -> None:
     async with observed_worker(events, process, settings):
         await run_worker(process, events=events)
-
-
-def _run(main: Coroutine[Any, Any, None]) -> None:
-    """Not asyncio.run: at its end that waits for handlers that ignore their cancellation."""
-    loop = asyncio.new_event_loop()
-    try:
-        loop.run_until_complete(main)
-    finally:
-        STUCK.extend(thread.name for thread in threading.enumerate() if thread.name.startswith(THREADS))
-        if not asyncio.all_tasks(loop):
-            loop.close()

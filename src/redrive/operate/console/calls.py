@@ -127,16 +127,16 @@ class Call:
 
     async def carry_out_on_one(self, title: str, act: Callable[[], Awaitable[ActResult]], *, back: str) -> Response:
         """The same for one message. ApproverNeeded where the second person has to be an approver."""
-        lacking: list[ActResult] = []
+        results: list[ActResult] = []
 
         async def doing(job: Job) -> None:
-            result = await act()
-            job.add([result])
-            lacking.extend([result] if result.needs_approver else [])
+            results.append(await act())
+            job.add(results)
 
         response = await self.carry_out(title, doing, back=back, total=1)
-        for result in lacking:
-            raise_refused(result)
+        for result in results:
+            if result.needs_approver:
+                raise_refused(result)
         return response
 
     def _fingerprint(self) -> bytes:

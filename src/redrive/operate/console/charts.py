@@ -19,8 +19,6 @@ KINDS: Final = ("delivered", "retried", "parked")
 
 
 class Bar(NamedTuple):
-    """One kind of one slot."""
-
     kind: str
     x: float
     y: float
@@ -51,7 +49,7 @@ class Bars:
 def traffic_chart(traffic: Traffic, *, width: int = WIDE) -> Bars:
     count = round((traffic.until - traffic.since).total_seconds() / traffic.slot_seconds)
     by_slot = {min(slot.slot, count - 1): slot for slot in traffic.slots}
-    most = nice_top(max((_sum(slot) for slot in by_slot.values()), default=0))
+    most = nice_top(max((slot.delivered + slot.retried + slot.parked for slot in by_slot.values()), default=0))
     room, step = HEIGHT - BASE - 8, (width - LEFT) / count
     bars: list[Bar] = []
     slots: list[tuple[float, float, str]] = []
@@ -89,10 +87,6 @@ def milliseconds(value: float) -> str:
     return "< 1 ms" if value < 1 else span(value / 1000, units=1)
 
 
-def _sum(slot: Slot) -> int:
-    return slot.delivered + slot.retried + slot.parked
-
-
 def _label(began: datetime, slot: Slot | None) -> str:
     if slot is None:
         return f"{began:%H:%M} UTC: nothing"
@@ -116,8 +110,6 @@ def short(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line through points, and the area below it."""
-
     points: str
     area: str
     marks: Sequence[tuple[float, float, str, str]]

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
 from redrive.message import JSON_CONTENT
@@ -26,8 +27,6 @@ _CSV_DANGER: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Digits(str):
-    """A number as it was written."""
-
     __slots__ = ()
 
 
@@ -149,16 +148,14 @@ def side_by_side(before: str, after: str) -> list[DiffRow | None]:
 
 
 def _rows(tag: str, old: Sequence[str], new: Sequence[str]) -> Iterator[DiffRow]:
-    for at in range(max(len(old), len(new))):
-        left = old[at] if at < len(old) else None
-        right = new[at] if at < len(new) else None
-        if tag == "equal" and left is not None and right is not None:
-            yield DiffRow("same", (left, "", ""), (right, "", ""))
-        elif left is None and right is not None:
+    for left, right in zip_longest(old, new):
+        if left is None:
             yield DiffRow("added", None, ("", right, ""))
-        elif right is None and left is not None:
+        elif right is None:
             yield DiffRow("removed", ("", left, ""), None)
-        elif left is not None and right is not None:
+        elif tag == "equal":
+            yield DiffRow("same", (left, "", ""), (right, "", ""))
+        else:
             yield DiffRow("changed", *_marked(left, right))
 
 

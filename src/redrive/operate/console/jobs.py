@@ -86,8 +86,6 @@ JobFunction = Callable[[Job], Awaitable[None]]
 
 
 class Jobs:
-    """The jobs of one process."""
-
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Job] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -164,7 +162,6 @@ def _found(job: Job, begun: Begun) -> None:
 
 
 async def _run(job: Job, doing: JobFunction) -> None:
-    """The work; an expected refusal is what became of it."""
     try:
         await doing(job)
     except OperatorError as error:

@@ -41,28 +41,21 @@ _STATES: Final = {
     "late": ("unrecorded",),
 }  # fmt: skip
 LOOKS: Final = {state: look for look, states in _STATES.items() for state in states}
-NAVIGATION: Final = (
-    ("", (("/", "Overview", "pulse", "o"),)),
-    (
-        "Repair",
-        (
-            ("/groups", "Failure groups", "layers", "g"),
-            ("/parked/dead", "Parked", "inbox", "d"),
-            ("/replays", "Replays", "replay", "r"),
-            ("/keys", "Blocked keys", "key", "k"),
-        ),
+NAVIGATION: Final = {
+    "": (("/", "Overview", "pulse", "o"),),
+    "Repair": (
+        ("/groups", "Failure groups", "layers", "g"),
+        ("/parked/dead", "Parked", "inbox", "d"),
+        ("/replays", "Replays", "replay", "r"),
+        ("/keys", "Blocked keys", "key", "k"),
     ),
-    (
-        "Look up",
-        (
-            ("/messages", "Messages", "list", "m"),
-            ("/destinations", "Destinations", "target", "t"),
-            ("/relays", "Relays", "server", "s"),
-            ("/audit", "Audit", "book", "a"),
-        ),
+    "Look up": (
+        ("/messages", "Messages", "list", "m"),
+        ("/destinations", "Destinations", "target", "t"),
+        ("/relays", "Relays", "server", "s"),
+        ("/audit", "Audit", "book", "a"),
     ),
-)
-
+}
 EVERYWHERE: Final = frozenset({"/groups", "/replays", "/destinations", "/relays", "/audit"})  # what has no tenant
 
 
@@ -117,19 +110,13 @@ def page(call: Call, template: str, *, title: str, status: int = 200, **values: 
 
 def _sections(call: Call) -> list[tuple[str, list[tuple[str, str, str, str]]]]:
     alone = not call.principal.all_tenants
-    own = [(name, [one for one in links if not (alone and one[0] in EVERYWHERE)]) for name, links in NAVIGATION]
-    others = [
-        (
-            name.capitalize(),
-            [
-                (f"/systems/{name}/{key}", view.title, "card", "")
-                for key, view in system.views.items()
-                if not (alone and view.all_tenants)
-            ],
-        )
-        for name, system in call.systems.items()
-    ]
-    return [*own, *((name, links) for name, links in others if links)]
+    sections = {
+        name: [one for one in links if not (alone and one[0] in EVERYWHERE)] for name, links in NAVIGATION.items()
+    }
+    for name, system in call.systems.items():
+        views = [(key, view) for key, view in system.views.items() if not (alone and view.all_tenants)]
+        sections[name.capitalize()] = [(f"/systems/{name}/{key}", view.title, "card", "") for key, view in views]
+    return [(name, links) for name, links in sections.items() if links]
 
 
 def percent(share: float) -> str:

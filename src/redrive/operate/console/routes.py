@@ -40,8 +40,6 @@ from redrive.ports import TransientFailure
 
 
 class Shared:
-    """What the pages of one process share."""
-
     def __init__(self) -> None:
         self.jobs = Jobs()
         self.pulse = Pulse()
@@ -130,12 +128,7 @@ def router() -> APIRouter:
 
 def _endpoint(page: Page) -> Callable[[Request], Any]:
     async def endpoint(request: Request) -> Response:
-        call = Call(
-            request=request,
-            principal=current_principal(request),
-            store=scoped_store(request),
-            jobs=shared_by(request).jobs,
-        )
+        call = Call(request, current_principal(request), scoped_store(request), shared_by(request).jobs)
         if request.method == "POST":
             call.form = await request.form()
         try:

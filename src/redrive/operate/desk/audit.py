@@ -1,7 +1,6 @@
-"""Verifies the audit's hash chain.
+"""Verifies the audit's hash chain. SQL: verbs/audit.sql, reads/audit_chain.sql.
 
-A changed, deleted or swapped row breaks the chain. A cut end or a chain that was written anew is found only by a head
-that was noted outside the database (`noted`). SQL: verbs/audit.sql, reads/audit_chain.sql.
+A cut end, or a chain that was written anew, is found only by a head that was noted outside the database (`noted`).
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ FAULTS_MAX: Final = 100  # that are reported; one is enough to know
 
 
 class Head(NamedTuple):
-    """The last act of a chain: its number and its hash."""
-
     id: int
     hash: bytes
 
@@ -42,18 +39,13 @@ class Head(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """id: where the chain is broken. what: a sentence."""
-
     id: int
     what: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """intact: no fault was found. checked: how many acts there are.
-
-    head: the last one, None where there is none; note it outside the database, and let it be looked for later.
-    """
+    """checked: how many acts there are. head: the last one; note it outside the database."""
 
     intact: bool
     checked: int
@@ -62,7 +54,7 @@ class Verified:
 
 
 async def verify(store: PostgresStore, *, noted: str | None = None) -> Verified:
-    """Walk the whole chain. noted: a head from earlier, which has to be in it."""
+    """noted: a head from earlier, which has to be in the chain."""
     checked, head, faults = 0, Head(0, b""), list[Fault]()
     wanted = Head.parse(noted) if noted else None
     seen_noted = wanted is None

@@ -1,4 +1,4 @@
-"""The likely cause of an error class, by a table of rules; the first that fits counts. A hint for triage only."""
+"""The likely cause of an error class; the first rule that fits counts. A hint for triage only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RUNBOOK: Final = "docs/how-to/work-through-failures.md"
 
 
 class Cause(StrEnum):
-    """The causes of failures, by what must happen before the message is sent again."""
+    """By what must happen before the message is sent again."""
 
     TRANSIENT = "transient"
     DATA = "data"
@@ -21,8 +21,6 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """cause: the likely one. first: what to do first, in one sentence. runbook: where it is described."""
-
     cause: Cause
     first: str
 

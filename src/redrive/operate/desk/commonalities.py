@@ -1,7 +1,7 @@
 """What failed payloads of a group have in common that delivered ones have not: often the cause itself.
 
-A value is shown only if several messages share it and it is a plain word, a small number, a boolean or null. Anything
-else may be personal data, and is counted only. Field names are shown: they belong to the schema.
+A value is shown only if several messages share it and it is a plain word, a small number, a boolean or null: anything
+else may be personal data. Field names belong to the schema.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ MISSING: Final = "is missing"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Common:
-    """One thing that failed payloads share. says: such as `= null` or `is missing`. share: of the failed, 0 to 1.
-
-    delivered_share: of the delivered ones, None where there was none to compare with.
-    """
+    """says: such as `= null` or `is missing`. share: of the failed, 0 to 1. delivered_share: None without any."""
 
     path: str
     says: str
@@ -43,8 +40,6 @@ class Common:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """failed, delivered: how many payloads were compared."""
-
     failed: int
     delivered: int
     found: Sequence[Common]

@@ -1,7 +1,6 @@
-"""Failure groups: all failures of one cause as one item.
+"""Failure groups: all failures of one cause as one item. SQL: verbs/groups.sql, reads/groups.sql.
 
-A group is found by any unique prefix of its id. Marks (resolve, snooze, ignore, assign, note) are audited and change no
-message. SQL: verbs/groups.sql, reads/groups.sql.
+A group is found by any unique prefix of its id. Marks (resolve, snooze, …) are audited and change no message.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ VALUE_MAX: Final = 500  # characters of an owner or a note
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marking:
-    """A mark, its actor and reason. value: the owner or the note. snooze: for how long."""
+    """value: the owner or the note. snooze: for how long."""
 
     mark: Mark
     actor: str
@@ -62,7 +61,7 @@ class Marking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupDetails:
-    """One group with its likely cause, what to do first, and its latest dead letters."""
+    """messages: its latest dead letters."""
 
     group: GroupView
     likely_cause: str

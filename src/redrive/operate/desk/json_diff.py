@@ -1,7 +1,7 @@
-"""The JSON Patch that leads from one value to another; the other direction is `json_patch`. Pure.
+"""The JSON Patch that leads from one value to another.
 
-It fits more messages than the one it was made from: a member is set by `add`, which also fits where the member is
-missing; a list that grew or shrank is set as a whole.
+It fits more messages than the one it was made from: a member is set by `add`, which also fits where it is missing; a
+list that grew or shrank is set as a whole.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""JSON Patch (RFC 6902) on a JSON value: add, remove, replace, move, copy, test. Pure; the value given is not changed.
+"""JSON Patch (RFC 6902): add, remove, replace, move, copy, test. docs/dependencies.md says why this is no library.
 
 A message of an error names the place and never a value, because it is shown on screens and kept in the audit.
-docs/dependencies.md says why this is no library.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Pointer = tuple[str, ...]
 
 
 def apply(document: Any, patch: Any) -> Any:
-    """The document with the patch carried out, all of it; InvalidValue where any operation does not fit."""
+    """All of it, on a copy; InvalidValue where any operation does not fit."""
     if not isinstance(patch, list) or not 1 <= len(patch) <= OPERATIONS_MAX:
         raise InvalidValue(f"A JSON Patch is a list of 1 to {OPERATIONS_MAX} operations.")
     patched, room = copy.deepcopy(document), BYTES_MAX
@@ -43,7 +42,7 @@ def value_at(document: Any, path: str) -> Any:
 
 
 def paths(patch: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a patch does where, without the values: `replace /amount`."""
+    """`replace /amount`: what a patch does where, without the values."""
     return [f"{operation['op']} {operation['path']}" for operation in patch]
 
 

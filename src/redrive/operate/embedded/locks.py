@@ -1,7 +1,6 @@
-"""Locks of a data directory.
+"""Locks of a data directory. They are the kernel's, so a killed process releases them.
 
-`.lock` is exclusive while a server is started or stopped. `.users` is shared by all users of the server; the last user
-can lock it exclusively. Both are kernel locks, so a killed process releases them.
+`.lock` is exclusive while a server is started or stopped. `.users` is shared by all users of the server.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ def open_private(path: Path, mode: str) -> IO[Any]:
 
 
 def join_users(place: Path) -> IO[str]:
-    """Count as a user until the file is closed, which the kernel does for a killed process."""
     file = open_private(beside(place, ".users"), "a+")
     fcntl.flock(file, fcntl.LOCK_SH)
     return file
@@ -64,7 +62,7 @@ def try_lock(file: IO[str], kind: int) -> bool:
 
 
 def wait(condition: Callable[[], bool], *, seconds: float) -> bool:
-    """Wait for a condition of another process, which cannot call us; False when the time is up."""
+    """For a condition of another process, which cannot call us; False when the time is up."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() >= deadline:

@@ -1,7 +1,7 @@
 """The server process: whether it lives, whether it is ready, how it ends.
 
-Reads `postmaster.pid` and the process table; trusts neither alone, because a crash leaves the file behind and
-the pid may be another process by now. Called by `server`.
+Neither `postmaster.pid` nor the process table is trusted alone: a crash leaves the file behind and the pid may be
+another process by now.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Postmaster:
-    """What `postmaster.pid` says of a server."""
-
     pid: int
     port: int
     socket_dir: Path
@@ -37,7 +35,7 @@ class Postmaster:
 
 
 def running_on(place: Path) -> Postmaster | None:
-    """The live server of the data directory, if there is one; a file that a dead one left is taken away."""
+    """A file that a dead one left is taken away."""
     if not has_data(place):
         return None
     # A server that was just started or killed may have written half of the file, or none.
@@ -96,7 +94,7 @@ def is_server_of(pid: int, place: Path) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and waits for its parent does not."""
+    """A process that has ended and waits for its parent is not."""
     child = _children.get(pid)
     if child is not None and child.poll() is not None:
         del _children[pid]
@@ -128,7 +126,7 @@ def spawn(place: Path, command: list[str], identity: Identity) -> int:
 
 
 def stop(pid: int, place: Path) -> None:
-    """Fast shutdown, then immediate, then by force; each is given its time."""
+    """Fast shutdown, then immediate, then by force."""
     if not (pid in _children or is_server_of(pid, place)):
         return
     steps = (

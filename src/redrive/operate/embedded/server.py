@@ -1,7 +1,6 @@
-"""Starts a server on a data directory, or joins the one that runs there.
+"""Starts a server on a data directory, or joins the one that runs there. It outlives a killed caller.
 
-Every setting is on the command line, so that `postmaster.opts` shows what is in force. The server outlives a killed
-caller.
+Every setting is on the command line, so that `postmaster.opts` shows what is in force.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ SETTINGS: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class Server:
-    """A running server, as one of its users sees it. As a context manager it is closed at the end."""
+    """As one of its users sees it."""
 
     data_dir: Path
     pid: int
@@ -58,26 +57,24 @@ class Server:
         return self.dsn_of("postgres")
 
     def dsn_of(self, database: str) -> str:
-        name = quote(database, safe="")
         if self.port is None:
-            host = quote(str(self.socket_dir), safe="")
-            return f"postgresql://{SUPERUSER}@/{name}?host={host}&port={self.socket_port}"
+            return socket_dsn(database, self.socket_dir, self.socket_port)
         password = data.read_password(self.data_dir)
         secret = f":{quote(password, safe='')}" if password else ""
-        return f"postgresql://{SUPERUSER}{secret}@127.0.0.1:{self.port}/{name}"
+        return f"postgresql://{SUPERUSER}{secret}@127.0.0.1:{self.port}/{quote(database, safe='')}"
 
     @property
     def running(self) -> bool:
         return is_alive(self.pid)
 
     def stop(self) -> None:
-        """Stops the server even if others use it: fast, then immediate, then by force. Safe to repeat."""
+        """Even if others use it. Safe to repeat."""
         with alone(self.data_dir):
             self._end()
             self._leave()
 
     def close(self) -> bool:
-        """Leaves the server, and stops it if this was the last user (True). Safe to repeat."""
+        """Stops it if this was the last user (True). Safe to repeat."""
         with alone(self.data_dir):
             last = self._users is not None and is_last(self._users)
             if last:
@@ -102,6 +99,10 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def socket_dsn(database: str, socket_dir: Path, port: int) -> str:
+    return f"postgresql://{SUPERUSER}@/{quote(database, safe='')}?host={quote(str(socket_dir), safe='')}&port={port}"
 
 
 def start(
@@ -150,16 +151,9 @@ def _joined(place: Path, running: Postmaster, *, port: int | None) -> Server:
             f"The end of its log:\n{log_tail(place)}",
             next=f"look at {beside(place, '.log')}",
         )
-    return Server(
-        data_dir=place,
-        pid=running.pid,
-        port=listens_on if port is not None else None,
-        socket_dir=running.socket_dir,
-        socket_port=running.port,
-        major=data.major_of(place),
-        joined=True,
-        _users=join_users(place),
-    )
+    tcp, major = listens_on if port is not None else None, data.major_of(place)
+    users = join_users(place)
+    return Server(place, running.pid, tcp, running.socket_dir, running.port, major, joined=True, _users=users)
 
 
 def _started(place: Path, identity: Identity, command: list[str], *, port: int | None, major: int) -> Server:
@@ -175,16 +169,8 @@ def _started(place: Path, identity: Identity, command: list[str], *, port: int |
         except PortTaken:  # another process took the free port first
             if tries <= 0:
                 raise
-    return Server(
-        data_dir=place,
-        pid=pid,
-        port=chosen,
-        socket_dir=socket_dir,
-        socket_port=SOCKET_PORT if chosen is None else chosen,
-        major=major,
-        joined=False,
-        _users=join_users(place),
-    )
+    socket_port = SOCKET_PORT if chosen is None else chosen
+    return Server(place, pid, chosen, socket_dir, socket_port, major, joined=False, _users=join_users(place))
 
 
 def _free_port() -> int:
@@ -207,7 +193,7 @@ def _check_port(port: int) -> None:
 
 
 def _launch(place: Path, identity: Identity, command: list[str], *, port: int | None) -> tuple[int, Path]:
-    """Run the server until it is ready. After a crash its memory may be in use for a moment: then again."""
+    """After a crash its memory may be in use for a moment: then again."""
     socket_dir = data.socket_dir(place, identity)
     listen = {
         "listen_addresses": "" if port is None else "127.0.0.1",

@@ -1,7 +1,6 @@
 """The one table of metrics: name, kind, labels, meaning, and what feeds each. Docs and dashboard are made from it.
 
-A system declares its own in the same form (`System.metrics`). A label is a destination, a duty, a table or a word of a
-closed list: never an id, a tenant, a key or a text.
+A label is a destination, a duty, a table or a word of a closed list: never an id, a tenant, a key or a text.
 """
 
 from __future__ import annotations
@@ -9,15 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 
 PREFIX: Final = "redrive_"
 
 
 class Kind(StrEnum):
-    """As Prometheus calls them."""
-
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
@@ -27,9 +23,9 @@ class Kind(StrEnum):
 class Feed:
     """How one event moves a metric.
 
-    amount: the event's value that is added or observed; None = 1. scale: its factor. words: labels fixed by the event's
-    name; the others are values of the event. renamed: label to (value of the event, its translation). sets: the new
-    value of a gauge; None = the time of day.
+    amount: the event's value that is added or observed; None = 1. words: labels fixed by the event's name; the others
+    are values of the event. renamed: label to (value of the event, its translation). sets: a gauge's value; None = the
+    time.
     """
 
     amount: str | None = None
@@ -41,9 +37,8 @@ class Feed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One metric.
+    """events: what moves it; gauge: else the value that one relay reads from the database.
 
-    events: the relay's events that move it. gauge: else the name of the value that one relay reads from the database.
     seeds: its names in the source documents. For systems: only: prefix of the destinations that count. reason: the only
     reason of a gauge that counts. query: SQL that returns subject, reason and value. words: values of labels that are
     known beforehand, so that their series begin at 0.
@@ -74,25 +69,22 @@ REASONS: Final = ("dead", "held", "unrecorded")
 WORDS: Final[Mapping[str, tuple[str, ...]]] = {"outcome": OUTCOMES, "reason": REASONS}
 
 
-def _counter(
-    name: str,
-    meaning: str,
-    *labels: str,
-    event: str = "",
-    events: Mapping[str, Feed] = MappingProxyType({}),
-    seeds: tuple[str, ...] = (),
-) -> Metric:
-    """event: the one that is counted; events: where more is to say."""
-    moves = {event: Feed()} if event else events
-    return Metric(name=f"{PREFIX}{name}", kind=Kind.COUNTER, meaning=meaning, labels=labels, events=moves, seeds=seeds)
+def _counter(name: str, meaning: str, *labels: str, event: str = "", **more: Any) -> Metric:
+    """event: the one that is counted; `events` where more is to say."""
+    moves: dict[str, Any] = {"events": {event: Feed()}} if event else {}
+    return Metric(name=f"{PREFIX}{name}", kind=Kind.COUNTER, meaning=meaning, labels=labels, **moves, **more)
 
 
-def _set(name: str, meaning: str, *labels: str, events: Mapping[str, Feed] = MappingProxyType({})) -> Metric:
-    return Metric(name=f"{PREFIX}{name}", kind=Kind.GAUGE, meaning=meaning, labels=labels, events=events)
+def _gauge(name: str, meaning: str, *labels: str, **more: Any) -> Metric:
+    return Metric(name=f"{PREFIX}{name}", kind=Kind.GAUGE, meaning=meaning, labels=labels, **more)
 
 
-def _read(gauge: str, meaning: str, *labels: str, seeds: tuple[str, ...] = ()) -> Metric:
-    return Metric(name=f"{PREFIX}{gauge}", kind=Kind.GAUGE, meaning=meaning, labels=labels, gauge=gauge, seeds=seeds)
+def _read(gauge: str, meaning: str, *labels: str, **more: Any) -> Metric:
+    return _gauge(gauge, meaning, *labels, gauge=gauge, **more)
+
+
+def _histogram(name: str, meaning: str, **more: Any) -> Metric:
+    return Metric(name=f"{PREFIX}{name}", kind=Kind.HISTOGRAM, meaning=meaning, labels=("destination",), **more)
 
 
 # Of one relay process, since it started.
@@ -113,20 +105,16 @@ RELAY: Final = (
         seeds=("retry_job_documents_max_retries_exceeded_total", "evidence.permanent_failures.count"),
         event="message.parked",
     ),
-    Metric(
-        name=f"{PREFIX}delivery_duration_seconds",
-        kind=Kind.HISTOGRAM,
-        meaning="From the beginning of an attempt to its answer.",
-        labels=("destination",),
+    _histogram(
+        "delivery_duration_seconds",
+        "From the beginning of an attempt to its answer.",
         events={f"message.{outcome}": Feed(amount="latency_ms", scale=0.001) for outcome in OUTCOMES[:5]},
         buckets=DURATION_BUCKETS,
         seeds=("dispatch_latency_ms",),
     ),
-    Metric(
-        name=f"{PREFIX}end_to_end_seconds",
-        kind=Kind.HISTOGRAM,
-        meaning="From enqueue to delivery, by the database's clock.",
-        labels=("destination",),
+    _histogram(
+        "end_to_end_seconds",
+        "From enqueue to delivery, by the database's clock.",
         events={"message.delivered": Feed(amount="age_seconds")},
         buckets=LATENCY_BUCKETS,
     ),
@@ -203,7 +191,7 @@ RELAY: Final = (
             ("given_back", "Those of them that it gave back to the broker.", Feed()),
         )
     ),
-    _set(
+    _gauge(
         "relay_listening",
         "1 while this relay receives NOTIFY; else it only polls.",
         events={
@@ -212,12 +200,12 @@ RELAY: Final = (
             "listener.deaf": Feed(sets=0),
         },
     ),
-    _set(
+    _gauge(
         "relay_last_look_timestamp_seconds",
         "When the loop of this relay last went round.",
         events={"relay.looked": Feed()},
     ),
-    _set(
+    _gauge(
         "relay_last_claim_timestamp_seconds", "When the database last answered a claim.", events={"claim.stop": Feed()}
     ),
 )
@@ -278,9 +266,9 @@ DATABASE: Final = (
 )
 
 # Of the exposition itself.
-READER: Final = _set("gauges_reader", "1 on the relay that reads the values of the database; one relay does.")
-READ_AT: Final = _set("gauges_read_timestamp_seconds", "When this relay last read the values of the database.")
-INFO: Final = _set("build_info", "Always 1; which version this is.", "version")
+READER: Final = _gauge("gauges_reader", "1 on the relay that reads the values of the database; one relay does.")
+READ_AT: Final = _gauge("gauges_read_timestamp_seconds", "When this relay last read the values of the database.")
+INFO: Final = _gauge("build_info", "Always 1; which version this is.", "version")
 
 # Those of a worker: it has no series of a relay, which an alert could take for one that does not listen.
 CONSUMER: Final = tuple(metric for metric in RELAY if metric.labels == ("consumer",))

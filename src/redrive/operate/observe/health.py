@@ -1,8 +1,7 @@
 """The health of a relay, judged by its events (G-20).
 
-live: its loop went round within `stalled_seconds`; else only a new process helps.
-ready: it has registered, the database answers, and it is not stopping.
-healthy: nothing that it knows of hinders the work.
+live: its loop went round within `stalled_seconds`; else only a new process helps. ready: it has registered, the
+database answers, and it is not stopping.
 """
 
 from __future__ import annotations
@@ -30,16 +29,12 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """reason: empty if healthy."""
-
     name: str
     verdict: Verdict
     reason: str = ""
 
 
 class Health:
-    """The health of one relay."""
-
     def __init__(
         self, *, stalled_seconds: float = STALLED_SECONDS, monotonic: Callable[[], float] = time.monotonic
     ) -> None:

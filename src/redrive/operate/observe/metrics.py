@@ -1,7 +1,6 @@
-"""The metrics of one relay process in Prometheus' text format, fed by its events (G-20).
+"""The metrics of one process in Prometheus' text format, fed by its events (G-20). Needs the extra `metrics`.
 
-`catalogue` declares them. Only the relay that is the `reader` shows values of the database, so that none is scraped
-twice. Needs the extra `metrics`.
+Only the relay that is the `reader` shows values of the database, so that none is scraped twice.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Read = Callable[[], "Reading"]
 
 
 class Reading(NamedTuple):
-    """Values read from the database, and when. Empty if another relay is the reader."""
+    """Values of the database. Empty if another relay is the reader."""
 
     gauges: Sequence[Gauge] = ()
     at: float = 0.0
@@ -34,7 +33,7 @@ class Reading(NamedTuple):
 
 
 class RelayMetrics:
-    """read: gives values of the database. moved: what events move. more: metrics of the relay's systems."""
+    """moved: what events move. more: metrics of the relay's systems."""
 
     def __init__(
         self,
@@ -50,7 +49,8 @@ class RelayMetrics:
         self._series = {metric.name: _collector(metric, self.registry) for metric in self._moved}
         self._children: dict[tuple[str, ...], Any] = {}
         _collector(catalogue.INFO, self.registry).labels(redrive.__version__).set(1)
-        self.registry.register(_Database(read, [metric for metric in more if metric.gauge is not None]))
+        gauges = [metric for metric in more if metric.gauge is not None]
+        self.registry.register(_Collector(lambda: _database(read(), gauges)))
 
     def subscribe(self, events: Events) -> Callable[[], None]:
         moves = [(event, metric, feed) for metric in self._moved for event, feed in metric.events.items()]
@@ -107,24 +107,21 @@ def _label(feed: Feed, label: str, values: Mapping[str, Any]) -> str:
     return str(feed.words.get(label) or values.get(label) or "")
 
 
-class _Database:
-    """A collector of the values of the database."""
-
-    def __init__(self, read: Read, more: Sequence[Metric]) -> None:
-        self._read = read
-        self._more = more
-
-    def collect(self) -> Iterator[Family]:
-        reading = self._read()
-        yield _family(catalogue.READER, [((), float(reading.is_reader))])
-        yield _family(catalogue.READ_AT, [((), reading.at)])
-        yield from families(reading.gauges)
-        if reading.is_reader:
-            yield from (_family(metric, _values(metric, reading.gauges)) for metric in self._more)
+class _Collector:
+    def __init__(self, collect: Callable[[], Iterator[Family]]) -> None:
+        self.collect = collect
 
     def describe(self) -> Iterator[Family]:
         """Empty, so that registration does not read the database."""
         return iter(())
+
+
+def _database(reading: Reading, more: Sequence[Metric]) -> Iterator[Family]:
+    yield _family(catalogue.READER, [((), float(reading.is_reader))])
+    yield _family(catalogue.READ_AT, [((), reading.at)])
+    yield from families(reading.gauges)
+    if reading.is_reader:
+        yield from (_family(metric, _values(metric, reading.gauges)) for metric in more)
 
 
 def families(gauges: Sequence[Gauge]) -> Iterator[Family]:
@@ -137,7 +134,6 @@ def families(gauges: Sequence[Gauge]) -> Iterator[Family]:
 
 
 def _values(metric: Metric, gauges: Sequence[Gauge]) -> list[tuple[tuple[str, ...], float]]:
-    """A system's values: of its destinations and its reason."""
     own = [gauge for gauge in gauges if gauge.name == metric.gauge and metric.is_of(gauge.subject or None)]
     if metric.reason is None:
         return [(_labels(gauge), gauge.value) for gauge in own]
@@ -190,18 +186,8 @@ def new_registry() -> CollectorRegistry:
 
 def database_exposition(gauges: Sequence[Gauge]) -> bytes:
     registry = new_registry()
-    registry.register(_Families(gauges))
+    registry.register(_Collector(lambda: families(gauges)))
     return exposition(registry)[0]
-
-
-class _Families:
-    """A collector, as prometheus-client wants it."""
-
-    def __init__(self, gauges: Sequence[Gauge]) -> None:
-        self._gauges = gauges
-
-    def collect(self) -> Iterator[Family]:
-        return families(self._gauges)
 
 
 def exposition(registry: CollectorRegistry, accept: str = "") -> tuple[bytes, str]:

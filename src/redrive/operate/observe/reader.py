@@ -1,7 +1,7 @@
-"""Reads the metrics of the database, by one relay at a time (G-17, G-20).
+"""Reads the metrics of the database, by one relay at a time (G-17, G-20): the one that holds the duty `gauges`.
 
-The relay that holds the duty `gauges` reads; it loses the duty after some missed periods. Values are shown only while
-it could hold the duty, so that two relays never show the same value. A database that does not answer stops no relay.
+Values are shown only while it could hold the duty, so that two relays never show the same value. A database that does
+not answer stops no relay.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LET_GO_SECONDS: Final = 2.0
 
 
 class Reader:
-    """Takes the duty if it is free, and reads while it holds it. more: metrics of systems; some are queries."""
+    """more: metrics of systems; some are queries."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Reader:
                     await self._store.end_duty(DUTY, self._worker, result="let go")
 
     async def _tried(self) -> None:
-        """A login that may not read stops no relay; each failure is an event."""
+        """A login that may not read stops no relay."""
         try:
             await self.read_once()
         except TransientFailure:

@@ -1,7 +1,6 @@
-"""A small HTTP server for machines: /metrics, /livez, /readyz, /health.
+"""A small HTTP server for machines: /metrics, /livez, /readyz, /health. No authentication, no log of requests.
 
-It runs on the relay's own event loop, so that a probe finds a loop that is stuck. It has no authentication and listens
-on this machine only by default. Requests are not logged.
+It runs on the relay's own event loop, so that a probe finds a loop that is stuck.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ async def serve(address: Address, *, expose: Expose, health: Health) -> asyncio.
 
 
 def answer_to(request: bytes, *, expose: Expose, health: Health) -> Answer:
-    """The answer to one request. `?verbose` lists every check."""
+    """`?verbose` lists every check."""
     head, _, headers = request.decode("latin-1").partition("\r\n")
     method, _, rest = head.partition(" ")
     path, _, query = rest.rpartition(" ")[0].partition("?")

@@ -1,7 +1,7 @@
-"""A span for every send, linked to the producer's trace (G-20).
+"""A span for every send, linked to the producer's trace (G-20), by OpenTelemetry's messaging conventions.
 
-It follows OpenTelemetry's messaging conventions: kind CLIENT, a link and no parent, because a message may be sent hours
-later and several times. The span is current while the handler runs, and has only the id, the destination and the code.
+Kind CLIENT, a link and no parent, because a message may be sent hours later and several times. The span is current
+while the handler runs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ def ids_of(message_id: object) -> tuple[str, str] | None:
 
 
 def _links(traceparent: object) -> list[Link]:
-    """A link to the producer's span; none if the header is no valid traceparent."""
     found = _TRACEPARENT.match(str(traceparent))
     if found is None:
         return []

@@ -1,7 +1,6 @@
 """The health of a worker, judged by its events.
 
 live: each consumer's loop went round, or a message of it ended, within `stalled_seconds` and its handler's timeout.
-ready: every source is connected, the database answers, messages in hand end, and it is not stopping.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _NOTED: Final = (
 
 @dataclass(eq=False)
 class _Seen:
-    """moved_at: its last event. ended_at: when a message ended last, or when the first one came into an empty hand."""
+    """ended_at: when a message ended last, or when the first one came into an empty hand."""
 
     limit_seconds: float
     moved_at: float
@@ -42,7 +41,7 @@ class _Seen:
 
 
 class WorkerHealth(Health):
-    """timeouts: the consumers that it runs, with the seconds that one call of each handler may take."""
+    """timeouts: seconds that one call of each consumer's handler may take."""
 
     def __init__(
         self,

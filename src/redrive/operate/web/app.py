@@ -141,26 +141,25 @@ def _application(dsn: str, store: PostgresStore, *, error_page: Any) -> FastAPI:
         redirect_slashes=False,
     )
 
-    async def refused(request: Request, refusal: Refusal) -> Response:
-        return await refused_response(request, refusal, error_page)
+    async def refused(request: Request, error: Exception) -> Response:
+        return await refused_response(request, _refusal(error, dsn), error_page)
 
-    async def known(request: Request, error: Any) -> Response:
-        return await refused(request, refusal_of(error, dsn))
-
-    async def unreadable(request: Request, error: Any) -> Response:
-        return await refused(request, _invalid(error))
-
-    async def http(request: Request, error: Any) -> Response:
-        code, detail = _PHRASES.get(error.status_code, ("REFUSED", "The request is refused."))
-        return await refused(request, Refusal(error.status_code, code, detail, headers=error.headers))
-
-    app.add_exception_handler(Refusal, refused)  # type: ignore[arg-type]  # starlette types handlers by Exception
-    app.add_exception_handler(RedriveError, known)
-    app.add_exception_handler(TransientFailure, known)
-    app.add_exception_handler(Exception, known)  # the middleware logs it too
-    app.add_exception_handler(RequestValidationError, unreadable)
-    app.add_exception_handler(HTTPException, http)
+    for kind in (Refusal, RedriveError, TransientFailure, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, refused)
+    app.add_exception_handler(Exception, refused)  # the middleware logs it too
     return app
+
+
+def _refusal(error: Exception, dsn: str) -> Refusal:
+    match error:
+        case Refusal():
+            return error
+        case RequestValidationError():
+            return _invalid(error)
+        case HTTPException(status_code=status):
+            code, detail = _PHRASES.get(status, ("REFUSED", "The request is refused."))
+            return Refusal(status, code, detail, headers=error.headers)
+    return refusal_of(error, dsn)
 
 
 def _invalid(error: RequestValidationError) -> Refusal:
@@ -172,13 +171,13 @@ def _invalid(error: RequestValidationError) -> Refusal:
 
 
 def _assets(find: Callable[[str], Any]) -> APIRouter:
-    """Static files. Their names change with their content, so browsers may cache them."""
+    """Their names change with their content, so browsers may keep them."""
     router = APIRouter(include_in_schema=False)
 
     @router.get(ASSETS)
     async def asset(name: str) -> Response:
         found = find(name)
-        if found is None:
+        if not found:
             raise HTTPException(404)
         return Response(found.body, media_type=found.content_type, headers={"Cache-Control": FOREVER})
 

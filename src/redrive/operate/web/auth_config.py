@@ -61,7 +61,7 @@ class AuthConfig:
     def knows_host(self, host: str) -> bool:
         """Rejects foreign Host headers (DNS rebinding)."""
         name = host_name(host)
-        return name is not None and (name in LOOPBACK_HOSTS or (self.origin is not None and name == _name(self.origin)))
+        return name is not None and (name in LOOPBACK_HOSTS or name == urlsplit(self.origin or "").hostname)
 
     def knows_origin(self, origin: str, *, scheme: str, host: str) -> bool:
         """The request comes from a page of this console. The host has passed `knows_host`."""
@@ -100,10 +100,6 @@ def host_name(host: str) -> str | None:
         return None
     plain = not (parts.path or parts.query or parts.fragment or parts.username is not None)
     return parts.hostname if plain else None
-
-
-def _name(origin: str) -> str | None:
-    return urlsplit(origin).hostname
 
 
 def _origin(text: str | None) -> str | None:

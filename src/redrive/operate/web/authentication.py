@@ -43,7 +43,7 @@ class CredentialKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """The authenticated caller. principal: None if the request has no credential."""
+    """principal: None if the request has no credential."""
 
     principal: Principal | None
     credential: CredentialKind | None = None
@@ -57,7 +57,7 @@ class Visitor:
 
 @dataclass
 class Authenticator:
-    """Finds the caller of a request; logs in and out. It reads the database in the console's role."""
+    """It reads the database in the console's role."""
 
     store: PostgresStore
     auth: AuthConfig
@@ -86,19 +86,13 @@ class Authenticator:
         peer = peer_of(request)
         if self.failed.exhausted(peer):
             raise _too_often()
-        session = new_secret()
-        found = None
-        if len(secret) <= LENGTH_MAX:
-            found = await access.log_in(
-                self.console_store,
-                hash_of(secret),
-                hash_of(session),
-                valid_seconds=self.auth.session_seconds,
-                peer=peer,
-            )
-        if found is None:
-            self.failed.count(peer)
-        return session if found else None
+        session, seconds = new_secret(), self.auth.session_seconds
+        if len(secret) <= LENGTH_MAX and await access.log_in(
+            self.console_store, hash_of(secret), hash_of(session), valid_seconds=seconds, peer=peer
+        ):
+            return session
+        self.failed.count(peer)
+        return None
 
     async def log_out(self, session: str) -> None:
         await access.log_out(self.console_store, hash_of(session))

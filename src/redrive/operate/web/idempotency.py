@@ -13,6 +13,7 @@ from collections.abc import MutableMapping
 from typing import Any, Final
 
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from redrive.operate.web.principal import Principal
@@ -74,8 +75,6 @@ class RequestKey:
 
 
 class Once:
-    """ASGI middleware around one authenticated request."""
-
     def __init__(self, app: ASGIApp, store: PostgresStore, principal: Principal, body: bytes) -> None:
         self._app, self._store, self._principal, self._body = app, store, principal, body
 
@@ -88,7 +87,7 @@ class Once:
             await self._first(scope, receive, send, key)
         else:
             scope["redrive.checked"].append("answered before")
-            await _again(said, send)
+            await _again(said)(scope, receive, send)
 
     async def _first(self, scope: Scope, receive: Receive, send: Send, key: RequestKey) -> None:
         heard = _Heard(send)
@@ -107,8 +106,6 @@ class Once:
 
 
 class _Heard:
-    """Passes an answer on and keeps a copy of it."""
-
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
@@ -124,21 +121,14 @@ class _Heard:
             self.whole = not message.get("more_body", False) and len(self.body) <= ANSWER_BYTES_MAX
 
 
-async def _again(said: Begun, send: Send) -> None:
+def _again(said: Begun) -> Response:
     if said.result == "other":
         raise Refusal(422, "IDEMPOTENCY_KEY_REUSED", "This Idempotency-Key was used for something else.")
     if said.result == "in_flight" or said.status is None:
         detail = "The first request with this Idempotency-Key is still under way."
         raise Refusal(409, "IN_FLIGHT", detail, headers={"Retry-After": "1"})
-    answer = said.answer or b""
     kind = "application/json" if said.status < 400 else CONTENT_TYPE
-    headers = [
-        (b"content-type", kind.encode()),
-        (b"content-length", str(len(answer)).encode()),
-        (b"idempotent-replayed", b"true"),
-    ]
-    await send({"type": "http.response.start", "status": said.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer})
+    return Response(said.answer, said.status, {"Idempotent-Replayed": "true"}, media_type=kind)
 
 
 def digest(*parts: str) -> bytes:

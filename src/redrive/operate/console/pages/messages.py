@@ -13,7 +13,7 @@ from redrive.operate.actions import messages as actions
 from redrive.operate.actions.messages import Request, place_of
 from redrive.operate.actions.model import Action, Noun
 from redrive.operate.actions.results import ActResult
-from redrive.operate.actions.table import MESSAGE_ACTIONS, by_name
+from redrive.operate.actions.table import MESSAGE_ACTIONS
 from redrive.operate.actions.table import find as find_action
 from redrive.operate.console import display
 from redrive.operate.console.calls import Call, redirect
@@ -22,12 +22,11 @@ from redrive.operate.console.rendering import page
 from redrive.operate.web.dependencies import note_payload_read, require_visible
 from redrive.operate.web.principal import Permission
 from redrive.store.reads.messages import STATES
-from redrive.store.reads.models import MessageDetails, MessageFilter
+from redrive.store.reads.models import MessageFilter
 from redrive.who import Who
 
 PAGE: Final = 50
 FILTERS: Final = ("destination", "tenant", "kind", "key")
-ACTS: Final = by_name(MESSAGE_ACTIONS)
 
 
 async def list_(call: Call) -> Response:
@@ -66,15 +65,10 @@ async def _page(call: Call, *, reveal: bool) -> Response:
         payload=display.payload(body.body, body.content_type, reveal=reveal) if body else None,
         headers=display.headers(body.headers, reveal=reveal) if body else (),
         revealed=reveal,
-        acts=fitting_acts(details),
+        acts=[action for action in MESSAGE_ACTIONS if place_of(details.view) in action.applies_to],
         token=details.token or token(details.view.id, details.view.version, details.view.stage),
         origin=f"{call.request.url.scheme}://{call.request.url.netloc}{call.prefix}",
     )
-
-
-def fitting_acts(details: MessageDetails) -> list[Action]:
-    place = place_of(details.view)
-    return [action for action in ACTS.values() if place in action.applies_to]
 
 
 async def ask(call: Call) -> Response:
@@ -100,7 +94,6 @@ async def perform(call: Call) -> Response:
 
 
 async def _copy(call: Call, request: Request, id_: MessageId) -> Response:
-    """A verb that makes a new message leads to that message."""
     await require_visible(call.store, id_)
 
     async def doing(job: Job) -> None:

@@ -82,14 +82,13 @@ def _sentence(finding: Finding, others: int) -> str:
 
 def sums(status: Status) -> dict[str, int | float | None]:
     ages = [one.oldest_due_seconds for one in status.backlog if one.oldest_due_seconds is not None]
+    open_ = {name: sum(getattr(one, name) for one in status.backlog) for name in ("pending", "retrying", "leased")}
     parked = {reason: sum(one.parked[reason] for one in status.backlog) for reason in ("dead", "held", "unrecorded")}
     return {
         "oldest_due_seconds": max(ages, default=None),
-        "pending": sum(one.pending for one in status.backlog),
-        "retrying": sum(one.retrying for one in status.backlog),
-        "leased": sum(one.leased for one in status.backlog),
         "blocked_keys": sum(status.blocked_keys.values()),
         "relays": sum(relay.live for relay in status.relays),
+        **open_,
         **parked,
     }
 
