@@ -131,9 +131,11 @@ def rested(known: Destination, *, actor: str, seconds: float, now: datetime) -> 
 def opened(
     known: Destination, *, claimed_at: datetime, cool_off_seconds: float, cool_off_max_seconds: float, now: datetime
 ) -> Destination:
-    """As it was where it is open already, or the claim is from before it last opened."""
-    if known.breaker == "open" or not _has_say(known, claimed_at):
+    """As it was where the claim is from before it last opened; dated to now where it is open already."""
+    if not _has_say(known, claimed_at):
         return known
+    if known.breaker == "open":
+        return replace(known, breaker_opened_at=now)
     trips = _trips(known, now)
     cool_off = min(cool_off_seconds * 2.0 ** min(trips, 30), cool_off_max_seconds)
     return replace(

@@ -109,7 +109,7 @@ class Upkeep(Tables):
         )
         self._destinations[destination] = known
         left = 0.0 if known.breaker_until is None else (known.breaker_until - moment).total_seconds()
-        return Opened(known is not before, known.breaker_opened_at, max(left, 0.0))
+        return Opened(known.breaker_changed_at != before.breaker_changed_at, known.breaker_opened_at, max(left, 0.0))
 
     async def close_breaker(self, destination: str, *, claimed_at: datetime, now: Now = None) -> bool:
         before = self._destination(destination)

@@ -14,6 +14,7 @@ from redrive.answers import Answer, Retryable, Unknown
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Breaker, Policy
+from redrive.ports import Opened
 from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import Gate, Running, enqueue, relaying, settled, states
 
@@ -71,6 +72,30 @@ async def test_a_destination_that_is_down_is_left_alone_and_nobody_pays(store: P
         assert relay.relay._leases.claims == {}, "what was in hand is handed back"
     assert await states(store) == {"pending": 60}
     assert await spent(store) == 0
+    assert await breaker(store) == ("open", 1)
+
+
+async def test_what_was_claimed_beside_the_opening_is_handed_back_too(
+    store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim does not wait for an opening that is being written, and its date may be later than that of the opening."""
+    opens = store.open_breaker
+
+    async def dated_before_the_claims(destination: str, **evidence: Any) -> Opened:
+        monkeypatch.setattr(store, "open_breaker", opens)
+        opened = await opens(destination, **evidence)
+        sql = "UPDATE redrive.destination SET breaker_opened_at = breaker_opened_at - interval '1 h' RETURNING"
+        ((at,),) = await store.rows(f"{sql} breaker_opened_at", [])
+        return Opened(opened.opened, at, opened.open_seconds)
+
+    monkeypatch.setattr(store, "open_breaker", dated_before_the_claims)
+    shop = Switch(app, breaker=LONG, concurrency=1)
+    await enqueue(store, 60)
+    async with relaying(store, app) as relay:
+        relay.relay._queues["shop"].capacity.latency_seconds = 0.0001  # so that the first claim takes many
+        await relay.seen.until("open_breaker.stop", count=2)
+        await relay.seen.that(lambda: not relay.relay._leases.claims, what="nothing in hand")
+        assert shop.tried == 6
     assert await breaker(store) == ("open", 1)
 
 

@@ -31,17 +31,25 @@ def soon_old(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def all_in_hand(relay: Running, store: PostgresStore, gate: Gate, count: int) -> None:
-    """The first has begun; the others are claimed, and have waited behind it for long enough to be asked about."""
-    queue = relay.relay._queues["shop"]
+    """The first has begun; the others are claimed, and have waited behind it for long enough to be asked about.
+
+    No check is under way: its answer, of before the test's next statement, would be believed for `FRESH_SECONDS`.
+    """
+    queue, checks = relay.relay._queues["shop"], relay.relay._checks
     await relay.seen.that(lambda: gate.inside == 1 and len(queue.waiting) == count - 1, what="all in hand, one begun")
-    await relay.seen.that(lambda: all(map(relay.relay._checks.is_due, queue.waiting)), what="all have waited for long")
+    await relay.seen.that(
+        lambda: not checks.is_under_way and all(map(checks.is_due, queue.waiting)), what="all have waited for long"
+    )
     assert len(await store.leases_of(relay.worker)) == count
 
 
 async def until_states(relay: Running, store: PostgresStore, wanted: dict[str, int]) -> None:
-    async with asyncio.timeout(SECONDS_MAX):
-        while await states(store) != wanted:
-            await relay.seen.next("relay.looked")
+    try:
+        async with asyncio.timeout(SECONDS_MAX):
+            while await states(store) != wanted:
+                await relay.seen.next("relay.looked")
+    except TimeoutError:
+        pytest.fail(f"waited for {wanted}, found {await states(store)}; last: {relay.seen.all[-40:]}")
 
 
 def claim_ahead(relay: Running) -> None:

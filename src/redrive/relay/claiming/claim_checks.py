@@ -31,6 +31,10 @@ class ClaimChecks:
         self._under_way: asyncio.Task[None] | None = None
         self._reached = True
 
+    @property
+    def is_under_way(self) -> bool:
+        return self._under_way is not None and not self._under_way.done()
+
     def is_due(self, claim: Claim) -> bool:
         """What this process knows of the message is too old to send it."""
         return self._clock.monotonic() - claim.known_at > FRESH_SECONDS

@@ -18,6 +18,8 @@ $body$;
 
 -- open_breaker: a relay found the destination down, often enough, or with its probe. True when it opened now.
 -- p_code: what it was answered. The cool-off is p_cool_off_seconds, doubled with every trip since it was last closed.
+-- A claim that ran beside the opening did not see it and may be dated after it. A report about such a claim dates the opening to now, with
+-- no trip and no longer cool-off: relays hand back what they claimed before, instead of sending all of it as if it had been let out.
 -- Locks: the destination row.
 CREATE OR REPLACE FUNCTION redrive.open_breaker_1(
     p_destination text, p_claimed_at timestamptz, p_code text, p_cool_off_seconds float8, p_cool_off_max_seconds float8,
@@ -35,6 +37,10 @@ BEGIN
      WHERE d.name = p_destination AND d.breaker <> 'open'
        AND (d.breaker_opened_at IS NULL OR p_claimed_at > d.breaker_opened_at);
     v_opened := FOUND;
+    IF NOT v_opened THEN
+        UPDATE destination d SET breaker_opened_at = v_now
+         WHERE d.name = p_destination AND d.breaker = 'open' AND p_claimed_at > d.breaker_opened_at;
+    END IF;
     RETURN QUERY SELECT v_opened, d.breaker_opened_at,
                         greatest(extract(epoch FROM d.breaker_until - v_now)::float8, 0)
                    FROM destination d WHERE d.name = p_destination;
