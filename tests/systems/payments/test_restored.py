@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
@@ -19,6 +20,8 @@ from redrive.message import ParkReason
 from redrive.patterns.reconciliation import Kind
 from redrive.ports import Claimed, RelayInfo
 from redrive.produce.payload import canonical_json
+from redrive.relay.claiming import claim_checks
+from redrive.relay.crash.money_check import MoneyCheck
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import payments
 from redrive.systems.payments import findings
@@ -311,19 +314,34 @@ async def test_a_dump_put_back_into_the_same_server_is_noticed_and_pays_nothing_
 async def test_a_claim_that_made_its_own_connection_sends_nothing_before_the_database_was_asked(
     server_dsn: str, template: str, tmp_path: Path, rail_app: Callable[[Running], App], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The relay goes on while the database is put back under it, and its next connection is that of a claim."""
+    """The relay goes on while the database is put back under it, and its next connection is that of a claim.
+
+    However slow the machine is: no heartbeat asks before that claim has ended, and the claim is not too old to be sent.
+    """
     there: list[str] = []
-    claim = PostgresStore.claim
+    claim, ask = PostgresStore.claim, MoneyCheck.ask
+    no_claim_elsewhere = asyncio.Event()
+    no_claim_elsewhere.set()
 
     async def claim_elsewhere(self: PostgresStore, *values: Any, **named: Any) -> Claimed:
         if there:
+            no_claim_elsewhere.clear()
             self._sessions._dsn = there.pop()
             await self._sessions._drop_idle()
             with psycopg.connect(server_dsn, autocommit=True) as conn:  # the one that was replaced is gone
                 conn.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s", [name])
-        return await claim(self, *values, **named)
+        try:
+            return await claim(self, *values, **named)
+        finally:
+            no_claim_elsewhere.set()
 
+    async def ask_later(self: MoneyCheck) -> None:
+        await no_claim_elsewhere.wait()
+        await ask(self)
+
+    monkeypatch.setattr(claim_checks, "FRESH_SECONDS", 60.0)
     monkeypatch.setattr(PostgresStore, "claim", claim_elsewhere)
+    monkeypatch.setattr(MoneyCheck, "ask", ask_later)
     async with running(tmp_path / "rail.log", profile=Profile.NEITHER) as rail:
         with fresh_database(server_dsn, template=template) as before:
             async with processing(before, rail_app(rail), state_directory=tmp_path / "state") as seen:
