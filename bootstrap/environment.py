@@ -1,10 +1,11 @@
 """Makes the Python environment that Redrive runs in, with nothing but the standard library.
 
-Promises: `.environment/run` (or `.environment/dev`, for the tests) holds exactly what the requirement files
-lock, every file checked against its hash; it is made again only when those files, the Python or the place of
-the clone changed; two that run at once make it once. Prints the path of the environment on standard output
-and everything meant for people on standard error. Works where Python comes without pip and ensurepip: a pip
-wheel lies beside this file. The user's own pip configuration is left as it is. Called by `bootstrap/launch`.
+Promises: `.environment/run` (or `dev`, for the tests, or `peers`, for bench/peers) holds exactly what the
+requirement files lock, every file checked against its hash; it is made again only when those files, the
+Python or the place of the clone changed; two that run at once make it once. Prints the path of the
+environment on standard output and everything meant for people on standard error. Works where Python comes
+without pip and ensurepip: a pip wheel lies beside this file. The user's own pip configuration is left as it
+is. Called by `bootstrap/launch`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ PYTHON_OLDEST = (3, 11)
 PIP_WHEEL = "pip-26.3-py3-none-any.whl"
 PIP_SHA256 = "f3b60b20ffaadd4415ed7957212a38ac63fa4c5fa375bd0f4a797777940fad13"
 STAMP = "made-from"
-KINDS = {"run": ("requirements.txt",), "dev": ("requirements-dev.txt",)}
+KINDS = {
+    "run": ("requirements.txt",),
+    "dev": ("requirements-dev.txt",),
+    "peers": ("bench/peers/requirements.txt",),  # for bench/peers/run alone
+}
 LOG_LINES_SHOWN = 25
 
 NETWORK = (
