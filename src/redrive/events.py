@@ -37,6 +37,7 @@ FACTS: Final = (
     *("consumer.started", "consumer.received", "consumer.processed", "consumer.deferred", "consumer.seen"),
     *("consumer.given_back", "consumer.not_deferrable", "consumer.unreachable", "consumer.source_failed"),
     *("consumer.looked", "consumer.stopping", "consumer.progress", "consumer.stopped"),
+    *("worker.started", "worker.seen", "worker.unreachable", "worker.stopped"),
 )
 EDGES: Final = ("start", "stop", "exception")
 NAMES: Final = (

@@ -73,7 +73,7 @@ class RelayLimits(BaseSettings):
     # A relay that was not seen for 30 s counts as stale.
     heartbeat_seconds: float = _setting(
         5.0,
-        "How often a relay reports that it lives and asks which destinations are paused.",
+        "How often a relay or a worker reports that it lives; a relay also asks which destinations are paused.",
         unit="s",
         low=0.1,
         high=30,

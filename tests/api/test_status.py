@@ -50,6 +50,7 @@ async def test_the_findings_for_one_tenant_are_those_of_its_own_messages(house: 
         ("unrecorded", m.DESTINATION),
     }
     assert not [mark for mark in (w.MARK, FOREIGN) if mark in json.dumps(own)]
-    assert (own["relays"], own["duties"]) == ([], [])
+    assert (own["relays"], own["duties"], own["workers"], own["consumers"]) == ([], [], [], [])
+    assert [worker["name"] for worker in whole["workers"]] == ["worker-1"]
     found = {(one["code"], one["subject"]) for one in whole["findings"]}
     assert {("duty_overdue", "reap"), ("dead", FOREIGN), ("replay_stopped", f"{w.MARK} replay")} <= found

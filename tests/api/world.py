@@ -20,6 +20,7 @@ from redrive.operate.desk.replays import NewReplay
 from redrive.ports import RelayInfo
 from redrive.store.runtime.postgres import PostgresStore
 from tests.support import messages as m
+from tests.support.workers import BILLING, INFO
 
 MARK = "umbrella-secret"
 
@@ -59,6 +60,7 @@ async def made(dsn: str) -> World:
             worker=m.WORKER, name="relay-1", host="app-1", pid=4711, version="1.0", destinations=[m.DESTINATION]
         )
         await store.register(relay, now=now)
+        await store.heartbeat_worker(INFO, [BILLING], now=now)
         acme = await _things(store, "acme", "acme", now)
         umbrella = await _things(store, "umbrella", MARK, now)
         while await store.fold_failures(limit=1000):
@@ -161,6 +163,7 @@ ROWS: dict[tuple[str, str], Row] = {
     ("GET", "/me"): Row(),
     ("GET", "/status"): Row(),
     ("GET", "/relays"): Row(whole=True),
+    ("GET", "/workers"): Row(whole=True),
     ("GET", "/doctor"): Row(whole=True),
     ("GET", "/messages"): Row(),
     ("GET", "/messages/{id}"): Row(_id("dead")),

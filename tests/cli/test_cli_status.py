@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from redrive.store.runtime.postgres import PostgresStore
 from tests.cli.conftest import Redrive, Shop
 from tests.support.messages import WORKER
+from tests.support.workers import BILLING, INFO
 
 
 @pytest.mark.req("G-29")
@@ -74,6 +76,22 @@ def test_a_relay_that_was_not_seen_for_a_while_is_stale(redrive: Redrive, shop: 
     assert not stale["relays"][0]["live"]
     codes = {(finding["code"], finding["subject"]) for finding in stale["findings"]}
     assert {("relay_stale", "relay-1"), ("unhandled", "shop"), ("unhandled", "sms")} <= codes
+
+
+@pytest.mark.req("G-29")
+def test_status_shows_each_consumer_of_each_worker_and_says_which_has_none(redrive: Redrive, shop: Shop) -> None:
+    assert "Workers" not in redrive("status").stdout
+    away = replace(BILLING, name="mail", is_connected=False, in_hand=0, ended_seconds=None)
+    shop.call(lambda store: store.heartbeat_worker(INFO, [BILLING, away], now=shop.now))
+    words = redrive("status", dsn=shop.dsn).stdout.split()
+    assert {"worker-1", "billing", "connected", "36", "mail", "AWAY", "never"} <= set(words)
+    shown = redrive.json("status")
+    assert [one["name"] for one in shown["workers"][0]["consumers"]] == ["billing", "mail"]
+    shop.call(lambda store: store.heartbeat_worker(INFO, [BILLING], now=shop.now - timedelta(seconds=60)))
+    said = redrive("status").stdout
+    assert {"lost", "billing"} <= set(said.split())
+    assert "! billing: no live worker runs this consumer; the last one was seen" in said
+    assert redrive("health", "--strict").exit_code == 6
 
 
 @pytest.mark.req("G-17")

@@ -173,6 +173,10 @@ _ROWS: Final = (
     """INSERT INTO redrive.relay (worker, name, host, pid, version, destinations, policies, suspects_only, started_at,
                                   seen_at, listener)
        VALUES (%(r)s, %(t)s, %(t)s, 1, %(t)s, ARRAY[%(t)s], '{}', false, now(), now(), %(t)s)""",
+    """SELECT redrive.heartbeat_worker_1(%(r)s, %(t)s, %(t)s, 1, %(t)s, json_build_array(json_build_object(
+           'name', %(t)s::text, 'is_connected', false, 'in_hand', 1, 'oldest_seconds', 1, 'received', 1, 'processed', 0,
+           'deferred', 0, 'seen', 0, 'given_back', 0)))""",
+    "INSERT INTO redrive.consumer (name, seen_at) VALUES (%(t)s || '?', now() - interval '1 hour')",
     "INSERT INTO redrive.duty (name, every_seconds, finished_at, result) VALUES (%(t)s, 60, now(), %(t)s)",
 )
 _REPLAY: Final = """

@@ -22,6 +22,7 @@ from redrive.store.reads.models import GroupFilter
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.who import Who
 from tests.support import messages as m
+from tests.support.workers import BILLING, INFO, OTHER
 
 ADA: Final = Who(actor="ada", reason="INC-4711: since release 2.3")
 DESTINATIONS: Final = ("crm", "erp", "mail", "partner", "sms", "warehouse")
@@ -56,6 +57,8 @@ async def furnish(store: PostgresStore, dsn: str, *, minutes: int = 12, dead: in
     await _blocked_keys(store, now)
     await store.pause("partner", actor="grace", reason="maintenance until 18:00")
     _machinery(dsn)
+    for worker in (INFO, OTHER):
+        await store.heartbeat_worker(worker, [BILLING], now=now + timedelta(hours=1))
     erp, mail = [await _group_of(store, name) for name in ("erp", "mail")]
     await mark(store, erp, Marking(mark="assign", actor="grace", reason="on call", value="ada"))
     running = await _replay(store, mail, welcome)

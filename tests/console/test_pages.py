@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import re
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +22,7 @@ from tests.api.conftest import House, asking, bearer, routes
 from tests.console.hostile import PAYLOADS, World, faults_of, fill, parsed
 from tests.desk.failing import dead
 from tests.support import messages as m
+from tests.support.workers import BILLING, INFO, OTHER
 
 pytestmark = pytest.mark.req("G-21")
 HTML = {"Accept": "text/html"}
@@ -235,6 +239,18 @@ async def test_a_copy_of_what_was_discarded_is_made_from_its_page(house: House, 
     new = made.headers["location"].rsplit("/", 1)[1]
     assert new != str(id_)
     assert house.execute("SELECT destination FROM redrive.message WHERE id = %s", new) == [("copied",)]
+
+
+async def test_workers_are_shown_beside_relays_and_a_consumer_without_one_too(
+    house: House, admin: Any, world: World
+) -> None:
+    async with PostgresStore(house.dsn, connections=1) as store:
+        await store.heartbeat_worker(INFO, [BILLING, replace(BILLING, name="<mail>", is_connected=False)])
+        await store.heartbeat_worker(OTHER, [replace(BILLING, name="gone")], now=await store.now() - timedelta(hours=1))
+    shown = (await admin.get("/relays")).text
+    assert [word in shown for word in ("worker-1", "worker-2", "&lt;mail&gt;", "oldest 1 s")] == [True] * 4
+    assert "No live worker runs the consumer <strong>gone</strong>" in shown
+    assert re.search(r"; \d+ workers?</span>", (await admin.get("/")).text)
 
 
 async def test_the_doctor_is_asked_on_request(admin: Any, world: World) -> None:

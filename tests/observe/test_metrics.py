@@ -20,6 +20,7 @@ from redrive.store.runtime.postgres import PostgresStore
 from tests.observe.scrape import by, scraped
 from tests.relay.harness import Seen, enqueue, processing
 from tests.support import messages as m
+from tests.support.workers import BILLING, INFO
 
 QUICKLY = Policy(attempts=3, backoff=Backoff(initial_seconds=0.01, max_seconds=0.01))
 OUTCOME = {"close": "closed", "advance": "advanced", "retry": "retried", "park": "parked"}
@@ -122,7 +123,9 @@ async def test_the_values_of_the_database_are_what_the_tables_have(store: Postgr
     await m.enqueue(store, now=now, destination="erp", order_by="a")
     await store.pause("erp", actor="anna", reason="4711-secret")
     await store.rows("SELECT redrive.begin_duty_1('reap', %s, 10, 10, now() - interval '1 hour')", [m.WORKER])
+    await store.heartbeat_worker(INFO, [BILLING])
     values = {(g.name, g.subject, g.reason): g.value for g in await read_gauges(store)}
+    assert (values["workers_live", "", ""], values["consumer_handled", "billing", ""]) == (1, 1)
     assert values["messages_pending", m.DESTINATION, ""] == 4
     assert values["messages_due", "erp", ""] == 2
     assert values["messages_pending", "erp", ""] == 3
@@ -213,6 +216,23 @@ def test_the_catalogue_keeps_the_conventions() -> None:
 
 def test_a_value_that_nobody_declared_is_left_out() -> None:
     assert not list(families([Gauge("card_4711", "x", "", 1.0)]))
+
+
+def test_series_of_a_consumer_are_there_before_its_first_message() -> None:
+    metrics, events = RelayMetrics(moved=catalogue.CONSUMER), Events()
+    metrics.subscribe(events)
+    events.emit("worker.started", worker=m.WORKER, consumers=["billing"])
+    billing = (("consumer", "billing"),)
+    shown = scraped(metrics)
+    assert {shown[metric.name][billing] for metric in catalogue.CONSUMER} == {0}
+    events.emit("consumer.progress", consumer="billing", in_hand=3, oldest_seconds=1.5)
+    events.emit("consumer.looked", consumer="billing")
+    shown = scraped(metrics)
+    assert shown["redrive_consumer_in_hand"][billing] == 3
+    assert shown["redrive_consumer_oldest_in_hand_seconds"][billing] == 1.5
+    assert shown["redrive_consumer_connected"][billing] == 1
+    events.emit("consumer.source_failed", consumer="billing", error="OSError", tries=0)
+    assert scraped(metrics)["redrive_consumer_connected"][billing] == 0
 
 
 def test_counters_are_there_before_anything_has_happened() -> None:

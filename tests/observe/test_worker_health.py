@@ -21,7 +21,8 @@ class Worker:
 
     def does(self, *names: str, count: int = 1) -> Worker:
         for name in names:
-            self.events.emit(f"consumer.{name}", consumer="billing", count=count)
+            event = name if name.startswith("worker.") else f"consumer.{name}"
+            self.events.emit(event, consumer="billing", count=count)
         return self
 
     def reasons(self) -> list[str]:
@@ -29,17 +30,19 @@ class Worker:
 
 
 def test_a_worker_is_ready_while_its_source_and_the_database_answer() -> None:
-    worker = Worker().does("started")
-    assert not worker.health.is_ready()
-    assert worker.does("looked").health.is_ready()
+    worker = Worker().does("started", "looked")
+    assert worker.reasons() == ["it has not registered yet"]
+    assert worker.does("worker.seen").health.is_ready()
     assert worker.does("source_failed").reasons() == ["not connected to the source of: billing"]
     assert worker.does("looked", "received", "unreachable").reasons() == ["the database does not answer"]
     assert worker.does("processed").health.is_ready()
+    assert worker.does("worker.unreachable").reasons() == ["the database does not answer"]
+    assert worker.does("worker.seen").health.is_ready()
     assert worker.does("stopping").reasons() == ["it is stopping"]
 
 
 def test_messages_in_hand_of_which_none_ends_are_unhealthy() -> None:
-    worker = Worker().does("looked").does("received", count=2)
+    worker = Worker().does("worker.seen", "looked").does("received", count=2)
     worker.now = 121
     assert worker.does("looked").reasons() == ["messages are in hand and none ends of: billing"]
     assert worker.does("processed").reasons() == []

@@ -31,8 +31,8 @@ PARTITIONS_AHEAD: Final = timedelta(days=7)
 QUEUE_SECONDS_MAX: Final = 300.0
 POINTS: Final = (
     "connection", "schema", "server", "privileges", "clock", "listen", "pooler", "autovacuum", "commits",
-    "replication slots", "partitions", "messages", "old snapshots", "queue", "destinations", "relays", "policies",
-    "witness",
+    "replication slots", "partitions", "messages", "old snapshots", "queue", "destinations", "relays", "workers",
+    "policies", "witness",
 )  # fmt: skip
 FIRST_READ: Final = "partitions"  # from here on they are in our own tables, which not every login may read
 
@@ -268,6 +268,7 @@ def _work(status: Status, server: Server) -> Iterator[Judged]:
     yield _queue(status)
     yield _worst(_of(found, "unhandled", "paused", "down"), "every one with work is handled")
     yield _worst(_of(found, "clock_jumped", "relay_stale", "relay_deaf", "duty_overdue"), _relays(status))
+    yield _worst(_of(found, "consumer_unhandled", "source_away"), _workers(status))
 
 
 def _snapshots(server: Server) -> str:
@@ -306,6 +307,11 @@ def _witness(upkeep: Upkeep) -> Judged:
 
 def _relays(status: Status) -> str:
     live = sum(relay.live for relay in status.relays)
+    return f"{live} live" if live else "none registered"
+
+
+def _workers(status: Status) -> str:
+    live = sum(worker.live for worker in status.workers)
     return f"{live} live" if live else "none registered"
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from redrive.message import ParkReason
 from redrive.operate.time_format import span
+from redrive.store.reads.models import LIVE_SECONDS
 from redrive.store.reads.status import Backlog, Holder, Status
 
 # The age from which a snapshot is shown, and from which it is a finding. In transactions if its start is unknown.
@@ -21,7 +22,7 @@ HOLDER_FOUND_TRANSACTIONS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """code: stable name of the kind. subject: a destination, relay or duty."""
+    """code: stable name of the kind. subject: a destination, relay, consumer or duty."""
 
     code: str
     subject: str
@@ -48,6 +49,8 @@ def findings(status: Status) -> list[Finding]:
         *_clock(status),
         *_overdue(status),
         *_stale(status),
+        *_without_worker(status),
+        *_sources_away(status),
         *_halted(status),
         *_deaf(status),
         *_held(status),
@@ -139,6 +142,30 @@ def _stale(status: Status) -> Iterator[Finding]:
                 relay.name,
                 f"not seen for {relay.seen_seconds_ago:,.0f} s, with {relay.leases:,} in hand",
                 "its messages come back when their leases run out; see whether the process lives",
+            )
+
+
+def _without_worker(status: Status) -> Iterator[Finding]:
+    """The broker keeps its messages meanwhile, and cannot be asked how many. A restart is none."""
+    for consumer in status.consumers:
+        if not consumer.workers and consumer.seen_seconds_ago > LIVE_SECONDS:
+            yield Finding(
+                "consumer_unhandled",
+                consumer.name,
+                f"no live worker runs this consumer; the last one was seen {span(consumer.seen_seconds_ago)} ago",
+                "redrive worker MODULE:APP, with an app that declares it; one that is gone for good is forgotten"
+                " after a week",
+            )
+
+
+def _sources_away(status: Status) -> Iterator[Finding]:
+    for consumer in status.consumers:
+        if consumer.away:
+            yield Finding(
+                "source_away",
+                consumer.name,
+                f"its source does not answer {consumer.away:,} of {consumer.workers:,} workers",
+                "see whether the broker runs, and consumer.source_failed in the workers' logs",
             )
 
 

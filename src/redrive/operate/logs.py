@@ -28,7 +28,7 @@ ITEMS_MAX: Final = 20  # of a value that is a list
 # Name in the event to name in the line. Other values are left out.
 _AS_THEY_ARE: Final = (
     "destination", "destinations", "attempt", "worker", "reason", "in_doubt", "delay_seconds", "seconds", "count",
-    "lost", "during", "tries", "duty", "result", "pid", "consumer", "in_hand", "oldest_seconds",
+    "lost", "during", "tries", "duty", "result", "pid", "consumer", "consumers", "in_hand", "oldest_seconds",
 )  # fmt: skip
 FIELDS: Final[Mapping[str, str]] = {name: name for name in _AS_THEY_ARE} | {
     "id": "message_id",
@@ -41,12 +41,13 @@ FIELDS: Final[Mapping[str, str]] = {name: name for name in _AS_THEY_ARE} | {
 _INFO: Final = (
     "relay.started", "relay.stopping", "relay.stopped", "listener.listening", "message.retried", "destination.resumed",
     "breaker.recovered", "suspects.waiting", "suspects.ended", "consumer.started", "consumer.progress",
-    "consumer.stopped",
+    "consumer.stopped", "worker.started", "worker.stopped",
 )  # fmt: skip
 _WARNING: Final = (
     "relay.unreachable", "relay.reply_lost", "relay.asynchronous_commit", "relay.unwitnessed", "listener.reconnecting",
     "listener.deaf", "message.parked", "message.refused", "message.lease_lost", "destination.paused", "breaker.opened",
     "suspects.spawned", "consumer.deferred", "consumer.unreachable", "consumer.source_failed",
+    "worker.unreachable",
 )  # fmt: skip
 _ERROR: Final = ("relay.restored", "relay.clock_jumped", "duty.failed", "lanes.mended", "consumer.not_deferrable")
 _LEVELS: Final[Mapping[str, int]] = {

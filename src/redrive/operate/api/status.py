@@ -1,4 +1,4 @@
-"""What flows, which relays live, and whether the database is fit."""
+"""What flows, which relays and workers live, and whether the database is fit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from redrive.operate.installed import installed_sets
 from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, authenticator
 from redrive.operate.web.principal import Permission
 from redrive.operate.web.tenants import report_for
-from redrive.store.reads.status import RelayState
+from redrive.store.reads.status import RelayState, WorkerState
 
 router = APIRouter(tags=["status"])
 
@@ -31,7 +31,7 @@ async def me(principal: CurrentPrincipal) -> Me:
 
 @router.get("/status", dependencies=READS)
 async def status(store: ScopedStore, principal: CurrentPrincipal) -> StatusReport:
-    """Backlog, relays, duties and findings; for a caller of one tenant only its backlog and findings."""
+    """Backlog, relays, workers, duties and findings; for a caller of one tenant only its backlog and findings."""
     return report_for(principal, await operations.status(store))
 
 
@@ -39,6 +39,12 @@ async def status(store: ScopedStore, principal: CurrentPrincipal) -> StatusRepor
 async def relays(store: ScopedStore) -> Sequence[RelayState]:
     """Relays that live or lived lately, and what they handle."""
     return (await operations.status(store)).relays
+
+
+@router.get("/workers", dependencies=READS_ALL)
+async def workers(store: ScopedStore) -> Sequence[WorkerState]:
+    """Workers that live or lived lately, and how far their consumers are."""
+    return (await operations.status(store)).workers
 
 
 class Examined(BaseModel):

@@ -1,4 +1,6 @@
-"""`redrive health`: healthy, degraded or unhealthy, with the reasons; of one relay, or of the whole by the database."""
+"""`redrive health`: healthy, degraded or unhealthy, with the reasons; of one relay or worker, or of the whole by the
+database.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ STOPS: Final = frozenset({"no_tenant", "unhandled"})
 @click.command(
     "health", epilog=example("redrive health", "redrive health --url http://127.0.0.1:9464", "redrive health --strict")
 )
-@click.option("--url", metavar="URL", help="Ask the relay that listens there (--metrics-listen), not the database.")
+@click.option(
+    "--url", metavar="URL", help="Ask the relay or worker that listens there (--metrics-listen), not the database."
+)
 @click.option("--strict", is_flag=True, help="Exit with 6 when degraded, too.")
 @plain_command
 def command(call: Call, url: str | None, strict: bool) -> None:
@@ -37,7 +41,7 @@ def command(call: Call, url: str | None, strict: bool) -> None:
 
     Exit code 0: healthy, or degraded; 6: unhealthy; 7: no answer. For a container's health check, or a script.
     """
-    status, reasons = _of_relay(url) if url else asyncio.run(_of_database(call))
+    status, reasons = _of_process(url) if url else asyncio.run(_of_database(call))
     if call.json:
         output.document("health", {"status": status, "reasons": reasons})
     else:
@@ -56,18 +60,21 @@ async def _of_database(call: Call) -> tuple[Verdict, list[str]]:
     return (Verdict.DEGRADED if found else Verdict.HEALTHY), reasons
 
 
-def _of_relay(url: str) -> tuple[Verdict, list[str]]:
+def _of_process(url: str) -> tuple[Verdict, list[str]]:
     if not url.startswith(("http://", "https://")):
-        raise InvalidValue(f"{url!r} is no address of a relay; one looks like http://127.0.0.1:9464.")
+        raise InvalidValue(f"{url!r} is no address of a relay or a worker; one looks like http://127.0.0.1:9464.")
     said = _asked(f"{url.rstrip('/')}/health")
     try:
         return Verdict(said["status"]), [str(reason) for reason in said["reasons"]]
     except (KeyError, TypeError, ValueError):
-        raise Unreachable("What answers there is no relay.", next="see --metrics-listen of redrive relay") from None
+        raise Unreachable(
+            "What answers there is neither a relay nor a worker.",
+            next="see --metrics-listen of redrive relay and redrive worker",
+        ) from None
 
 
 def _asked(url: str) -> Any:
-    """An unhealthy relay answers with status 503, and says why all the same."""
+    """An unhealthy process answers with status 503, and says why all the same."""
     try:
         with urlopen(url, timeout=SECONDS) as answer:  # noqa: S310 - http or https, looked at before
             text = answer.read(BYTES_MAX)
@@ -75,7 +82,9 @@ def _asked(url: str) -> Any:
         text = error.read(BYTES_MAX)
     except (URLError, OSError, HTTPException) as error:
         why = getattr(error, "reason", None) or type(error).__name__
-        raise Unreachable(f"No relay answers at {url}: {why}.", next="start the relay with --metrics-listen") from None
+        raise Unreachable(
+            f"Neither a relay nor a worker answers at {url}: {why}.", next="start it with --metrics-listen"
+        ) from None
     try:
         return json.loads(text)
     except ValueError:

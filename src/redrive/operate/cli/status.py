@@ -20,7 +20,8 @@ from redrive.operate.cli.output import Column
 from redrive.operate.findings import Finding, described, findings, is_young, report
 from redrive.operate.sanitize import one_line
 from redrive.ports import TransientFailure
-from redrive.store.reads.status import Backlog, DutyState, RelayState, Status
+from redrive.ports.workers import ConsumerReport
+from redrive.store.reads.status import Backlog, DutyState, RelayState, Status, WorkerState
 from redrive.store.runtime.postgres import PostgresStore
 
 _DESTINATIONS: Final = (
@@ -34,6 +35,12 @@ _RELAYS: Final = (
     *map(Column, ("version", "state", "seen", "bell")),
     Column("in hand", "right"),
     Column("handles", grow=True),
+)
+_WORKERS: Final = (
+    *output.growing("worker", "host"),
+    Column("pid", "right"),
+    *map(Column, ("version", "state", "seen", "consumer", "source")),
+    *output.right("in hand", "oldest", "received", "processed", "deferred", "last ended"),
 )
 _DUTIES: Final = (Column("duty"), Column("every"), Column("ended"), Column("result", grow=True), Column("state"))
 
@@ -117,6 +124,7 @@ def page(status: Status, *, findings_first: bool = False) -> Iterator[Renderable
         yield from _loud(found)
     yield from _destinations(status.backlog)
     yield from _relays(status)
+    yield from _workers(status)
     yield from _duties(status)
     if status.counted_max is not None:
         yield Text(f"\nMore than {status.counted_max:,} rows: the counts above are lower bounds.")
@@ -216,6 +224,44 @@ def _relay(relay: RelayState) -> tuple[object, ...]:
         output.number(relay.leases),
         ", ".join(relay.destinations),
     )
+
+
+def _workers(status: Status) -> Iterator[RenderableType]:
+    """A row for each consumer of each worker, then the consumers without one. No brokers: not a word."""
+    if status.workers:
+        yield heading("Workers")
+        yield output.table(_WORKERS, [_consumer(worker, one) for worker in status.workers for one in worker.consumers])
+    for consumer in status.consumers:
+        if not consumer.workers:
+            ago = output.span(max(0.0, consumer.seen_seconds_ago), units=1)
+            yield Text(one_line(f"\nNo worker runs the consumer {consumer.name}; last seen {ago} ago"), style="yellow")
+
+
+def _consumer(worker: WorkerState, consumer: ConsumerReport) -> tuple[object, ...]:
+    ended = None if consumer.ended_seconds is None else consumer.ended_seconds + max(0.0, worker.seen_seconds_ago)
+    return (
+        worker.name,
+        worker.host,
+        worker.pid,
+        worker.version,
+        Text("live", style="green") if worker.live else Text("lost", style="bold red"),
+        f"{output.span(max(0.0, worker.seen_seconds_ago), units=1)} ago",
+        consumer.name,
+        _source(worker, consumer),
+        output.number(consumer.in_hand),
+        output.span(consumer.oldest_seconds if consumer.in_hand else None, units=1),
+        output.number(consumer.received),
+        output.number(consumer.processed),
+        output.number(consumer.deferred, style="yellow"),
+        "never" if ended is None else f"{output.span(ended, units=1)} ago",
+    )
+
+
+def _source(worker: WorkerState, consumer: ConsumerReport) -> Text:
+    """Of a lost worker nothing is known."""
+    if not worker.live or consumer.is_connected is None:
+        return Text("not asked yet" if worker.live else "not known", style="dim")
+    return Text("connected", style="green") if consumer.is_connected else Text("AWAY", style="bold red")
 
 
 def _duties(status: Status) -> Iterator[RenderableType]:

@@ -22,9 +22,10 @@ from redrive.store.migrations import migrate
 @click.command("worker", epilog=example("redrive worker shop:app", "redrive worker shop:app --consumer billing"))
 @click.argument("app_spec", metavar="MODULE:APP")
 @click.option("--consumer", "only", multiple=True, metavar="NAME", help="Run just this one; may be repeated.")
+@click.option("--name", default="", help="Shown by `redrive status`. Default: host and process id.")
 @taking(*map(setting_option, ("dsn", "stop_seconds", "metrics_listen", "log_format", "log_level")))
 @click.pass_context
-def command(context: click.Context, /, app_spec: str, only: tuple[str, ...], **flags: Any) -> None:
+def command(context: click.Context, /, app_spec: str, only: tuple[str, ...], name: str, **flags: Any) -> None:
     """Consume the messages of brokers with the consumers that an app declares.
 
     A message is acknowledged after the commit of its effect. What its consumer cannot process becomes a message of the
@@ -38,7 +39,14 @@ def command(context: click.Context, /, app_spec: str, only: tuple[str, ...], **f
         logs.configure(settings.log_format, settings.log_level)
         events = Events()
         logs.subscribe(events)
-        process = WorkerProcess(app=app, dsn=dsn, only=only, stop_seconds=settings.stop_seconds)
+        process = WorkerProcess(
+            app=app,
+            dsn=dsn,
+            only=only,
+            stop_seconds=settings.stop_seconds,
+            name=name,
+            heartbeat_seconds=settings.heartbeat_seconds,
+        )
         run_to_end(_observed(process, settings, events), threads=THREADS)
 
 

@@ -25,17 +25,17 @@ from redrive.operate.web.dependencies import url
 _STATES: Final = {
     "good": (
         "delivered", "done", "verified", "resolved", "validated", "live", "flows", "ok", "closed", "ready", "on time",
-        "intact",
+        "intact", "connected",
     ),
     "wait": ("pending", "waiting", "would", "asked", "not_due", "new"),
     "work": ("leased", "running", "requeued", "in_flight", "triaged", "remediated"),
     "warn": (
         "retrying", "paused", "half_open", "ramping", "warn", "suspect", "snoozed", "stale", "breaker_open", "stopped",
-        "no relay",
+        "no relay", "no worker",
     ),
     "bad": (
         "dead", "open", "regressed", "failed", "fail", "refused", "down", "not handled", "overdue", "broken", "lost",
-        "not_found",
+        "not_found", "away",
     ),
     "held": ("held",),
     "late": ("unrecorded",),

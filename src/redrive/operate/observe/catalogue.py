@@ -1,6 +1,6 @@
 """The one table of metrics: name, kind, labels, meaning, and what feeds each. Docs and dashboard are made from it.
 
-A label is a destination, a duty, a table or a word of a closed list: never an id, a tenant, a key or a text.
+A label is a destination, consumer, duty or table, or a word of a closed list: never an id, a tenant, a key or a text.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Kind(StrEnum):
 class Feed:
     """How one event moves a metric.
 
-    amount: the event's value that is added or observed; None = 1. words: labels fixed by the event's name; the others
-    are values of the event. renamed: label to (value of the event, its translation). sets: a gauge's value; None = the
-    time.
+    amount: the event's value that is added, observed or set; None = 1. words: labels fixed by the event's name; the
+    others are values of the event. renamed: label to (value of the event, its translation). sets: the value of a gauge
+    without an amount; None = the time.
     """
 
     amount: str | None = None
@@ -191,6 +191,19 @@ RELAY: Final = (
             ("given_back", "Those of them that it gave back to the broker.", Feed()),
         )
     ),
+    *(
+        _gauge(f"consumer_{word}", meaning, "consumer", events={"consumer.progress": Feed(amount=value)})
+        for word, meaning, value in (
+            ("in_hand", "Messages that this worker has received and not finished.", "in_hand"),
+            ("oldest_in_hand_seconds", "For how long it has had the oldest of them.", "oldest_seconds"),
+        )
+    ),
+    _gauge(
+        "consumer_connected",
+        "1 while the source of this worker's consumer answers.",
+        "consumer",
+        events={"consumer.looked": Feed(sets=1), "consumer.source_failed": Feed(sets=0)},
+    ),
     _gauge(
         "relay_listening",
         "1 while this relay receives NOTIFY; else it only polls.",
@@ -255,6 +268,8 @@ DATABASE: Final = (
     _read("relays_live", "Relays that were seen in the last 30 seconds."),
     _read("relay_versions", "How many versions of Redrive these are of."),
     _read("relays_not_listening", "Those of them that should receive NOTIFY and do not."),
+    _read("workers_live", "Workers that were seen in the last 30 seconds."),
+    _read("consumer_handled", "1 while a live worker runs it; known for a week after the last one.", "consumer"),
     _read("replays_running", "Replays that have not ended."),
     _read(
         "lane_violations", "Ordering keys ever found that no relay would have claimed again. Each was a bug of Redrive."

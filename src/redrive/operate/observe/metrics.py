@@ -55,7 +55,7 @@ class RelayMetrics:
     def subscribe(self, events: Events) -> Callable[[], None]:
         moves = [(event, metric, feed) for metric in self._moved for event, feed in metric.events.items()]
         ends = [events.subscribe(self._mover(metric, feed), event) for event, metric, feed in moves]
-        ends.append(events.subscribe(self._begin, "relay.started"))
+        ends.append(events.subscribe(self._begin, "relay.started", "worker.started"))
 
         def stop() -> None:
             for end in ends:
@@ -64,10 +64,10 @@ class RelayMetrics:
         return stop
 
     def _begin(self, _: str, values: Mapping[str, Any]) -> None:
-        """Series of a destination begin at 0, before its first message."""
+        """Series of a destination or a consumer begin at 0, before its first message."""
         for metric in self._moved:
-            own = tuple(name for name in values["destinations"] if metric.is_of(name))
-            known = {**catalogue.WORDS, **metric.words, "destination": own}
+            own = tuple(name for name in values.get("destinations", ()) if metric.is_of(name))
+            known = {**catalogue.WORDS, **metric.words, "destination": own, "consumer": values.get("consumers", ())}
             if metric.labels and set(metric.labels) <= set(known):
                 for labels in product(*(known[label] for label in metric.labels)):
                     self._labelled(metric, labels)
@@ -84,7 +84,7 @@ class RelayMetrics:
         return moved
 
     def _amount(self, metric: Metric, feed: Feed, amount: float) -> float:
-        if metric.kind is Kind.GAUGE:
+        if metric.kind is Kind.GAUGE and feed.amount is None:
             return self._now() if feed.sets is None else feed.sets
         return amount * feed.scale
 

@@ -10,13 +10,15 @@ from redrive.store.reads.status import Backlog, Status
 
 
 def status_for(principal: Principal, status: Status) -> Status:
-    """The tenant's backlog, without relays, sessions and operators' reasons."""
+    """The tenant's backlog, without relays, workers, sessions and operators' reasons."""
     if principal.all_tenants:
         return status
     return replace(
         status,
         backlog=[replace(one, pause_reason=None, breaker_code=None) for one in status.backlog if _has_any(one)],
         relays=[],
+        workers=[],
+        consumers=[],
         duties=[],
         late_answers=0,
         lanes_mended=0,

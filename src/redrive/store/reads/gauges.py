@@ -14,7 +14,7 @@ DUTY: Final = "gauges"
 
 
 class Gauge(NamedTuple):
-    """subject: a destination, duty or table, or empty. reason: of what is parked, or empty."""
+    """subject: a destination, consumer, duty or table, or empty. reason: of what is parked, or empty."""
 
     name: str
     subject: str

@@ -1,4 +1,4 @@
-"""The status: backlog by destination, relays, duties and what needs a person, read in one snapshot."""
+"""The status: backlog by destination, relays, workers, duties and what needs a person, read in one snapshot."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from redrive.message import ParkReason
+from redrive.ports.workers import ConsumerReport
 from redrive.store.reads import keys, models
 from redrive.store.reads.transaction import Row, snapshot
 from redrive.store.runtime.postgres import PostgresStore
@@ -53,6 +54,33 @@ class RelayState:
     live: bool
     suspects_only: bool
     listener: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerState:
+    """consumers: how far they were when it was last seen."""
+
+    worker: UUID
+    name: str
+    host: str
+    pid: int
+    version: str
+    started_at: datetime
+    seen_seconds_ago: float
+    live: bool
+    consumers: Sequence[ConsumerReport]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerState:
+    """A consumer that a worker ran within a week. workers: live ones that run it. away: those of them that say that its
+    source does not answer. seen_seconds_ago: how long ago a worker ran it.
+    """
+
+    name: str
+    workers: int
+    away: int
+    seen_seconds_ago: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +146,8 @@ class Status:
     relays: Sequence[RelayState]
     duties: Sequence[DutyState]
     late_answers: int
+    workers: Sequence[WorkerState] = ()
+    consumers: Sequence[ConsumerState] = ()
     blocked_keys: Mapping[str, int] = field(default_factory=dict)
     keys_looked_at: int | None = None
     counted_max: int | None = None
@@ -145,6 +175,8 @@ async def status(store: PostgresStore, *, now: datetime | None = None) -> Status
             counted_max=most if rows and rows[0]["capped"] else None,
             backlog=[_backlog(row) for row in rows],
             relays=[RelayState(**row) for row in await ask("relays", **moment, limit=models.RELAYS_MAX)],
+            workers=[_worker(row) for row in await ask("workers", **moment, limit=models.RELAYS_MAX)],
+            consumers=[ConsumerState(**row) for row in await ask("consumers", **moment, limit=models.DESTINATIONS_MAX)],
             duties=[DutyState(**row) for row in await ask("duties", **moment, limit=models.DUTIES_MAX)],
             late_answers=clock["late_answers"],
             blocked_keys=blocked,
@@ -159,6 +191,10 @@ async def status(store: PostgresStore, *, now: datetime | None = None) -> Status
             ],
             sees_nothing=not (await ask("may_see"))[0]["sees"],
         )
+
+
+def _worker(row: Row) -> WorkerState:
+    return WorkerState(**{**row, "consumers": [ConsumerReport(**one) for one in row["consumers"]]})
 
 
 def _backlog(row: Row) -> Backlog:

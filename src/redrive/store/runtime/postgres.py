@@ -13,6 +13,7 @@ from redrive.store.runtime.verbs.destinations import PostgresDestinations
 from redrive.store.runtime.verbs.duties import PostgresDuties
 from redrive.store.runtime.verbs.limit_keys import PostgresLimitKeys
 from redrive.store.runtime.verbs.relays import PostgresRelays
+from redrive.store.runtime.verbs.workers import PostgresWorkers
 
 
 class PostgresStore(
@@ -20,6 +21,7 @@ class PostgresStore(
     PostgresDestinations,
     PostgresLimitKeys,
     PostgresRelays,
+    PostgresWorkers,
     PostgresDuties,
     PostgresClock,
     PostgresActs,

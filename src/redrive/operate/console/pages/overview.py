@@ -20,6 +20,9 @@ from redrive.store.reads.status import Backlog, Status
 
 GROUPS_SHOWN: Final = 6
 STOPPED: Final = frozenset({"unhandled", "paused", "down", "no_tenant", "duty_overdue"})  # work that stands still
+OF_PROCESSES: Final = frozenset(
+    {"consumer_unhandled", "source_away", "duty_overdue", "relay_stale", "relay_deaf", "old_snapshot", "clock_jumped"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ def sums(status: Status) -> dict[str, int | float | None]:
         "oldest_due_seconds": max(ages, default=None),
         "blocked_keys": sum(status.blocked_keys.values()),
         "relays": sum(relay.live for relay in status.relays),
+        "workers": sum(worker.live for worker in status.workers),
         **open_,
         **parked,
     }
@@ -105,7 +109,7 @@ def place_of(finding: Finding) -> str | None:
     match finding.code:
         case "unhandled" | "paused" | "down":
             return f"/destinations/{finding.subject}"
-        case "duty_overdue" | "relay_stale" | "relay_deaf" | "old_snapshot" | "clock_jumped":
+        case code if code in OF_PROCESSES:
             return "/relays"
         case "keys_halted":
             return "/keys"

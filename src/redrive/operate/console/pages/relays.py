@@ -1,4 +1,4 @@
-"""Who works: relays, periodic duties, and the doctor's points on request."""
+"""Who works: relays, workers, periodic duties, and the doctor's points on request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redrive.operate.web.dependencies import authenticator
 
 
 async def show(call: Call) -> Response:
-    """Relays and duties; with `?doctor=1` also what the doctor finds, as the console's own login."""
+    """Relays, workers and duties; with `?doctor=1` also what the doctor finds, as the console's own login."""
     status = await operations.status(call.store)
     points = None
     if call.given("doctor"):

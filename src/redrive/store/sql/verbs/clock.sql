@@ -7,7 +7,7 @@
 --   pending        set back: what was due is due now, a retry keeps its delay, what a producer dated stays (redate)
 --                  set forward: nothing; retries come early, once
 --   destinations   set back: a rest or an open breaker keeps its length
---   duties, relays, replays, requests   set back: nothing that they did lies in the future
+--   duties, relays, workers, replays, requests   set back: nothing that they did lies in the future
 --   expires_at     is absolute, and judged by the clock as it is
 
 CREATE OR REPLACE FUNCTION redrive.clock_tolerance() RETURNS interval
@@ -59,7 +59,7 @@ END $body$;
 -- it, the others are told its era. A relay whose own clock stood still is contradicted by one that saw the clock go on. Returns the era
 -- that holds now.
 -- p_window_seconds: the jump is at most so old; NULL where only observe_clock.ahead_seconds tells of it.
--- Locks: an advisory lock; destination rows in name order, duties; relays and replays with SKIP LOCKED. Nothing that an application's
+-- Locks: an advisory lock; destination rows in name order, duties; relays, workers and replays with SKIP LOCKED. Nothing that an application's
 -- transaction holds.
 CREATE OR REPLACE FUNCTION redrive.clock_jumped_1(
     p_worker uuid, p_era bigint, p_offset_seconds float8, p_window_seconds float8, p_now timestamptz DEFAULT NULL
@@ -97,7 +97,7 @@ BEGIN
     RETURN v_era;
 END $body$;
 
--- set_back: what there is one row of for each destination, duty, replay, request or sleeping relay does not lie in the future any more.
+-- set_back: what there is one row of for each destination, duty, replay, request, worker or sleeping relay does not lie in the future any more.
 -- Locks: as clock_jumped, which calls it.
 CREATE OR REPLACE FUNCTION redrive.set_back(p_by interval, p_now timestamptz) RETURNS void
 LANGUAGE plpgsql SET search_path = redrive, pg_temp AS $body$
@@ -128,6 +128,10 @@ BEGIN
     UPDATE request q SET taken_until = q.taken_until + p_by
      WHERE q.id = ANY (ARRAY(SELECT x.id FROM request x
                               WHERE x.answered_at IS NULL AND x.taken_until > p_now FOR UPDATE SKIP LOCKED));
+    UPDATE worker w SET seen_at = w.seen_at + p_by
+     WHERE w.worker = ANY (ARRAY(SELECT x.worker FROM worker x WHERE x.seen_at > p_now FOR UPDATE SKIP LOCKED));
+    UPDATE consumer c SET seen_at = c.seen_at + p_by
+     WHERE c.name = ANY (ARRAY(SELECT x.name FROM consumer x WHERE x.seen_at > p_now FOR UPDATE SKIP LOCKED));
     DELETE FROM doorbell b WHERE b.idle_until > p_now;  -- a relay that still sleeps says so again
 END $body$;
 

@@ -1,4 +1,4 @@
--- gauges: what a monitoring system is told of this database, a row for each value. subject: a destination, a duty or a table; empty
+-- gauges: what a monitoring system is told of this database, a row for each value. subject: a destination, a consumer, a duty or a table; empty
 -- where the value is of the whole. reason: of what is parked. No row carries an id, a tenant or a text of a message.
 -- Bounded whatever the depth: at most p_most rows of pending, of lease and of parked are counted; where there are more, `capped`
 -- is 1 and the counts are lower bounds. Ages come from the ends of indexes, and are exact. Never the archive.
@@ -70,6 +70,11 @@ BEGIN
         ('duty_failing', (coalesce(d.result, '') LIKE 'failed%')::integer::float8)
      ) AS g (name, value)
     UNION ALL
+    SELECT 'consumer_handled', c.name, '',
+           EXISTS (SELECT 1 FROM worker w CROSS JOIN LATERAL redrive.reported_consumers(w.consumers) x
+                    WHERE w.seen_at > v_now - make_interval(secs => p_live_seconds) AND x.name = c.name)::integer::float8
+      FROM (SELECT x.name FROM consumer x ORDER BY x.name LIMIT 1000) c
+    UNION ALL
     SELECT 'table_dead_rows', s.relname::text, '', s.n_dead_tup::float8
       FROM pg_stat_all_tables s
      WHERE s.schemaname = 'redrive' AND s.relname IN ('pending', 'lease', 'lane_wake')
@@ -83,6 +88,8 @@ BEGIN
         ('relays_live', r.live),
         ('relay_versions', r.versions),
         ('relays_not_listening', r.deaf),
+        ('workers_live', (SELECT count(*) FROM worker w
+                           WHERE w.seen_at > v_now - make_interval(secs => p_live_seconds))::float8),
         ('replays_running', (SELECT count(*) FROM replay x WHERE x.finished_at IS NULL)::float8),
         ('lane_violations', (SELECT coalesce(sum(x.mended), 0) FROM duty x)::float8),
         ('oldest_snapshot_age_transactions', redrive.oldest_snapshot_age()::float8),

@@ -114,7 +114,7 @@ BEGIN
     DELETE FROM doorbell b WHERE b.worker = p_worker;
 END $body$;
 
--- forget_relays: deletes rows of relays that were last seen so many seconds ago.
+-- forget_relays: deletes rows of relays and workers that were last seen so many seconds ago.
 CREATE OR REPLACE FUNCTION redrive.forget_relays_1(p_after_seconds float8, p_now timestamptz DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive, pg_temp AS $body$
 DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
@@ -122,6 +122,7 @@ DECLARE v_now   timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     DELETE FROM relay r WHERE r.seen_at < v_now - make_interval(secs => p_after_seconds);
     GET DIAGNOSTICS v_count = ROW_COUNT;
+    PERFORM redrive.forget_workers(p_after_seconds, v_now);
     PERFORM redrive.forget_limit_keys(v_now);
     DELETE FROM doorbell b WHERE b.idle_until < v_now - make_interval(secs => p_after_seconds);
     RETURN v_count;

@@ -38,7 +38,8 @@ GRANT EXECUTE ON FUNCTION
     redrive.pause_until_1, redrive.fold_failures_1, redrive.hold_duty_1, redrive.gauges_1, redrive.run_replay_1,
     redrive.take_requests_1, redrive.answer_request_1, redrive.observe_clock_1, redrive.clock_jumped_1, redrive.redate_1, redrive.database_id_1, redrive.witness_1,
     redrive.limit_keys_1, redrive.pause_key_1, redrive.rest_key_1, redrive.open_key_1, redrive.probe_key_1, redrive.close_key_1,
-    redrive.book_key_1, redrive.inbox_receive_1, redrive.inbox_defer_1, redrive.forget_inbox_1
+    redrive.book_key_1, redrive.inbox_receive_1, redrive.inbox_defer_1, redrive.forget_inbox_1,
+    redrive.heartbeat_worker_1, redrive.deregister_worker_1
     TO redrive_relay;
 GRANT EXECUTE ON FUNCTION redrive.systems_in_use_1 TO redrive_relay, redrive_operator;
 -- Before it starts, a relay looks whether the schema fits its version.
@@ -62,7 +63,7 @@ GRANT SELECT ON redrive.attempt, redrive.pending, redrive.lease, redrive.parked,
     redrive.duty, redrive.failure_group, redrive.failure_tally, redrive.late_answer, redrive.schema_version, redrive.partition_range,
     redrive.messages, redrive.history, redrive.conservation, redrive.stream, redrive.lane_wake, redrive.replay,
     redrive.replay_item, redrive.request, redrive.evidence, redrive.destination_owner,
-    redrive.epoch, redrive.comparison, redrive.clock_jump, redrive.inbox
+    redrive.epoch, redrive.comparison, redrive.clock_jump, redrive.inbox, redrive.worker, redrive.consumer
     TO redrive_viewer, redrive_operator, redrive_auditor;
 -- The payload that an edit proposes is not in this grant.
 GRANT SELECT (act, subject, asked_by, asked_at, reason, binding, options, content_type) ON redrive.proposal
