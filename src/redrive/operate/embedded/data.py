@@ -60,7 +60,8 @@ def initialise(place: Path, binaries: Binaries, identity: Identity) -> None:
     # Beside it first: a directory that initdb left half made is never taken for data.
     fresh = beside(place, ".new")
     shutil.rmtree(fresh, ignore_errors=True)
-    password = _write_password(place, identity)
+    password = write_password(place)
+    identity.own(password)
     fresh.mkdir(mode=0o700)
     identity.own(fresh)
     _run_initdb(fresh, password, binaries, identity)
@@ -99,13 +100,12 @@ def _run_initdb(fresh: Path, password: Path, binaries: Binaries, identity: Ident
         )
 
 
-def _write_password(place: Path, identity: Identity) -> Path:
+def write_password(place: Path) -> Path:
     """For TCP; initdb reads it as the server's user."""
     path = beside(place, ".password")
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
         file.write(secrets.token_urlsafe(24) + "\n")
-    identity.own(path)
     return path
 
 

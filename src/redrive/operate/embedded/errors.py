@@ -8,13 +8,13 @@ from redrive.errors import OperatorError
 
 
 class EmbeddedError(OperatorError):
-    """The embedded server cannot do what was asked; the message says why, `next` what helps."""
+    """An embedded server cannot do what was asked; the message says why, `next` what helps."""
 
     code: ClassVar[str] = "EMBEDDED"
 
 
 class NoBinaries(EmbeddedError):
-    """No PostgreSQL was found that could be run."""
+    """No PostgreSQL or NATS server was found that could be run."""
 
     code = "EMBEDDED_NO_BINARIES"
 

@@ -1,4 +1,4 @@
-"""The server process: whether it lives, whether it is ready, how it ends.
+"""The PostgreSQL server of a data directory: whether it runs, whether it is ready.
 
 Neither `postmaster.pid` nor the process table is trusted alone: a crash leaves the file behind and the pid may be
 another process by now.
@@ -6,24 +6,14 @@ another process by now.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from redrive.operate.embedded.data import has_data
 from redrive.operate.embedded.errors import AlreadyRunning
 from redrive.operate.embedded.identity import Identity
-from redrive.operate.embedded.locks import beside, open_private, wait
-
-FAST_STOP_SECONDS_MAX = 30.0
-IMMEDIATE_STOP_SECONDS_MAX = 10.0
-
-# The servers that this process started: it is their parent and must take their exit status, or a killed
-# server would stay a zombie whose pid looks alive to the next one.
-_children: dict[int, subprocess.Popen[bytes]] = {}
+from redrive.operate.embedded.locks import beside, open_private
+from redrive.operate.embedded.processes import is_server_of, remember
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,35 +71,6 @@ def _half_written(place: Path) -> Postmaster | None:
     return None
 
 
-def is_server_of(pid: int, place: Path) -> bool:
-    if not is_alive(pid):
-        return False
-    try:
-        return Path(f"/proc/{pid}/cwd").resolve(strict=True).samefile(place)
-    except PermissionError:
-        # Another user's process in our directory: not a server that we could have started.
-        return os.geteuid() == 0
-    except OSError:
-        return not Path("/proc/self").exists()  # no /proc to look at: believe the file
-
-
-def is_alive(pid: int) -> bool:
-    """A process that has ended and waits for its parent is not."""
-    child = _children.get(pid)
-    if child is not None and child.poll() is not None:
-        del _children[pid]
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] not in {"Z", "X"}
-    return True
-
-
 def is_ready(place: Path, pid: int) -> bool:
     try:
         lines = _lines(place)
@@ -121,26 +82,4 @@ def is_ready(place: Path, pid: int) -> bool:
 def spawn(place: Path, command: list[str], identity: Identity) -> int:
     with open_private(beside(place, ".log"), "ab") as log:
         child = identity.spawn(command, log=log)
-    _children[child.pid] = child
-    return child.pid
-
-
-def stop(pid: int, place: Path) -> None:
-    """Fast shutdown, then immediate, then by force."""
-    if not (pid in _children or is_server_of(pid, place)):
-        return
-    steps = (
-        (signal.SIGINT, FAST_STOP_SECONDS_MAX),
-        (signal.SIGQUIT, IMMEDIATE_STOP_SECONDS_MAX),
-        (signal.SIGKILL, IMMEDIATE_STOP_SECONDS_MAX),
-    )
-    for kind, seconds in steps:
-        if not is_alive(pid):
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, kind)
-        if wait(lambda: not is_alive(pid), seconds=seconds):
-            return
-    raise AlreadyRunning(
-        f"The server of {place}, pid {pid}, did not end even by force.", next=f"see what holds it (ps -p {pid})"
-    )
+    return remember(child)

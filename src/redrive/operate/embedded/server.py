@@ -11,15 +11,17 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Self
+from typing import IO
 from urllib.parse import quote
 
-from redrive.operate.embedded import data, postmaster
+from redrive.operate.embedded import data, postmaster, processes
 from redrive.operate.embedded.data import SUPERUSER, log_tail
 from redrive.operate.embedded.errors import AlreadyRunning, EmbeddedError, PortTaken, StartFailed
 from redrive.operate.embedded.identity import Identity, usable
-from redrive.operate.embedded.locks import alone, beside, is_last, join_users, wait
-from redrive.operate.embedded.postmaster import Postmaster, is_alive, is_ready
+from redrive.operate.embedded.locks import alone, beside, join_users, wait
+from redrive.operate.embedded.postmaster import Postmaster, is_ready
+from redrive.operate.embedded.processes import free_port, is_alive
+from redrive.operate.embedded.shared_server import SharedServer
 
 SOCKET_PORT = 5432  # only names the socket file; the directory is the data directory's own
 START_SECONDS_MAX = 60.0  # crash recovery included
@@ -39,8 +41,8 @@ SETTINGS: Mapping[str, str] = {
 }
 
 
-@dataclass(slots=True)
-class Server:
+@dataclass
+class Server(SharedServer):
     """As one of its users sees it."""
 
     data_dir: Path
@@ -63,42 +65,12 @@ class Server:
         secret = f":{quote(password, safe='')}" if password else ""
         return f"postgresql://{SUPERUSER}{secret}@127.0.0.1:{self.port}/{quote(database, safe='')}"
 
-    @property
-    def running(self) -> bool:
-        return is_alive(self.pid)
-
-    def stop(self) -> None:
-        """Even if others use it. Safe to repeat."""
-        with alone(self.data_dir):
-            self._end()
-            self._leave()
-
-    def close(self) -> bool:
-        """Stops it if this was the last user (True). Safe to repeat."""
-        with alone(self.data_dir):
-            last = self._users is not None and is_last(self._users)
-            if last:
-                self._end()
-            self._leave()
-        return last
-
     def _end(self) -> None:
-        postmaster.stop(self.pid, self.data_dir)
+        super()._end()
         if self.socket_dir != self.data_dir:
             # A server that was killed leaves its socket there: then the directory stays.
             with contextlib.suppress(OSError):
                 self.socket_dir.rmdir()
-
-    def _leave(self) -> None:
-        if self._users is not None:
-            self._users.close()
-            self._users = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def socket_dsn(database: str, socket_dir: Path, port: int) -> str:
@@ -160,7 +132,7 @@ def _started(place: Path, identity: Identity, command: list[str], *, port: int |
     tries = FREE_PORT_TRIES if port == 0 else 1
     while True:
         tries -= 1
-        chosen = _free_port() if port == 0 else port
+        chosen = free_port() if port == 0 else port
         if chosen is not None and chosen == port:
             _check_port(chosen)
         try:
@@ -171,13 +143,6 @@ def _started(place: Path, identity: Identity, command: list[str], *, port: int |
                 raise
     socket_port = SOCKET_PORT if chosen is None else chosen
     return Server(place, pid, chosen, socket_dir, socket_port, major, joined=False, _users=join_users(place))
-
-
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
-        sock.bind(("127.0.0.1", 0))
-        found: int = sock.getsockname()[1]
-        return found
 
 
 def _check_port(port: int) -> None:
@@ -209,7 +174,7 @@ def _launch(place: Path, identity: Identity, command: list[str], *, port: int | 
         pid = postmaster.spawn(place, command, identity)
         if _comes_up(place, pid, deadline=deadline):
             return pid, socket_dir
-        postmaster.stop(pid, place)
+        processes.stop(pid, place)
         said = log_tail(place, begin=log_begin)
         if "shared memory block" not in said or time.monotonic() > deadline:
             raise _why_not_started(place, said, port=port)
