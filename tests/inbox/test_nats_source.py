@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nats
 import pytest
+from nats.js import JetStreamContext
 
 from redrive.operate.embedded import nats_server
 from redrive.sources.nats import NatsSource
@@ -65,3 +66,20 @@ async def test_what_is_given_back_or_not_acknowledged_comes_again(server: str) -
         found += [delivery.id for delivery in await second.receive(10)]
     assert found == ["ORDERS:2", "ORDERS:3"]
     await second.aclose()
+
+
+async def test_a_fetch_that_ran_out_of_time_leaves_the_connection_to_what_is_in_hand(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the answer of the server comes at the last moment, the client raises the plain TimeoutError."""
+    await publish(server, 1)
+    source = NatsSource(server, stream="ORDERS", durable="d")
+    (in_hand,) = await source.receive(10)
+
+    async def too_late(*_: object, **__: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(JetStreamContext.PullSubscription, "fetch", too_late)
+    assert list(await source.receive(10)) == []
+    await source.ack(in_hand)
+    await source.aclose()

@@ -16,7 +16,6 @@ from typing import Final
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.errors import TimeoutError as NothingCame
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 
@@ -90,7 +89,7 @@ class NatsSource:
         pull = self._pull or await self._subscribed()
         try:
             return await pull.fetch(limit, timeout=WAIT_SECONDS)
-        except NothingCame:
+        except TimeoutError:  # the client's own class for it, or, under load, the plain one
             return []
 
     async def _subscribed(self) -> JetStreamContext.PullSubscription:
