@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from redrive.app import App as App, Destination as Destination, Duty as Duty
     from redrive.completion import acomplete as acomplete, complete as complete
+    from redrive.consume.event import Event as Event
     from redrive.errors import (
         ActRefused as ActRefused, ClaimLost as ClaimLost, DestinationOwned as DestinationOwned,
         InvalidPayload as InvalidPayload, InvalidValue as InvalidValue, KeyReused as KeyReused,
@@ -51,6 +52,7 @@ _HOME = {
     "redrive.answers": "Absent Advance CannotTell Delivered Found Retryable Terminal Unknown",
     "redrive.app": "App Destination Duty",
     "redrive.completion": "acomplete complete",
+    "redrive.consume.event": "Event",
     "redrive.errors": "ActRefused ClaimLost DestinationOwned InvalidPayload InvalidValue KeyReused NoOpenTransaction "
     "NotFinished NotFound OpenTransaction RedriveError UsageError",
     "redrive.message": "Attempt CancelAnswer HistoryEntry MessageId NewMessage Priority Receipt Status",
