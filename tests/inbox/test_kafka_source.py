@@ -14,9 +14,10 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from redrive.errors import InvalidValue
+from redrive.kit.proof.brokers.proxy import Proxy
 from redrive.ports.sources import Delivery
 from redrive.sources import kafka as module
 from redrive.sources.kafka import KafkaSource
@@ -24,7 +25,6 @@ from redrive.testing import make_attempt
 from tests.inbox.kills import EVENTS, check_effects, consume_through_kills, event
 from tests.support.waiting import wait_until
 from tests.transports.brokers.kafka_broker import KafkaBroker
-from tests.transports.brokers.proxy import Proxy
 from tests.transports.brokers.subjects import started
 
 pytestmark = pytest.mark.req("G-23")
@@ -86,27 +86,12 @@ def publish(broker: KafkaBroker, topic: str, numbers: range, *, partition: int |
     assert producer.flush(30) == 0
 
 
-def offsets(broker: KafkaBroker, topic: str, *, group: str) -> tuple[dict[int, int], dict[int, int]]:
-    """Of each partition that has records: the offset that the group has committed, and the end."""
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "log_level": 0})
-    try:
-        partitions = [
-            TopicPartition(topic, n) for n in consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        ]
-        ends = {one.partition: consumer.get_watermark_offsets(one, timeout=30)[1] for one in partitions}
-        committed = {one.partition: max(one.offset, 0) for one in consumer.committed(partitions, timeout=30)}
-    finally:
-        consumer.close()
-    return committed, ends
-
-
 def is_all_committed(broker: KafkaBroker, topic: str) -> bool:
-    done, ends = offsets(broker, topic, group="billing")
-    return done == ends
+    return broker.left(topic, "billing") == 0
 
 
 def committed(broker: KafkaBroker, topic: str) -> int:
-    return offsets(broker, topic, group=f"g-{topic}")[0][0]
+    return broker.offsets(topic, f"g-{topic}")[0][0]
 
 
 def numbers(deliveries: list[Delivery]) -> list[int]:
@@ -206,7 +191,7 @@ async def test_a_revoked_partition_takes_its_unfinished_messages_with_it(broker:
     async with opened(broker, topic) as first:
         old = await until(first, 40)
         await acknowledge(first, [delivery for delivery in old if delivery.handle.offset < 3])
-        await until_true(lambda: offsets(broker, topic, group=f"g-{topic}")[0] == dict.fromkeys(range(4), 3))
+        await until_true(lambda: broker.offsets(topic, f"g-{topic}")[0] == dict.fromkeys(range(4), 3))
         async with opened(broker, topic) as second:
             new: tuple[list[Delivery], list[Delivery]] = [], []
 
@@ -221,7 +206,7 @@ async def test_a_revoked_partition_takes_its_unfinished_messages_with_it(broker:
             await acknowledge(first, old)  # of an assignment that has ended: it says nothing
             await first.give_back(old[-1])
             await asyncio.sleep(3 * module.COMMIT_SECONDS)
-        done, _ = offsets(broker, topic, group=f"g-{topic}")
+        done, _ = broker.offsets(topic, f"g-{topic}")
         assert done == dict.fromkeys(range(4), 3)
 
 

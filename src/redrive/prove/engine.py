@@ -6,8 +6,6 @@ done; quiescence; the checker's verdict. Everything is removed afterwards.
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ from typing import Final
 from redrive.kit.proof import report as proof_report
 from redrive.kit.proof.database import ProofDatabase, open_proof_database
 from redrive.kit.proof.directories import open_directory
+from redrive.kit.proof.loop_thread import LoopThread, loop_thread
 from redrive.kit.proof.proxy import Proxy
 from redrive.kit.proof.report import Progress
 from redrive.prove import report
@@ -111,7 +110,7 @@ def _judged(
 class _Wire:
     """The proxy in a thread of its own."""
 
-    def __init__(self, proxy: Proxy, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, proxy: Proxy, loop: LoopThread) -> None:
         self._proxy = proxy
         self._loop = loop
         self.dsn = proxy.dsn
@@ -120,7 +119,7 @@ class _Wire:
         async def lose() -> bool:
             return self._proxy.lose_reply()
 
-        return asyncio.run_coroutine_threadsafe(lose(), self._loop).result()
+        return self._loop.run(lose())
 
 
 @contextmanager
@@ -128,13 +127,5 @@ def _wire(parent: Path, dsn: str, seed: int) -> Iterator[_Wire]:
     directory = parent / "wire"
     directory.mkdir()
     proxy = Proxy(directory, dsn, seed=seed)
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    asyncio.run_coroutine_threadsafe(proxy.__aenter__(), loop).result()
-    try:
+    with loop_thread(proxy) as loop:
         yield _Wire(proxy, loop)
-    finally:
-        asyncio.run_coroutine_threadsafe(proxy.__aexit__(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(5.0)

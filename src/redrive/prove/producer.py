@@ -16,6 +16,7 @@ import random
 import sys
 import time
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -106,9 +107,10 @@ def _one(conn: psycopg.Connection[Any], journal: Journal, order: Order, number: 
         "key": key,
         "destination": destination,
         "sha256": hashlib.sha256(body).hexdigest(),
+        "order_by": order_by,
     }
     journal.write(log="intent", **intent)
-    receipt = _enqueue(conn, intent, body, order_by)
+    receipt = _enqueue(conn, intent, body)
     if rolls_back:
         conn.rollback()
         journal.write(log="rolled_back", **intent)
@@ -117,9 +119,7 @@ def _one(conn: psycopg.Connection[Any], journal: Journal, order: Order, number: 
         journal.write(log="ack", **intent, id=str(receipt.id), existed=receipt.already_existed)
 
 
-def _enqueue(
-    conn: psycopg.Connection[Any], intent: dict[str, str], body: bytes, order_by: str | None
-) -> redrive.Receipt:
+def _enqueue(conn: psycopg.Connection[Any], intent: Mapping[str, Any], body: bytes) -> redrive.Receipt:
     conn.execute(
         "INSERT INTO redrive_prove.business (tenant, key, destination, sha256) VALUES (%(tenant)s, %(key)s,"
         " %(destination)s, %(sha256)s) ON CONFLICT DO NOTHING",
@@ -131,7 +131,7 @@ def _enqueue(
         body,
         key=intent["key"],
         tenant=intent["tenant"],
-        order_by=order_by,
+        order_by=intent["order_by"],
         content_type="application/json",
     )
 

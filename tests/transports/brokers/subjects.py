@@ -4,40 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
 from uuid import uuid4
 
 from redrive.answers import Answer
+from redrive.kit.proof.brokers import Server
+from redrive.kit.proof.brokers.proxy import Mode, Proxy
 from redrive.message import Attempt
 from redrive.ports import Transport
 from redrive.testing import Condition
 from redrive.transports.brokers import Connection
-from tests.transports.brokers.proxy import Mode, Proxy
 
-T = TypeVar("T")
 NOTICE_STEPS = 1000
 
 
-class Broker(Protocol):
-    """A running broker. port: where it listens."""
-
-    name: str
-    port: int
-
-    def stop(self, number: int = signal.SIGTERM) -> None: ...
-
-    def start(self) -> None: ...
-
+class Broker(Server, Protocol):
     def transport(self, port: int, place: str, **options: Any) -> Transport:
-        """One that publishes to a place of the broker (a stream, a queue, a topic), through a port."""
-        ...
-
-    def prepare(self, place: str) -> None:
-        """Make the place."""
+        """One that publishes to a place of the broker, through a port."""
         ...
 
     def stored(self, place: str) -> list[str]:
@@ -47,32 +32,6 @@ class Broker(Protocol):
     def set_condition(self, place: str, condition: Condition) -> None:
         """WELL, BUSY or REFUSING; NotImplementedError where it cannot be."""
         ...
-
-    def rewrite(self, said: bytes, port: int) -> bytes:
-        """What the broker says to a client that came through a proxy."""
-        ...
-
-
-Starting = Callable[[Path], AbstractContextManager[Broker]]
-
-
-def in_thread(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine in an event loop of its own, from a test that is in one."""
-    found: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            found.append(asyncio.run(work()))
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return found[0]
 
 
 async def answer_of(transport: Any, attempt: Attempt) -> Any:

@@ -12,12 +12,12 @@ from typing import Any, Self
 import pytest
 
 from redrive.answers import Answer, Delivered, Retryable, Terminal, Unknown
+from redrive.kit.proof.brokers.proxy import Mode, Proxy
 from redrive.message import Attempt
 from redrive.testing import make_attempt
 from redrive.transports.brokers import BROKER_DOWN, CONFIRM_LOST
 from tests.support.scratch import scratch
 from tests.transports.brokers.conftest import BATCHING, CONFIRMING_EACH, DURABLE, KINDS
-from tests.transports.brokers.proxy import Mode, Proxy
 from tests.transports.brokers.subjects import Broker, BrokerSubject, answer_of, started
 
 CUTS = 50

@@ -35,8 +35,7 @@ def open_proof_database(directory: Path, dsn: str | None, *, systems: Sequence[S
         with _own_server(directory / "data", systems) as database:
             yield database
     else:
-        with _own_database(dsn) as made:
-            migrate.upgrade(made, sets=sets_of(systems))
+        with open_another_database(dsn, systems=systems) as made:
             yield ProofDatabase(made, "PostgreSQL of --dsn, in a database of its own", None)
 
 
@@ -74,12 +73,15 @@ def _own_server(data_dir: Path, systems: Sequence[System]) -> Iterator[ProofData
 
 
 @contextmanager
-def _own_database(dsn: str) -> Iterator[str]:
+def open_another_database(dsn: str, *, systems: Sequence[System] = ()) -> Iterator[str]:
+    """On the server of this DSN, migrated, with the tables of these systems; dropped at the end."""
     name = f"redrive_prove_{secrets.token_hex(6)}"
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
     try:
-        yield conninfo.make_conninfo(dsn, dbname=name)
+        made = conninfo.make_conninfo(dsn, dbname=name)
+        migrate.upgrade(made, sets=sets_of(systems))
+        yield made
     finally:
         with psycopg.connect(dsn, autocommit=True) as conn:
             conn.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))

@@ -51,7 +51,7 @@ class ProofEnvironment:
         self._limits = {**RELAY_LIMITS, **(limits or {})}
         self._marks = 0
         # Children must find what we have found, however this process was started.
-        path = os.pathsep.join(entry for entry in sys.path if entry)
+        path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path if entry)
         self.processes = Processes(directory, {"REDRIVE_DSN": wire or dsn, "PYTHONPATH": path, **(variables or {})})
 
     def __enter__(self) -> Self:

@@ -25,7 +25,8 @@ class Ended(Exception):
 
 
 class Process:
-    """A Python module; its settings go to standard input, its output to a file."""
+    """A Python module; its settings go to standard input, its output to a file beside which it runs. It takes no
+    `REDRIVE_*` of ours but those in `environment`: the settings of a user are not those of a proof."""
 
     def __init__(
         self, name: str, module: str, *arguments: str, settings: object, environment: Mapping[str, str], said: Path
@@ -38,7 +39,8 @@ class Process:
                 stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=file,
-                env={**os.environ, **environment},
+                env={**_surroundings(), **environment},
+                cwd=said.parent,
                 start_new_session=True,
             )
         assert self._child.stdin is not None
@@ -114,6 +116,10 @@ class Processes:
         self._ended = True
         for process in self._started:
             process.end()
+
+
+def _surroundings() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("REDRIVE_")}
 
 
 def state_of(pid: int) -> str:

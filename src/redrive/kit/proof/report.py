@@ -29,11 +29,16 @@ class ProofReport(ABC):
     def ok(self) -> bool:
         return not self.violations
 
+    @property
+    def command(self) -> str:
+        """Runs it again."""
+        return f"redrive prove {self.proof} --seed {self.seed} --scale {self.scale:g}"
+
     def document(self) -> dict[str, Any]:
         return {**asdict(self), "ok": self.ok}
 
     def lines(self) -> Iterator[str]:
-        yield f"redrive prove {self.proof} --seed {self.seed} --scale {self.scale:g}{of_commit(self.commit)}"
+        yield f"{self.command}{of_commit(self.commit)}"
         yield f"{self.server}, {self.seconds:.0f} s"
         yield from self.figures()
         yield ""

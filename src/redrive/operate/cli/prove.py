@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 
 import click
 
+from redrive.errors import SettingsError
 from redrive.operate.cli import output
 from redrive.operate.cli.context import example, taking
 from redrive.operate.cli.exit_codes import Exit
@@ -21,6 +22,7 @@ from redrive.system import System, discover
 
 SEEDS = 1_000_000
 HISTORIES = 100  # of the engine, at scale 1
+BROKERS: Final = ("nats", "redis", "rabbitmq", "kafka")
 
 
 class Proofs(click.Group):
@@ -93,6 +95,44 @@ def desk(as_json: bool, **options: Any) -> None:
     from redrive.prove.desk import prove
 
     _prove("prove_desk", prove, as_json=as_json, **options)
+
+
+@command.command(
+    "brokers",
+    epilog=example(
+        "redrive prove brokers",
+        "redrive prove brokers --broker nats --scale 0.05",
+        "redrive prove brokers --broker redis --broker rabbitmq --seed 7 --json",
+    ),
+)
+@click.option(
+    "--broker",
+    type=click.Choice(BROKERS),
+    multiple=True,
+    help="With this broker; may be repeated. Default: all that can run here.",
+)
+@taking(*_OPTIONS)
+def brokers(broker: Sequence[str], as_json: bool, **options: Any) -> None:
+    """Put a real broker between two services with a database each, and break every connection between them.
+
+    20,000 messages (at scale 1, for each broker) are published while connections are cut between publish and confirm,
+    relays are killed and the broker is stopped and killed; then `redrive worker` consumes them while it is killed 30
+    times. The journals of the producers and the rows that the consumer's transactions left must agree: nothing lost,
+    each effect once, in the order of its key; the broker has everything acknowledged, and no engine has anything open.
+
+    Needs redrive[prove]. NATS, Valkey (as Redis), Debian's RabbitMQ and librdkafka's mock of Kafka are started on free
+    ports of loopback. The mock forgets everything when it is stopped, so it is only cut off.
+
+    Exit code 1 means that a promise was broken: the report names the messages.
+    """
+    from redrive.prove.brokers.prove import prove, runnable
+
+    names, left_out = runnable(broker or BROKERS)
+    for why in left_out:
+        if broker:
+            raise SettingsError(why)
+        output.note(why)
+    _prove("prove_brokers", prove, as_json=as_json, brokers=names, **options)
 
 
 @command.command(

@@ -64,7 +64,7 @@ class Proxy:
             self.port = self._server.sockets[0].getsockname()[1]
 
     async def refuse(self) -> None:
-        """Nobody listens any more, and whoever was connected is not."""
+        """It no longer listens, and its connections are cut."""
         server, self._server = self._server, None
         if server is not None:
             await close_server(server)

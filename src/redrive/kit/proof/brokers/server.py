@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
-from tests.support.waiting import wait_until
-
+T = TypeVar("T")
 START_SECONDS = 60.0
+LOOK_SECONDS = 0.02
 
 
 def free_port() -> int:
@@ -28,8 +32,10 @@ def answers(port: int) -> bool:
     return True
 
 
-class Process:
+class ServerProcess:
     """A program that listens on a port, and can be started again after it was stopped."""
+
+    survives = True
 
     def __init__(self, command: Sequence[str], *, port: int, log: Path, env: Mapping[str, str] | None = None) -> None:
         self._command, self._log, self._env = list(command), log, env
@@ -46,7 +52,11 @@ class Process:
                 env={**os.environ, **(self._env or {})},
                 start_new_session=True,
             )
-        wait_until(self._is_ready, seconds=START_SECONDS, what=f"{self._command[0]} on port {self.port}")
+        deadline = time.monotonic() + START_SECONDS
+        while not self._is_ready():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self._command[0]} does not answer on port {self.port}: {self._last_words()}")
+            time.sleep(LOOK_SECONDS)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """By its pid: a broker that starts programs of its own is the leader of their session."""
@@ -59,8 +69,33 @@ class Process:
             running.send_signal(number)
         running.wait(START_SECONDS)
 
+    def rewrite(self, said: bytes, _port: int) -> bytes:
+        return said
+
     def _is_ready(self) -> bool:
         assert self._running is not None
         if self._running.poll() is not None:
-            raise AssertionError(f"{self._command[0]} ended: {self._log.read_text('utf-8', 'replace')[-2000:]}")
+            raise RuntimeError(f"{self._command[0]} ended: {self._last_words()}")
         return answers(self.port)
+
+    def _last_words(self) -> str:
+        return self._log.read_text("utf-8", "replace")[-2000:]
+
+
+def in_thread(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine in an event loop of its own, from a caller that may be in one."""
+    found: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(asyncio.run(work()))
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if failed:
+        raise failed[0]
+    return found[0]

@@ -1,0 +1,211 @@
+"""One broker between two services: messages are published under faults, then consumed under faults, then all is quiet.
+
+A fault comes when a share of the messages has gone through, so a slow machine gets the same faults in the same places.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from redrive.kit.proof.brokers import Server
+from redrive.kit.proof.brokers.proxy import Mode, Proxy
+from redrive.kit.proof.environment import LOOK_SECONDS
+from redrive.kit.proof.loop_thread import LoopThread
+from redrive.kit.proof.processes import Ended, Process, patience
+from redrive.kit.proof.report import Progress
+from redrive.prove.brokers import config, plan
+from redrive.prove.brokers.judge import Evidence
+from redrive.prove.brokers.plan import Plan
+from redrive.prove.brokers.services import ConsumerService, Publisher, finished
+
+RELAYS: Final = 2
+IDLE_SECONDS: Final = 40.0
+LEFT_SECONDS: Final = 0.3  # between two questions to the broker
+FAULTS_UNTIL: Final = 0.9  # of the messages: some come after the last fault
+
+
+class Stuck(Exception):
+    """Nothing has moved for too long."""
+
+
+class Campaign:
+    """idle_seconds: so long nothing may have moved before it is called stuck; longer on a busy machine."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        server: Server,
+        proxy: Proxy,
+        loop: LoopThread,
+        publisher: Publisher,
+        consumer: ConsumerService,
+        progress: Progress,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._plan, self._server, self._proxy, self._loop = plan, server, proxy, loop
+        self._publisher, self._consumer = publisher, consumer
+        self._progress, self._idle_seconds = progress, idle_seconds
+        self._chance = random.Random(f"{plan.seed}/faults")
+        self._relays: list[Process] = []
+        self.faults: Counter[str] = Counter()
+        self.stuck: list[str] = []
+
+    def run(self) -> None:
+        for phase in (self._publish, self._consume):
+            try:
+                phase()
+            except Stuck as stuck:
+                self.stuck.append(f"[stuck] {stuck}")
+
+    def complaints(self) -> list[str]:
+        return [*self.stuck, *self._publisher.complaints, *self._consumer.complaints]
+
+    def evidence(self) -> Evidence:
+        left = {
+            "messages of the publisher are not delivered": self._publisher.open_messages(),
+            "messages wait in the consumer's engine": self._consumer.open_messages(),
+            "messages in the broker are not acknowledged": self._left(),
+        }
+        return Evidence(
+            journals=self._publisher.journals(),
+            business=self._publisher.business(),
+            effects=self._consumer.effects(),
+            left=left,
+        )
+
+    def counts(self, evidence: Evidence) -> dict[str, int]:
+        logged = self._consumer.deliveries()
+        return {
+            "committed": len(evidence.committed()),
+            "effects": len(evidence.effects),
+            "sends whose confirm was lost": self._publisher.in_doubt(),
+            "deliveries by the broker": logged["consumer.received"],
+            "of them absorbed by the inbox": logged["consumer.seen"],
+            "of them deferred to the consumer's engine": logged["consumer.deferred"],
+        }
+
+    # publishing
+
+    def _publish(self) -> None:
+        self._relays = [self._publisher.start_relay(f"relay-{number}") for number in range(RELAYS)]
+        producers = self._publisher.start_producers(self._plan)
+        acts = {
+            plan.CONFIRM_CUT: self._cut_before_the_confirm,
+            plan.RELAY_KILLED: self._kill_relay,
+            plan.RESTARTED: self._restart,
+        }
+        self._inject("publishing", self._plan.publishing, acts, self._sent)
+        self._until(
+            "published",
+            lambda: finished(producers) and not self._publisher.open_messages(),
+            lambda: self._proxy.messages,
+        )
+        for relay in self._relays:
+            self._publisher.stop(relay)
+
+    def _is_published(self, producers: Sequence[Process]) -> bool:
+        return finished(producers) and not self._publisher.open_messages()
+
+    def _sent(self) -> int:
+        return self._proxy.messages
+
+    def _cut_before_the_confirm(self) -> None:
+        """The broker gets the messages; its next word to this connection is lost, and the connection with it."""
+        before = self._proxy.cuts
+        self._proxy.mode = Mode.LOSE_REPLY
+        try:
+            self._until("cut", lambda: self._proxy.cuts > before, self._sent)
+        finally:
+            self._proxy.mode = Mode.PASS
+
+    def _kill_relay(self) -> None:
+        number = self._chance.randrange(RELAYS)
+        self._publisher.kill(self._relays[number])
+        self._relays[number] = self._publisher.start_relay(f"relay-{number}")
+
+    def _restart(self) -> None:
+        self._server.stop(self._chance.choice([signal.SIGTERM, signal.SIGKILL]))
+        self._server.start()
+
+    # consuming
+
+    def _consume(self) -> None:
+        self._worker = self._consumer.start_worker()
+        self._relay = self._consumer.start_relay("consumer-relay")
+        acts = {
+            plan.WORKER_KILLED: self._kill_worker,
+            plan.WORKER_CUT: self._cut,
+            plan.CONSUMER_RELAY_KILLED: self._kill_consumer_relay,
+            plan.RESTARTED: self._restart,
+        }
+        committed = len(self._publisher.business())
+        self._inject("consuming", self._plan.consuming, acts, self._consumer.effect_count)
+        try:
+            self._until("consumed", lambda: self._is_consumed(committed), self._moves, every_seconds=LEFT_SECONDS)
+        finally:
+            self._consumer.stop(self._worker)
+            self._consumer.stop(self._relay)
+
+    def _kill_worker(self) -> None:
+        self._consumer.kill(self._worker)
+        self._worker = self._consumer.start_worker()
+
+    def _kill_consumer_relay(self) -> None:
+        self._consumer.kill(self._relay)
+        self._relay = self._consumer.start_relay("consumer-relay")
+
+    def _cut(self) -> None:
+        self._loop.run(self._proxy.cut())
+
+    def _is_consumed(self, committed: int) -> bool:
+        return self._consumer.effect_count() >= committed and not self._consumer.open_messages() and not self._left()
+
+    def _moves(self) -> tuple[int, int, int]:
+        return self._consumer.effect_count(), self._consumer.open_messages(), self._left()
+
+    def _left(self) -> int:
+        """A broker that has just started may not answer yet."""
+        found: list[int] = []
+
+        def asked() -> bool:
+            with suppress(Exception):
+                found.append(self._server.left(config.PLACE, config.CONSUMER))
+            return bool(found)
+
+        if not self._publisher.wait(asked, seconds=IDLE_SECONDS, every_seconds=LEFT_SECONDS):
+            raise RuntimeError(f"{self._server.name} did not answer for {IDLE_SECONDS:.0f} s.")
+        return found[0]
+
+    # both
+
+    def _inject(
+        self, phase: str, faults: Sequence[str], acts: dict[str, Callable[[], None]], gone: Callable[[], int]
+    ) -> None:
+        """gone: how many messages have gone through."""
+        total = self._plan.messages * FAULTS_UNTIL
+        for number, fault in enumerate(faults, 1):
+            due = int(total * number / len(faults))
+            self._until(f"{phase}, fault {number}", lambda due=due: gone() >= due, gone)  # type: ignore[misc]
+            acts[fault]()
+            self.faults[fault] += 1
+            self._progress(f"{self._server.name}: faults while {phase}", number, len(faults))
+
+    def _until(
+        self, what: str, is_done: Callable[[], bool], moves: Callable[[], Any], *, every_seconds: float = LOOK_SECONDS
+    ) -> None:
+        moved, seen = time.monotonic(), moves()
+        while not is_done():
+            now, found = time.monotonic(), moves()
+            if found != seen:
+                moved, seen = now, found
+            if now > moved + self._idle_seconds * patience():
+                raise Stuck(f"{what}: nothing has moved for {now - moved:.0f} s.")
+            if self._publisher.ended.wait(every_seconds):
+                raise Ended
