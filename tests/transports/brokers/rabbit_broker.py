@@ -30,7 +30,7 @@ class RabbitBroker(rabbitmq.RabbitServer):
         """Taken and not acknowledged: the queue has them back when the channel is closed."""
 
         async def read(channel: AbstractChannel) -> list[Any]:
-            queue = await channel.declare_queue(place, durable=True)
+            queue = await channel.declare_queue(place, passive=True)
             return [await queue.get() for _ in range(queue.declaration_result.message_count or 0)]
 
         return self.ask(read)

@@ -61,7 +61,7 @@ async def test_the_body_goes_out_persistent_with_its_token_and_headers(rabbit: R
 async def test_the_ordering_key_is_a_word_of_the_routing_key(rabbit: RabbitBroker, place: str) -> None:
     async def bind(channel: Any) -> None:
         exchange = await channel.declare_exchange(f"{place}x", ExchangeType.TOPIC, durable=True)
-        queue = await channel.declare_queue(place, durable=True)
+        queue = await channel.get_queue(place)
         await queue.bind(exchange, "orders.*")
 
     rabbit.ask(bind)

@@ -53,7 +53,7 @@ class Service(ProofEnvironment):
         return self.processes.start(name, "redrive", *arguments, environment=environment)
 
     def start_relay(self, name: str) -> Process:
-        return self.command(name, "relay", self.app, "--name", name, "--log-level", "error")
+        return self.command(name, "relay", self.app, "--name", name, "--log-level", "info", "--log-format", "json")
 
     def kill(self, process: Process) -> None:
         process.signal(signal.SIGKILL)
@@ -62,6 +62,8 @@ class Service(ProofEnvironment):
         process.end()  # the child in which it ran a suspect
 
     def stop(self, process: Process) -> None:
+        """A process that has not begun yet would be ended by the signal, without a stop."""
+        self.wait(lambda: process.code is not None or _has_begun(process), seconds=STOP_SECONDS)
         process.signal(signal.SIGTERM)
         self.wait(lambda: process.code is not None, seconds=STOP_SECONDS)
         if process.code != 0:
@@ -146,6 +148,11 @@ class ConsumerService(Service):
                 if b'"consumer.' in line:
                     _count(counts, line)
         return counts
+
+
+def _has_begun(process: Process) -> bool:
+    said = process.said.read_bytes()
+    return b"relay.started" in said or b"consumer.started" in said
 
 
 def _count(counts: Counter[str], line: bytes) -> None:
