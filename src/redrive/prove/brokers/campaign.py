@@ -35,7 +35,7 @@ class Stuck(Exception):
 
 
 class Campaign:
-    """idle_seconds: so long nothing may have moved before it is called stuck; longer on a busy machine."""
+    """quiet_seconds: so long nothing may have moved at the end before it is called stuck; longer on a busy machine."""
 
     def __init__(
         self,
@@ -47,11 +47,11 @@ class Campaign:
         publisher: Publisher,
         consumer: ConsumerService,
         progress: Progress,
-        idle_seconds: float = IDLE_SECONDS,
+        quiet_seconds: float = IDLE_SECONDS,
     ) -> None:
         self._plan, self._server, self._proxy, self._loop = plan, server, proxy, loop
         self._publisher, self._consumer = publisher, consumer
-        self._progress, self._idle_seconds = progress, idle_seconds
+        self._progress, self._quiet_seconds = progress, quiet_seconds
         self._chance = random.Random(f"{plan.seed}/faults")
         self._relays: list[Process] = []
         self.faults: Counter[str] = Counter()
@@ -148,7 +148,13 @@ class Campaign:
         committed = len(self._publisher.business())
         self._inject("consuming", self._plan.consuming, acts, self._consumer.effect_count)
         try:
-            self._until("consumed", lambda: self._is_consumed(committed), self._moves, every_seconds=LEFT_SECONDS)
+            self._until(
+                "consumed",
+                lambda: self._is_consumed(committed),
+                self._moves,
+                seconds=self._quiet_seconds,
+                every_seconds=LEFT_SECONDS,
+            )
         finally:
             self._consumer.stop(self._worker)
             self._consumer.stop(self._relay)
@@ -198,14 +204,21 @@ class Campaign:
             self._progress(f"{self._server.name}: faults while {phase}", number, len(faults))
 
     def _until(
-        self, what: str, is_done: Callable[[], bool], moves: Callable[[], Any], *, every_seconds: float = LOOK_SECONDS
+        self,
+        what: str,
+        is_done: Callable[[], bool],
+        moves: Callable[[], Any],
+        *,
+        seconds: float = IDLE_SECONDS,
+        every_seconds: float = LOOK_SECONDS,
     ) -> None:
+        """seconds: so long nothing may have moved."""
         moved, seen = time.monotonic(), moves()
         while not is_done():
             now, found = time.monotonic(), moves()
             if found != seen:
                 moved, seen = now, found
-            if now > moved + self._idle_seconds * patience():
+            if now > moved + seconds * patience():
                 raise Stuck(f"{what}: nothing has moved for {now - moved:.0f} s.")
             if self._publisher.ended.wait(every_seconds):
                 raise Ended

@@ -31,13 +31,13 @@ CONSUMER_APP: Final = "redrive.prove.brokers.consumer:app"
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """consumer_app: what worker and relay of the consuming service run. idle_seconds: of `Campaign`."""
+    """consumer_app: what worker and relay of the consuming service run. quiet_seconds: of `Campaign`."""
 
     seed: int
     scale: float
     progress: Progress
     consumer_app: str = CONSUMER_APP
-    idle_seconds: float = IDLE_SECONDS
+    quiet_seconds: float = IDLE_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +94,7 @@ def _with_broker(name: str, directory: Path, dsn: str, terms: Terms) -> Shown:
             publisher=publisher,
             consumer=consumer,
             progress=terms.progress,
-            idle_seconds=terms.idle_seconds,
+            quiet_seconds=terms.quiet_seconds,
         )
         campaign.run()
         return _shown(name, campaign)
