@@ -37,6 +37,7 @@ OPEN: Final = frozenset(
         "headers",
         "context",
         "counts",
+        "brokers",
         "faults",
         "destination_faults",
         "points",

