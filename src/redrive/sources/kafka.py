@@ -15,12 +15,13 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from redrive.errors import InvalidValue
 from redrive.ports.sources import Delivery
+from redrive.sources.kafka_partitions import InHand
 
 __all__ = ["KafkaSource"]
 
@@ -28,7 +29,7 @@ WAIT_SECONDS: Final = 1.0
 POLL_SECONDS: Final = 0.1
 COMMIT_SECONDS: Final = 0.25  # at most one commit of offsets in this time
 CLOSE_SECONDS: Final = 10.0
-REACH_SECONDS: Final = 1.0
+REACH_SECONDS: Final = 3.0
 _OWN_OPTIONS: Final = frozenset({"bootstrap.servers", "group.id", "enable.auto.commit", "enable.auto.offset.store"})
 _CALLBACKS: Final = frozenset({"error_cb", "on_commit"})
 # A commit that met a rebalance: its partitions are being revoked.
@@ -93,109 +94,6 @@ class KafkaSource:
             await poller.stop()
 
 
-class Assignment:
-    """A partition while it is assigned to this worker. position: up to it, everything is finished; None = nothing came.
-    asked: the position that was last committed, or is being committed."""
-
-    def __init__(self, topic: str, number: int) -> None:
-        self.topic, self.number = topic, number
-        self.unfinished: set[int] = set()
-        self.asked: int | None = None
-        self._next: int | None = None
-
-    @property
-    def position(self) -> int | None:
-        return min(self.unfinished, default=self._next)
-
-    def add(self, offset: int) -> None:
-        """Not the highest one: a topic that was made anew begins with 0."""
-        self.unfinished.add(offset)
-        self._next = offset + 1
-
-
-class Place(NamedTuple):
-    """The handle of a delivery."""
-
-    in_hand: InHand
-    assignment: Assignment
-    offset: int
-
-
-class InHand:
-    """The messages received from the partitions that are assigned, and not finished. Used by two threads.
-
-    ready: those that the worker has not taken yet.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._assigned: dict[tuple[str, int], Assignment] = {}
-        self._ready: deque[Delivery] = deque()
-
-    @property
-    def ready(self) -> int:
-        return len(self._ready)
-
-    @property
-    def assigned(self) -> list[tuple[str, int]]:
-        with self._lock:
-            return list(self._assigned)
-
-    def assign(self, names: Iterable[tuple[str, int]]) -> None:
-        with self._lock:
-            self._assigned |= {name: Assignment(*name) for name in names}
-
-    def revoke(self, names: Iterable[tuple[str, int]]) -> None:
-        """What is unfinished in them is nothing to us any more, ready or with the worker."""
-        with self._lock:
-            for name in names:
-                self._assigned.pop(name, None)
-            self._ready = deque(delivery for delivery in self._ready if self._is_ours(delivery))
-
-    def add(self, record: Message) -> None:
-        topic, number, offset = record.topic(), record.partition(), record.offset()
-        assert topic is not None
-        assert number is not None
-        assert offset is not None
-        with self._lock:
-            assignment = self._assigned[topic, number]
-            place = Place(self, assignment, offset)
-            assignment.add(offset)
-            self._ready.append(_delivery(record, place))
-
-    def take(self, limit: int) -> list[Delivery]:
-        with self._lock:
-            return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
-
-    def finish(self, delivery: Delivery) -> None:
-        with self._lock:
-            delivery.handle.assignment.unfinished.discard(delivery.handle.offset)
-
-    def give_back(self, delivery: Delivery) -> None:
-        """Into its place: only the order within a partition counts."""
-        with self._lock:
-            if self._is_ours(delivery):
-                self._ready = deque(sorted([delivery, *self._ready], key=lambda one: int(one.handle.offset)))
-
-    def to_commit(self, names: Iterable[tuple[str, int]] | None = None) -> list[TopicPartition]:
-        """The positions that Kafka has not been told, of some partitions or of all."""
-        with self._lock:
-            wanted = set(self._assigned if names is None else names)
-            found = [_asked(one) for name, one in self._assigned.items() if name in wanted]
-            return [offset for offset in found if offset is not None]
-
-    def not_committed(self, names: Iterable[tuple[str, int]]) -> None:
-        """Kafka refused: ask again."""
-        with self._lock:
-            for name in names:
-                if name in self._assigned:
-                    self._assigned[name].asked = None
-
-    def _is_ours(self, delivery: Delivery) -> bool:
-        one = delivery.handle.assignment
-        return self._assigned.get((one.topic, one.number)) is one
-
-
 class Poller:
     """A consumer of librdkafka and the thread that has it. It ends when it is stopped, or when the consumer is broken
     for good."""
@@ -204,9 +102,7 @@ class Poller:
         self._options, self._topics, self._in_hand = options, topics, InHand()
         self._loop = asyncio.get_running_loop()
         self._told = asyncio.Event()
-        self._demand = threading.Event()
-        self._wanted = 0
-        self._error: Exception | None = None
+        self._errors: deque[Exception] = deque(maxlen=1)
         self._ends = self._is_committing = False
         self._is_down = True  # until a broker has answered
         self._commit_at = 0.0
@@ -216,28 +112,31 @@ class Poller:
 
     @property
     def has_ended(self) -> bool:
-        return not self._thread.is_alive() and self._error is None
+        return not self._thread.is_alive() and not self._errors
 
     async def receive(self, limit: int) -> list[Delivery]:
-        """Waits about a second for the first message. Raises what has gone wrong meanwhile."""
+        """Waits about a second for the first message, longer while no broker answers. Raises what has gone wrong."""
         self._told.clear()
-        self._wanted = limit
-        self._demand.set()
+        if not self._in_hand.ready:
+            await self._wait_for(limit)
+        if self._errors:
+            raise self._errors.pop()
+        return self._in_hand.take(limit)
+
+    async def _wait_for(self, count: int) -> None:
+        self._in_hand.want(count)
         try:
-            if not self._in_hand.ready and self._error is None and self._thread.is_alive():
-                await asyncio.wait_for(self._told.wait(), WAIT_SECONDS)
+            if not self._errors and self._thread.is_alive():
+                seconds = WAIT_SECONDS + (REACH_SECONDS if self._is_down else 0)
+                await asyncio.wait_for(self._told.wait(), seconds)
         except TimeoutError:
             pass
         finally:
-            self._demand.clear()
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        return self._in_hand.take(limit)
+            self._in_hand.want(0)  # also when it is cancelled
 
     async def stop(self) -> None:
         self._ends = True
-        self._demand.set()
+        self._in_hand.close()
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
 
     def _run(self) -> None:
@@ -247,7 +146,7 @@ class Poller:
                 consumer.subscribe(
                     self._topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
                 )
-                while not self._ends:
+                while not self._ends and not self._loop.is_closed():
                     self._turn(consumer)
             finally:
                 consumer.close()  # it revokes first, and then leaves the group
@@ -258,8 +157,8 @@ class Poller:
             self._tell()
 
     def _turn(self, consumer: Consumer) -> None:
-        """While the worker has no room the partitions are paused, and polling goes on."""
-        if self._demand.wait(WAIT_SECONDS):
+        """While the worker wants no more the partitions are paused, and polling goes on."""
+        if self._in_hand.wait_for_room(WAIT_SECONDS):
             self._resume(consumer)
             if self._is_down:
                 self._reach(consumer)
@@ -273,7 +172,7 @@ class Poller:
         record = consumer.poll(POLL_SECONDS)
         while record is not None:
             self._take(record)
-            record = consumer.poll(0) if self._in_hand.ready < self._wanted else None
+            record = consumer.poll(0) if self._in_hand.wait_for_room() else None
         if self._in_hand.ready:
             self._tell()
 
@@ -282,6 +181,7 @@ class Poller:
             return
         error = record.error()
         if error is None:
+            self._is_down = False
             self._in_hand.add(record)
         elif error.fatal():
             raise KafkaException(error)
@@ -300,7 +200,7 @@ class Poller:
             self._paused.clear()
 
     def _reach(self, consumer: Consumer) -> None:
-        """librdkafka connects by itself, and does not say when it has."""
+        """librdkafka connects by itself, and does not say when it has. A message or an assignment says so too."""
         try:
             consumer.list_topics(timeout=REACH_SECONDS)
             self._is_down = False
@@ -327,6 +227,7 @@ class Poller:
             self._fail(KafkaException(error))
 
     def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._is_down = False
         self._in_hand.assign(_names(partitions))
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -350,7 +251,7 @@ class Poller:
 
     def _fail(self, error: Exception) -> None:
         """The next call of `receive` raises it."""
-        self._error = error
+        self._errors.append(error)
         self._tell()
 
     def _tell(self) -> None:
@@ -372,30 +273,5 @@ def _checked(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config
 
 
-def _asked(one: Assignment) -> TopicPartition | None:
-    position = one.position
-    if position is None or position == one.asked:
-        return None
-    one.asked = position
-    return TopicPartition(one.topic, one.number, position)
-
-
 def _names(partitions: Iterable[TopicPartition]) -> list[tuple[str, int]]:
     return [(one.topic, one.partition) for one in partitions]
-
-
-def _delivery(record: Message, place: Place) -> Delivery:
-    pairs: Any = record.headers() or ()
-    headers = {name: _text(value) for name, value in pairs}
-    return Delivery(
-        body=record.value() or b"",
-        headers=headers,
-        content_type=next((value for name, value in headers.items() if name.lower() == "content-type"), ""),
-        id=f"{record.topic()}:{record.partition()}:{record.offset()}",
-        order_by=_text(record.key()) or None,
-        handle=place,
-    )
-
-
-def _text(value: str | bytes | None) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else value or ""
