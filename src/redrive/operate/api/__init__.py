@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from redrive.operate.api import audit, dead, destinations, groups, keys, messages, parked, replays, status, tokens
+from redrive.operate.api import audit, dead, destinations, groups, keys, messages, replays, status, tokens
 
 router = APIRouter()
-for part in (messages, parked, dead, groups, replays, status, destinations, keys, audit, tokens):
+for part in (messages, dead, groups, replays, status, destinations, keys, audit, tokens):
     router.include_router(part.router)

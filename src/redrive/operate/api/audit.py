@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from redrive.operate import cursors, documents
+from redrive.operate import cursors
 from redrive.operate.api.schemas import After, Key, Limit
 from redrive.operate.desk import audit
 from redrive.operate.desk.audit import Verified
-from redrive.operate.documents import Listed
+from redrive.operate.documents import Listed, listed
 from redrive.operate.web.dependencies import ScopedStore, require
 from redrive.operate.web.principal import Permission
 from redrive.store.reads.models import AuditEntry
@@ -26,8 +26,7 @@ async def list_audit(
     store: ScopedStore, subject: Key | None = None, after: After = None, limit: Limit = 50
 ) -> Listed[AuditEntry]:
     """What people did and were refused, latest first."""
-    page = await audit.list_audit(store, subject=subject, before=cursors.decode(int, after), limit=limit)
-    return documents.listed(page)
+    return listed(await audit.list_audit(store, subject=subject, before=cursors.decode(int, after), limit=limit))
 
 
 @router.get("/audit/verify", dependencies=[_AUDITS])

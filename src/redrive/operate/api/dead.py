@@ -15,10 +15,8 @@ from redrive.operate.actions.model import Action, Noun
 from redrive.operate.actions.results import ActResult, Outcome, raise_refused
 from redrive.operate.actions.table import STEPS, find
 from redrive.operate.api import schemas
-from redrive.operate.api.bodies import body_of, given
-from redrive.operate.api.mutation import ACTS, changes
-from redrive.operate.api.parked import show_parked
-from redrive.operate.api.schemas import Acted, Why
+from redrive.operate.api.messages import show_parked
+from redrive.operate.api.schemas import ACTS, Acted, Why, body_of, changes, given
 from redrive.operate.api.selecting import Selection, SelectionWhy, selected
 from redrive.operate.desk import workflow
 from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, note_payload_read, require
@@ -113,14 +111,8 @@ def _add(action: Action) -> None:
         return schemas.acted(await chosen.each(lambda ids: action.call(store, ids, who, **given(action, body))))
 
     step.__annotations__["body"] = model
-    router.add_api_route(
-        action.path,
-        step,
-        methods=["POST"],
-        name=name,
-        description=action.summary,
-        dependencies=changes(action.permission),
-    )
+    add = router.post(action.path, name=name, description=action.summary, dependencies=changes(action.permission))
+    add(step)
 
 
 for one in STEPS:

@@ -11,9 +11,7 @@ from redrive.errors import NotFound
 from redrive.operate import operations
 from redrive.operate.actions.model import Action
 from redrive.operate.actions.table import DESTINATION_ACTIONS
-from redrive.operate.api.bodies import body_of, given
-from redrive.operate.api.mutation import ACTS_ON_ALL, READS_ALL
-from redrive.operate.api.schemas import Word
+from redrive.operate.api.schemas import ACTS_ON_ALL, READS_ALL, Word, body_of, given
 from redrive.operate.destination_test import Tested
 from redrive.operate.destinations import DestinationDetails, Destinations, destinations
 from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore
@@ -50,20 +48,16 @@ async def show_destination(store: ScopedStore, name: Word) -> DestinationDetails
     return found[0]
 
 
-@router.post(PAUSE.path, description=PAUSE.summary, dependencies=ACTS_ON_ALL)
-async def pause(store: ScopedStore, principal: CurrentPrincipal, name: Word, body: DestinationAct) -> Changed:
-    return await _changed(store, principal, PAUSE, name, body)
+def _add_change(action: Action) -> None:
+    @router.post(action.path, name=action.name, description=action.summary, dependencies=ACTS_ON_ALL)
+    async def change(store: ScopedStore, principal: CurrentPrincipal, name: Word, body: DestinationAct) -> Changed:
+        await operations.require_known(store, name)
+        changed = not body.dry_run and await action.call(store, name, body.who(principal), **given(action, body))
+        return Changed(name=name, act=action.name, dry_run=body.dry_run, changed=changed)
 
 
-@router.post(RESUME.path, description=RESUME.summary, dependencies=ACTS_ON_ALL)
-async def resume(store: ScopedStore, principal: CurrentPrincipal, name: Word, body: DestinationAct) -> Changed:
-    return await _changed(store, principal, RESUME, name, body)
-
-
-async def _changed(store: ScopedStore, principal: CurrentPrincipal, action: Action, name: str, body: Any) -> Changed:
-    await operations.require_known(store, name)
-    changed = not body.dry_run and await action.call(store, name, body.who(principal), **given(action, body))
-    return Changed(name=name, act=action.name, dry_run=body.dry_run, changed=changed)
+_add_change(PAUSE)
+_add_change(RESUME)
 
 
 @router.post(TEST.path, description=TEST.summary, dependencies=ACTS_ON_ALL)

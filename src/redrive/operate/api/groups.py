@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
 from redrive.errors import InvalidValue
-from redrive.operate import cursors, documents
+from redrive.operate import cursors
 from redrive.operate.actions.model import Noun
 from redrive.operate.actions.table import MARKS, find
-from redrive.operate.api.bodies import body_of, given
-from redrive.operate.api.mutation import ACTS_ON_ALL, READS_ALL
-from redrive.operate.api.schemas import After, Limit, Word
+from redrive.operate.api.schemas import ACTS_ON_ALL, READS_ALL, After, Limit, Word, body_of, given, names_of
 from redrive.operate.api.selecting import GroupId
 from redrive.operate.desk import groups
 from redrive.operate.desk.groups import GroupDetails
-from redrive.operate.documents import Listed
+from redrive.operate.documents import Listed, listed
 from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore
 from redrive.store.reads.models import GroupFilter, GroupPosition, GroupStatus, GroupView
 
 router = APIRouter(tags=["groups"])
 
 
-Mark = StrEnum("Mark", {one.name.upper(): one.name for one in MARKS})  # type: ignore[misc] # one member for each row
+Mark: Any = names_of("Mark", MARKS)
 GroupMark: Any = body_of("GroupMark", MARKS)
 
 
@@ -42,7 +39,7 @@ async def list_groups(
     wanted = GroupFilter(
         statuses=statuses, destination=destination, before=cursors.decode(GroupPosition, after), limit=limit
     )
-    return documents.listed(await groups.list_groups(store, wanted))
+    return listed(await groups.list_groups(store, wanted))
 
 
 @router.get("/groups/{id}", dependencies=READS_ALL)

@@ -7,11 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from redrive.operate import cursors, documents, operations
+from redrive.operate import cursors, operations
 from redrive.operate.actions.table import SKIP
-from redrive.operate.api.mutation import READS, changes
-from redrive.operate.api.schemas import After, Key, Limit, Why, Word
-from redrive.operate.documents import Listed
+from redrive.operate.api.schemas import READS, After, Key, Limit, Why, Word, changes
+from redrive.operate.documents import Listed, listed
 from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore
 from redrive.store.reads.models import KeyFilter, KeyPosition, KeyView
 
@@ -45,7 +44,7 @@ async def list_keys(
     wanted = KeyFilter(
         tenant=tenant, destination=destination, blocked=blocked, after=cursors.decode(KeyPosition, after), limit=limit
     )
-    return documents.listed(await operations.list_keys(store, wanted))
+    return listed(await operations.list_keys(store, wanted))
 
 
 @router.post(SKIP.path, description=SKIP.summary, dependencies=changes(SKIP.permission))

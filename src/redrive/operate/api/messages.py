@@ -1,8 +1,7 @@
-"""Messages: the list, one with its whole life, its payload, and what can be done to one or to many."""
+"""Messages: the lists, one with its whole life, its payload, and what can be done to one or to many."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -11,28 +10,47 @@ from starlette.requests import Request
 
 from redrive.errors import NotFound
 from redrive.message import MessageId, ParkReason
-from redrive.operate import cursors, documents, operations
+from redrive.operate import cursors, operations
 from redrive.operate.actions import messages as acts
 from redrive.operate.actions.model import Action, Noun
 from redrive.operate.actions.results import ActResult, Outcome, raise_refused
 from redrive.operate.actions.table import MESSAGE_ACTIONS, find
 from redrive.operate.api import schemas
-from redrive.operate.api.bodies import body_of, given
-from redrive.operate.api.mutation import ACTS, READS, changes
-from redrive.operate.api.schemas import Acted, After, Key, Limit, Made, Word
+from redrive.operate.api.schemas import (
+    ACTS,
+    READS,
+    Acted,
+    After,
+    Key,
+    Limit,
+    Made,
+    Word,
+    body_of,
+    changes,
+    given,
+    names_of,
+)
 from redrive.operate.api.selecting import tenant_of, visible
-from redrive.operate.documents import Listed
+from redrive.operate.documents import Listed, listed
 from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, note_payload_read, require, require_visible
 from redrive.operate.web.principal import Permission
 from redrive.store.reads.messages import STATES
-from redrive.store.reads.models import MessageDetails, MessageFilter, MessageView, Payload
+from redrive.store.reads.models import (
+    MessageDetails,
+    MessageFilter,
+    MessageView,
+    ParkedFilter,
+    ParkedPosition,
+    ParkedRecord,
+    Payload,
+)
 
 router = APIRouter(tags=["messages"])
 
 
 VERBS: Final = {action.name: action for action in MESSAGE_ACTIONS if not action.single}
 COPY: Final = find(Noun.MESSAGE, "copy")
-Act = StrEnum("Act", {name.upper(): name for name in VERBS})  # type: ignore[misc] # one member for each row of the table
+Act: Any = names_of("Act", VERBS.values())
 _COMMON: Final[dict[str, Any]] = {"only": (ParkReason | None, None), "dry_run": (bool, False)}
 MessageAct: Any = body_of("MessageAct", list(VERBS.values()), **_COMMON)
 ManyActs: Any = body_of("ManyActs", list(VERBS.values()), **_COMMON, act=(Act, ...), ids=(schemas.Ids, ...))
@@ -61,7 +79,7 @@ async def list_messages(
         before=cursors.decode(MessageId, after),
         limit=limit,
     )
-    return documents.listed(await operations.list_messages(store, wanted))
+    return listed(await operations.list_messages(store, wanted))
 
 
 @router.get("/messages/{id}", dependencies=READS)
@@ -114,3 +132,41 @@ async def _acted(
     wanted = acts.Request(action=action, who=body.who(principal), options=given(action, body), only=body.only)
     does = acts.preview if body.dry_run else acts.perform
     return await chosen.each(lambda some: does(store, wanted, some))
+
+
+@router.get("/parked", dependencies=READS)
+async def list_parked(
+    store: ScopedStore,
+    principal: CurrentPrincipal,
+    reason: ParkReason,
+    destination: Word | None = None,
+    tenant: Word | None = None,
+    kind: Word | None = None,
+    error_class: Word | None = None,
+    group: Annotated[
+        str | None, Query(pattern="^[0-9a-f]{32}$", description="The whole id of a failure group.")
+    ] = None,
+    after: After = None,
+    limit: Limit = 50,
+) -> Listed[ParkedRecord]:
+    """What waits for a person, latest first: dead, held or unrecorded."""
+    wanted = ParkedFilter(
+        reason=reason,
+        destination=destination,
+        tenant=tenant_of(principal, tenant),
+        kind=kind,
+        error_class=error_class,
+        failure_group=bytes.fromhex(group) if group else None,
+        before=cursors.decode(ParkedPosition, after),
+        limit=limit,
+    )
+    return listed(await operations.list_parked(store, wanted))
+
+
+@router.get("/parked/{id}", dependencies=READS)
+async def show_parked(store: ScopedStore, id: UUID) -> ParkedRecord:
+    """One of them. `row_version` counts what people changed about it."""
+    found = await operations.show_parked(store, MessageId(id))
+    if found is None:
+        raise NotFound(f"No message {id} is parked.", next="redrive messages list")
+    return found

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from redrive.operate import cursors, documents
+from redrive.operate import cursors
 from redrive.operate.actions.model import Noun
 from redrive.operate.actions.table import REPLAY, STEERING, find
-from redrive.operate.api.bodies import body_of, given
-from redrive.operate.api.mutation import ACTS, READS, changes
-from redrive.operate.api.schemas import After, Limit, Why, Word
+from redrive.operate.api.schemas import ACTS, READS, After, Limit, Why, Word, body_of, changes, given, names_of
 from redrive.operate.api.selecting import Filter, Selection, SelectionWhy, group_of, tenant_of
 from redrive.operate.desk import replays
 from redrive.operate.desk.replays import NewReplay, PlanShown
-from redrive.operate.documents import Listed
+from redrive.operate.documents import Listed, listed
 from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore
 from redrive.operate.web.idempotency import key_hash, key_of
 from redrive.operate.web.principal import Permission
@@ -30,7 +27,7 @@ router = APIRouter(tags=["replays"])
 
 ReplayBody: Any = body_of("ReplayBody", [REPLAY], base=Selection)
 NewReplayBody: Any = body_of("NewReplayBody", [REPLAY], base=SelectionWhy, name=(Word, ...))
-Steering = StrEnum("Steering", {one.name.upper(): one.name for one in STEERING if one.permission is Permission.ACT})  # type: ignore[misc]
+Steering: Any = names_of("Steering", [one for one in STEERING if one.permission is Permission.ACT])
 
 
 @router.get("/replays", dependencies=READS)
@@ -39,7 +36,7 @@ async def list_replays(
 ) -> Listed[ReplayView]:
     """Replays, latest first; a principal of one tenant sees those that were made for that tenant."""
     page = await replays.list_replays(store, finished=not unfinished, before=cursors.decode(UUID, after), limit=limit)
-    return documents.listed(page)
+    return listed(page)
 
 
 @router.post("/replays/plan", dependencies=ACTS)
@@ -92,10 +89,8 @@ async def list_items(
 ) -> Listed[ReplayItem]:
     """Its messages, in the order in which they go, and what became of each."""
     replay = await replays.find(store, str(id))
-    page = await replays.list_items(
-        store, replay.id, outcome=outcome, after=cursors.decode(int, after) or 0, limit=limit
-    )
-    return documents.listed(page)
+    position = cursors.decode(int, after) or 0
+    return listed(await replays.list_items(store, replay.id, outcome=outcome, after=position, limit=limit))
 
 
 @router.post("/replays/{id}/approve", dependencies=changes(Permission.APPROVE))

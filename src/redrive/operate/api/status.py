@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.requests import Request
 
 from redrive.operate import doctor, operations
-from redrive.operate.api.mutation import READS, READS_ALL
-from redrive.operate.api.schemas import Me
+from redrive.operate.api.schemas import READS, READS_ALL, Me
 from redrive.operate.doctor import Point
 from redrive.operate.findings import StatusReport
 from redrive.operate.installed import installed_sets
@@ -25,8 +25,7 @@ router = APIRouter(tags=["status"])
 @router.get("/me", dependencies=READS)
 async def me(principal: CurrentPrincipal) -> Me:
     """The caller's name, role, tenant and permissions."""
-    permissions = [one for one in Permission if principal.may(one)]
-    return Me(name=principal.name, role=principal.role, tenant=principal.tenant, permissions=permissions)
+    return Me(**asdict(principal), permissions=[one for one in Permission if principal.may(one)])
 
 
 @router.get("/status", dependencies=READS)

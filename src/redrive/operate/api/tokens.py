@@ -10,8 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from redrive.operate import cursors
-from redrive.operate.api.mutation import changes
-from redrive.operate.api.schemas import After, Limit, MadeToken, Why, Word
+from redrive.operate.api.schemas import After, Limit, MadeToken, Why, Word, changes
 from redrive.operate.web import tokens
 from redrive.operate.web.dependencies import CurrentPrincipal, authenticator, require
 from redrive.operate.web.idempotency import keep_instead
@@ -36,26 +35,25 @@ class Revoked(BaseModel):
     revoked_now: bool
 
 
-_ADMINISTERS = require(Permission.ADMIN, all_tenants=True)
+_ADMINISTERS = changes(Permission.ADMIN, all_tenants=True)
 
 
-@router.get("/tokens", dependencies=[_ADMINISTERS])
+@router.get("/tokens", dependencies=[require(Permission.ADMIN, all_tenants=True)])
 async def list_tokens(request: Request, after: After = None, limit: Limit = 50) -> Tokens:
     """All of them, latest first, without their secrets."""
     return await tokens.listed(authenticator(request).store, before=cursors.decode(UUID, after), limit=limit)
 
 
-@router.post("/tokens", status_code=201, dependencies=changes(Permission.ADMIN, all_tenants=True))
+@router.post("/tokens", status_code=201, dependencies=_ADMINISTERS)
 async def create_token(request: Request, principal: CurrentPrincipal, body: TokenBody) -> MadeToken:
     """Make one. Its secret is in this answer and nowhere else."""
-    wanted = NewToken(name=body.name, role=body.role, tenant=body.tenant, days=body.days)
+    wanted = NewToken(**body.model_dump(exclude={"reason"}))
     id_, secret = await tokens.create(authenticator(request).store, wanted, body.who(principal))
     keep_instead(request, MadeToken(id=id_, secret=None).model_dump_json().encode())
     return MadeToken(id=id_, secret=secret)
 
 
-@router.post("/tokens/{id}/revoke", dependencies=changes(Permission.ADMIN, all_tenants=True))
+@router.post("/tokens/{id}/revoke", dependencies=_ADMINISTERS)
 async def revoke_token(request: Request, principal: CurrentPrincipal, id: UUID, body: Why) -> Revoked:
     """Revokes a token and the sessions that were opened with it."""
-    now = await tokens.revoke(authenticator(request).store, id, body.who(principal))
-    return Revoked(id=id, revoked_now=now)
+    return Revoked(id=id, revoked_now=await tokens.revoke(authenticator(request).store, id, body.who(principal)))
