@@ -10,7 +10,7 @@ import pytest
 from redrive.kit.proof import movable_clock
 from redrive.kit.proof.directories import open_directory
 from redrive.kit.proof.movable_clock import MovableClock
-from redrive.prove.isolation import clock as case
+from redrive.prove.isolation import on_database
 from redrive.prove.isolation.environment import ARRIVE_SECONDS, CaseEnvironment
 
 pytestmark = [pytest.mark.req("G-33"), pytest.mark.full, pytest.mark.own_server]
@@ -32,7 +32,7 @@ def server() -> Iterator[tuple[CaseEnvironment, MovableClock]]:
 def test_a_clock_that_is_set_in_either_direction_stalls_nothing_and_sends_nothing_twice() -> None:
     assert movable_clock.library() is not None, movable_clock.MISSING
     with open_directory() as place, CaseEnvironment(place, "") as ground:
-        figures = case.run(ground)
+        figures = on_database.clock(ground)
     assert [figure.what for figure in figures if figure.unit == "s" and figure.measured >= ARRIVE_SECONDS] == []
     assert [figure.what for figure in figures if figure.unit == "" and figure.measured] == []
 

@@ -14,8 +14,8 @@ from redrive.errors import InvalidValue
 from redrive.kit.proof.commands import Command
 from redrive.prove.histories import judging, steering
 from redrive.prove.histories.destinations import ASKED, DESTINATIONS, HEALTHY, HELD, HOSTILE, PLAIN, REMEMBERING
-from redrive.prove.histories.drawing import VERBS, History, answers_of, history, read_script
-from redrive.prove.histories.engine import Histories, histories_of, run_histories
+from redrive.prove.histories.drawing import SCRIPTS, VERBS, History, history, read_script
+from redrive.prove.histories.engine import CAMPAIGN, Histories
 from redrive.prove.histories.judging import Asked, Book, Disturbed, Message, Reported, delays_of, judged
 
 IN_A_TEST_RUN = 3
@@ -226,7 +226,7 @@ def test_a_text_without_a_history_and_a_line_that_is_no_command_are_refused() ->
 
 
 def run(histories: Sequence[History]) -> Histories:
-    return run_histories(histories, progress=lambda *_: None)
+    return CAMPAIGN.run(histories, progress=lambda *_: None)
 
 
 def shown(found: Histories) -> str:
@@ -242,15 +242,16 @@ def test_no_history_that_once_broke_a_promise_does_so_again() -> None:
     found = run([replace(read_script(text), seed=number) for number, text in enumerate(texts)])
     assert not found.violated, shown(found)
     told = {one.history.seed: [line.partition(" -> ")[2] for line in one.said[1:]] for one in found.told}
-    answers = {seed: {number: told[seed][number - 1] for number in answers_of(text)} for seed, text in enumerate(texts)}
-    assert answers == {seed: answers_of(text) for seed, text in enumerate(texts)}
+    for seed, text in enumerate(texts):
+        written = SCRIPTS.answers(text)
+        assert {number: told[seed][number - 1] for number in written} == written
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.own_server
 @pytest.mark.req("G-14", "G-18", "G-25", "G-31")
 def test_no_random_history_breaks_a_promise() -> None:
-    found = run(histories_of(0, IN_A_TEST_RUN))
+    found = run(CAMPAIGN.drawn(0, IN_A_TEST_RUN))
     assert not found.violated, shown(found)
     assert found.count == IN_A_TEST_RUN
     assert found.delays.every
@@ -261,7 +262,7 @@ def test_no_random_history_breaks_a_promise() -> None:
 @pytest.mark.own_server
 @pytest.mark.req("G-14", "G-18", "G-25", "G-31")
 def test_no_history_of_a_long_run_breaks_a_promise() -> None:
-    found = run(histories_of(1, IN_A_SOAK))
+    found = run(CAMPAIGN.drawn(1, IN_A_SOAK))
     assert not found.violated, shown(found)
     assert found.count == IN_A_SOAK
 

@@ -11,14 +11,12 @@ import os
 from collections import Counter
 from typing import Any
 
-import psycopg
-
-from redrive import completion
 from redrive.answers import Answer, Retryable, Terminal
 from redrive.app import App
 from redrive.message import Attempt
-from redrive.policy import Backoff, Breaker, Policy, Settlement
+from redrive.policy import Backoff, Breaker, Policy
 from redrive.prove import client, config
+from redrive.transports.functions import Handler
 
 BUG_VARIABLE = "REDRIVE_PROVE_BUG"
 KEYED_RATE = 100.0
@@ -50,22 +48,8 @@ async def _validate(message: Attempt) -> None:
     assert isinstance(message.payload, dict)
 
 
-async def _record(conn: Any, attempt: Attempt, settlement: Settlement) -> None:
-    await conn.execute(
-        "INSERT INTO redrive_prove.recorded (message_id, attempt, kind) VALUES (%s, %s, %s)",
-        [attempt.id, attempt.number, settlement.kind.value],
-    )
-
-
 async def _complete(message: Attempt) -> Answer:
-    """Send, then settle in a transaction of our own."""
-    answer = await client.send(message)
-    async with await psycopg.AsyncConnection.connect(os.environ["REDRIVE_DSN"]) as conn:
-        await conn.execute(
-            "INSERT INTO redrive_prove.completed (message_id, attempt) VALUES (%s, %s)", [message.id, message.number]
-        )
-        await completion.acomplete(conn, message, answer)
-    return answer
+    return await client.complete(message, await client.send(message))
 
 
 async def _raise_while_badly_deployed(message: Attempt) -> Answer:
@@ -96,33 +80,26 @@ async def _rest_at_first(message: Attempt) -> Answer:
     return await client.send(message)
 
 
-for name in (config.LOOKUP, *config.struck("lookup")):
-    app.destination(name, validate=_validate, **_ASKED)(client.send)
-for name in config.struck("money"):
-    app.destination(name, money=True, token_ttl_seconds=3600.0, **_ASKED)(client.send)
-for name in (config.RECORD, *config.struck("record")):
-    app.destination(name, record=_record, **_ASKED)(client.send)
-for name in (config.COMPLETE, *config.struck("complete")):
-    app.destination(name, **_ASKED)(_complete)
-for name in (config.RESEND, *config.struck("resend")):
-    app.destination(name, in_doubt="resend", **_DECLARED)(client.send)
-for name in config.struck("bug"):
-    app.destination(name, in_doubt="resend", **_DECLARED)(_raise_while_badly_deployed)
-for name in config.struck("refused"):
-    app.destination(name, in_doubt="resend", **_DECLARED)(_refuse)
-for name in config.struck("down"):
-    app.destination(name, in_doubt="resend", breaker=_BREAKER, **_DECLARED)(_down_at_first)
-for name in config.struck("keyed"):
-    app.destination(
-        name, in_doubt="resend", breaker=_BREAKER, rate=KEYED_RATE, limit_key=lambda _: "host", **_DECLARED
-    )(_down_at_first)
-for name in config.struck("rest"):
-    app.destination(name, in_doubt="resend", **_DECLARED)(_rest_at_first)
-app.destination(config.HOLD, in_doubt="hold", **_DECLARED)(client.send)
+_RESENT: dict[str, Any] = {**_DECLARED, "in_doubt": "resend"}
+_KINDS: dict[str, tuple[Handler, dict[str, Any]]] = {
+    "lookup": (client.send, {**_ASKED, "validate": _validate}),
+    "money": (client.send, {**_ASKED, "money": True, "token_ttl_seconds": 3600.0}),
+    "record": (client.send, {**_ASKED, "record": client.record}),
+    "complete": (_complete, _ASKED),
+    "resend": (client.send, _RESENT),
+    "hold": (client.send, {**_DECLARED, "in_doubt": "hold"}),
+    "bug": (_raise_while_badly_deployed, _RESENT),
+    "refused": (_refuse, _RESENT),
+    "down": (_down_at_first, {**_RESENT, "breaker": _BREAKER}),
+    "keyed": (_down_at_first, {**_RESENT, "breaker": _BREAKER, "rate": KEYED_RATE, "limit_key": lambda _: "host"}),
+    "rest": (_rest_at_first, _RESENT),
+}
+for _kind, (_handler, _options) in _KINDS.items():
+    for _name in (*(one for one in config.DESTINATIONS if one == f"prove-{_kind}"), *config.struck(_kind)):
+        app.destination(_name, **_options)(_handler)
 for name, limits in config.DEFAULT.limited.items():
     app.destination(
         name,
-        in_doubt="resend",
         rate=limits.rate,
         global_concurrency=limits.global_concurrency,
         breaker=Breaker(
@@ -130,5 +107,5 @@ for name, limits in config.DEFAULT.limited.items():
             cool_off_seconds=limits.cool_off_seconds,
             cool_off_max_seconds=limits.cool_off_max_seconds,
         ),
-        **_DECLARED,
+        **_RESENT,
     )(client.send)

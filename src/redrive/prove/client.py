@@ -1,4 +1,5 @@
-"""How the handlers of the proof reach the observer: one connection, one line out, one line in.
+"""How the handlers of the proof reach the observer: one connection, one line out, one line in; and what they write
+into the application's own tables.
 
 Network errors are raised as Python raises them, so that the engine's own table judges them.
 """
@@ -11,8 +12,12 @@ import json
 import os
 from typing import Any, Final
 
+import psycopg
+
+from redrive import completion
 from redrive.answers import Absent, Answer, CannotTell, Delivered, Found, LookupAnswer, Retryable, Terminal, Unknown
 from redrive.message import Attempt
+from redrive.policy import Settlement
 
 SOCKET_VARIABLE = "REDRIVE_PROVE_OBSERVER"
 # What the observer can be asked to do wrong, by call.
@@ -56,6 +61,23 @@ def planned(message: Attempt) -> str | None:
         return None
     faults = payload.get("faults") if isinstance(payload, dict) else None
     return faults[message.number - 1] if faults and message.number <= len(faults) else None
+
+
+async def record(conn: Any, attempt: Attempt, settlement: Settlement) -> None:
+    await conn.execute(
+        "INSERT INTO redrive_prove.recorded (message_id, attempt, kind) VALUES (%s, %s, %s)",
+        [attempt.id, attempt.number, settlement.kind.value],
+    )
+
+
+async def complete(message: Attempt, answer: Answer) -> Answer:
+    """Settle in a transaction of our own."""
+    async with await psycopg.AsyncConnection.connect(os.environ["REDRIVE_DSN"]) as conn:
+        await conn.execute(
+            "INSERT INTO redrive_prove.completed (message_id, attempt) VALUES (%s, %s)", [message.id, message.number]
+        )
+        await completion.acomplete(conn, message, answer)
+    return answer
 
 
 async def _call(call: str, message: Attempt) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from redrive.prove.config import Config
-from redrive.prove.evidence import Evidence, Row
+from redrive.prove.evidence import Evidence, Row, attempt_of
 from redrive.prove.store_rules import CLOCK_SECONDS, Rule
 
 
@@ -16,25 +16,24 @@ def requests_are_archived(evidence: Evidence, _: Config) -> Iterator[str]:
     """Every request belongs to a claim in the archive, or to a lease."""
     leases = {(row["id"], row["attempt"]) for row in evidence.leases}
     for line in evidence.lines("request"):
-        claimed = line["attempt"] in evidence.claims(line["id"]) or (line["id"], line["attempt"]) in leases
-        if not claimed:
+        if not evidence.claim(line) and (line["id"], line["attempt"]) not in leases:
             yield f"A {line['call']} of attempt {line['attempt']} of message {line['id']} was seen without a claim."
 
 
 def intent_before_effect(evidence: Evidence, _: Config) -> Iterator[str]:
     """The claim was in the database before the first byte went out."""
     for line in evidence.lines("request"):
-        claim = evidence.claims(line["id"]).get(line["attempt"])
+        claim = evidence.claim(line)
         if claim and line["at"] + CLOCK_SECONDS < claim["claimed_at"]:
-            yield f"Attempt {line['attempt']} of message {line['id']} was seen before it was claimed."
+            yield f"{attempt_of(line)} was seen before it was claimed."
 
 
 def no_request_after_the_outcome(evidence: Evidence, _: Config) -> Iterator[str]:
     """An attempt that was settled sends nothing more: only its own relay settles it."""
     for line in evidence.lines("request"):
-        claim = evidence.claims(line["id"]).get(line["attempt"])
+        claim = evidence.claim(line)
         if claim and claim["verb"] != "reap" and line["at"] > claim["completed_at"] + CLOCK_SECONDS:
-            yield f"Attempt {line['attempt']} of message {line['id']} sent a {line['call']} after it had been settled."
+            yield f"{attempt_of(line)} sent a {line['call']} after it had been settled."
 
 
 def one_token(evidence: Evidence, _: Config) -> Iterator[str]:
@@ -48,7 +47,7 @@ def one_token(evidence: Evidence, _: Config) -> Iterator[str]:
         if line["id"] not in bytes_of:
             yield f"A {line['call']} of {line['id']} was seen, and there is no such message."
         elif line["sha256"] != bytes_of[line["id"]]:
-            yield f"Attempt {line['attempt']} of message {line['id']} sent other bytes than were enqueued."
+            yield f"{attempt_of(line)} sent other bytes than were enqueued."
     for message, found in tokens.items():
         if len(found) > 1:
             yield f"Message {message} was sent with {len(found)} tokens: {', '.join(sorted(found))}."
@@ -68,7 +67,7 @@ def lookup_before_resend(evidence: Evidence, config: Config) -> Iterator[str]:
         before = evidence.claims(line["id"]).get(line["attempt"] - 1)
         if before and before["in_doubt"] and (line["id"], line["attempt"]) not in absent:
             yield (
-                f"Attempt {line['attempt']} of message {line['id']} was sent to {line['destination']} after an attempt"
+                f"{attempt_of(line)} was sent to {line['destination']} after an attempt"
                 " in doubt, without a lookup that said absent."
             )
 
@@ -80,8 +79,7 @@ def hold_never_resends(evidence: Evidence, config: Config) -> Iterator[str]:
             doubts = [n for n, row in evidence.claims(line["id"]).items() if n < line["attempt"] and row["in_doubt"]]
             if doubts:
                 yield (
-                    f"Attempt {line['attempt']} of message {line['id']} was sent to {line['destination']},"
-                    f" although attempt {doubts[0]} was in doubt."
+                    f"{attempt_of(line)} was sent to {line['destination']}, although attempt {doubts[0]} was in doubt."
                 )
 
 
@@ -93,13 +91,13 @@ def one_effect_where_one_can_ask(evidence: Evidence, config: Config) -> Iterator
             yield f"Message {message} had {count} effects at {destination}."
     for line in evidence.lines("repeat"):
         if line["destination"] in config.lookups and not is_late(evidence, line):
-            yield f"Attempt {line['attempt']} of message {line['id']} was sent although the effect had happened."
+            yield f"{attempt_of(line)} was sent although the effect had happened."
 
 
 def is_late(evidence: Evidence, line: Row) -> bool:
     """From a process that was frozen between its last look at the lease and the first byte: only a token can stop
     that."""
-    claim = evidence.claims(line["id"]).get(line["attempt"])
+    claim = evidence.claim(line)
     return claim is not None and claim["verb"] == "reap" and line["at"] + CLOCK_SECONDS >= claim["completed_at"]
 
 
@@ -119,11 +117,10 @@ def an_effect_is_delivered_or_in_doubt(evidence: Evidence, _: Config) -> Iterato
     unrecorded = {row["id"] for row in evidence.parked if row["reason"] == "unrecorded"}
     accounted_for = delivered | unrecorded | {row["id"] for row in evidence.leases}
     for line in evidence.lines("effect"):
-        claim = evidence.claims(line["id"]).get(line["attempt"])
+        claim = evidence.claim(line)
         if line["id"] not in accounted_for and claim is not None and not claim["in_doubt"]:
             yield (
-                f"Attempt {line['attempt']} of message {line['id']} had an effect, and is archived as {claim['answer']}"
-                f" {claim['code']} without doubt."
+                f"{attempt_of(line)} had an effect, and is archived as {claim['answer']} {claim['code']} without doubt."
             )
 
 

@@ -22,9 +22,7 @@ from redrive.kit.proof.report import Progress
 from redrive.prove import report
 from redrive.prove.campaign import Campaign, Plan
 from redrive.prove.environment import Environment
-from redrive.prove.histories import engine as random_histories
-from redrive.prove.histories.drawing import History, read_script
-from redrive.prove.histories.drawing import history as random_history
+from redrive.prove.histories.engine import CAMPAIGN, HISTORIES
 from redrive.prove.report import Report
 
 # lease + reap + the time for which a killed reaper keeps its duty, then lookups and retries of what was in doubt.
@@ -45,23 +43,17 @@ def prove(
     """histories: how many random ones; they need their own server, so with a DSN none by default. history: only
     that of this seed. script: only the one in this file."""
     began = time.monotonic()
-    alone = _alone(history, script)
+    alone = CAMPAIGN.named(history, script)
     if alone is not None:
-        told = random_histories.run_histories([alone], progress=progress, say=print)
+        told = CAMPAIGN.run([alone], progress=progress, say=print)
         return report.of_histories(told, seed=seed, scale=scale, seconds=time.monotonic() - began)
     ran = _campaign(seed=seed, scale=scale, dsn=dsn, progress=progress)
     if histories is None:
-        histories = 0 if dsn else max(1, round(random_histories.HISTORIES * scale))
+        histories = 0 if dsn else max(1, round(HISTORIES * scale))
     if not histories:
         return ran
-    told = random_histories.run_histories(random_histories.histories_of(seed, histories), progress=progress)
+    told = CAMPAIGN.run(CAMPAIGN.drawn(seed, histories), progress=progress)
     return report.with_histories(ran, told, seconds=time.monotonic() - began)
-
-
-def _alone(history: int | None, script: Path | None) -> History | None:
-    if script is not None:
-        return read_script(script.read_text("utf-8"))
-    return None if history is None else random_history(history)
 
 
 def _campaign(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> Report:

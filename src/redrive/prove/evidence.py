@@ -81,11 +81,20 @@ class Evidence:
         rows = self.of_message("attempts").get(message, ())
         return {row["attempt"]: row for row in rows if row["verb"] in CLAIM_ENDS}
 
+    def claim(self, line: Row) -> Row | None:
+        """That of the attempt which a line is about."""
+        return self.claims(line["id"]).get(line["attempt"])
+
     def lines(self, *kinds: str) -> Iterable[Row]:
         return (line for line in self.observed if line["log"] in kinds)
 
     def sends(self) -> Iterable[Row]:
         return (line for line in self.lines("request") if line["call"] == "send")
+
+
+def attempt_of(line: Row) -> str:
+    """For a sentence."""
+    return f"Attempt {line['attempt']} of message {line['id']}"
 
 
 def gather(dsn: str, *, observer: Path, producers: Iterable[Path] = ()) -> Evidence:
@@ -100,11 +109,7 @@ def gather(dsn: str, *, observer: Path, producers: Iterable[Path] = ()) -> Evide
             for name, query in _OWN_TABLES.items():
                 tables[name] = conn.execute(query).fetchall()
     return Evidence(
-        observed=_with_places(journal.read(observer)),
+        observed=[{**line, "place": place} for place, line in enumerate(journal.read(observer))],
         produced=[line for path in producers for line in journal.read(path)],
         **tables,
     )
-
-
-def _with_places(lines: Iterable[Row]) -> Sequence[Row]:
-    return [{**line, "place": place} for place, line in enumerate(lines)]

@@ -94,7 +94,7 @@ def with_histories(ran: Report, told: Histories, *, seconds: float) -> Report:
     return replace(
         ran,
         seconds=seconds,
-        violations=[*ran.violations, *("\n".join(one.lines()) for one in told.violated)],
+        violations=[*ran.violations, *told.violations],
         histories=told.counts(),
         waits=told.figures(),
         told=list(told.lines()),

@@ -124,7 +124,7 @@ def one_live_attempt(evidence: Evidence, _: Config) -> Iterator[str]:
 def refused_is_not_settled(evidence: Evidence, _: Config) -> Iterator[str]:
     """An answer that was refused as late did not settle its attempt as well."""
     for late in evidence.late:
-        claim = evidence.claims(late["id"]).get(late["attempt"])
+        claim = evidence.claim(late)
         if claim is None:
             yield f"Message {late['id']} has a late answer of attempt {late['attempt']}, which was never claimed."
         elif claim["verb"] in {"settle", "complete"} and claim["worker"] == late["worker"]:

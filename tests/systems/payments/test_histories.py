@@ -13,9 +13,8 @@ import pytest
 from redrive.errors import InvalidValue
 from redrive.kit.proof.commands import Command
 from redrive.systems.payments.prove import steering
-from redrive.systems.payments.prove.drawing import VERBS, Ability, History, history
-from redrive.systems.payments.prove.history_campaign import Histories, histories_of, run_histories
-from redrive.systems.payments.prove.history_script import answers_of, read_script
+from redrive.systems.payments.prove.drawing import SCRIPTS, VERBS, Ability, History, history, read_script
+from redrive.systems.payments.prove.history_campaign import CAMPAIGN, Histories
 from redrive.systems.payments.prove.judging import Reported, judged
 from redrive.systems.payments.rail.ledger import Effect
 
@@ -118,7 +117,7 @@ def test_a_line_that_is_no_command_is_refused() -> None:
 
 
 def run(histories: Sequence[History]) -> Histories:
-    return run_histories(histories, progress=lambda *_: None)
+    return CAMPAIGN.run(histories, progress=lambda *_: None)
 
 
 @pytest.mark.parametrize(
@@ -166,15 +165,16 @@ def test_no_history_that_once_paid_twice_does_so_again() -> None:
     found = run([replace(read_script(text), seed=number) for number, text in enumerate(texts)])
     assert not found.violated, shown(found)
     said = {one.history.seed: [line.partition(" -> ")[2] for line in one.said[1:]] for one in found.told}
-    answers = {seed: {number: said[seed][number - 1] for number in answers_of(text)} for seed, text in enumerate(texts)}
-    assert answers == {seed: answers_of(text) for seed, text in enumerate(texts)}
+    for seed, text in enumerate(texts):
+        written = SCRIPTS.answers(text)
+        assert {number: said[seed][number - 1] for number in written} == written
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.own_server
 @pytest.mark.req("P-05", "P-10", "P-11", "P-12", "P-13")
 def test_no_random_history_pays_twice() -> None:
-    found = run(histories_of(0, IN_A_TEST_RUN))
+    found = run(CAMPAIGN.drawn(0, IN_A_TEST_RUN))
     assert not found.violated, shown(found)
     assert found.count == IN_A_TEST_RUN
 
@@ -184,7 +184,7 @@ def test_no_random_history_pays_twice() -> None:
 @pytest.mark.own_server
 @pytest.mark.req("P-05", "P-10", "P-11", "P-12", "P-13")
 def test_no_history_of_a_long_run_pays_twice() -> None:
-    found = run(histories_of(1, IN_A_SOAK))
+    found = run(CAMPAIGN.drawn(1, IN_A_SOAK))
     assert not found.violated, shown(found)
     assert found.count == IN_A_SOAK
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
@@ -13,7 +13,13 @@ from redrive.errors import InvalidValue
 
 _COMMAND: Final = re.compile(r"(?:\d+ )?(?P<verb>[a-z_]+)(?P<values>(?: [a-z_]+=\S+)*)(?: -> (?P<answer>.+))?")
 
-Kinds = Mapping[str, Callable[[str], Any]]
+# Parameters that are no text.
+_KINDS: Final[Mapping[str, Callable[[str], Any]]] = {
+    **dict.fromkeys(["by", "faults"], lambda text: text.split(",")),
+    **dict.fromkeys(["seconds", "by_seconds", "expires_seconds", "overlap_seconds"], float),
+    **dict.fromkeys(["relay", "draw"], int),
+    **dict.fromkeys(["out_of_order", "whole", "declared", "after_statement"], lambda text: text == "True"),
+}
 
 
 @dataclass(frozen=True)
@@ -82,39 +88,43 @@ class HistoryWriter:
             write()
 
 
-def read_parts(
-    text: str, head: re.Pattern[str], verbs: Collection[str], *, begins: str
-) -> tuple[re.Match[str], list[re.Match[str]]]:
-    """The head of the first history in a text, and its commands. What is printed around a script is skipped."""
-    lines = (line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#"))
-    found = next((match for match in map(head.fullmatch, lines) if match), None)
-    if found is None:
-        raise InvalidValue(f"The script has no line that begins with: {begins} ...")
-    commands = []
-    for line in lines:
-        if line.startswith("["):  # what was violated: the script is over
-            break
-        match = _COMMAND.fullmatch(line)
-        if match is None or match["verb"] not in verbs:
-            raise InvalidValue(f"This line of the script is no command: {line}")
-        commands.append(match)
-    return found, commands
+@dataclass(frozen=True)
+class ScriptReader:
+    """Reads the first history in a text; what is printed around it is skipped. begins: how a head is written."""
+
+    head: re.Pattern[str]
+    verbs: frozenset[str]
+    begins: str
+
+    def read(self, text: str) -> tuple[re.Match[str], tuple[Command, ...]]:
+        """The head, and the commands. Raises InvalidValue."""
+        head, found = self._parts(text)
+        return head, tuple(Command(match["verb"], dict(_values(match["values"]))) for match in found)
+
+    def answers(self, text: str) -> dict[int, str]:
+        """Those that are written down, by the number of the command."""
+        return {number: match["answer"] for number, match in enumerate(self._parts(text)[1], 1) if match["answer"]}
+
+    def _parts(self, text: str) -> tuple[re.Match[str], list[re.Match[str]]]:
+        lines = (line for line in map(str.strip, text.splitlines()) if line and not line.startswith("#"))
+        head = next((match for match in map(self.head.fullmatch, lines) if match), None)
+        if head is None:
+            raise InvalidValue(f"The script has no line that begins with: {self.begins} ...")
+        commands = []
+        for line in lines:
+            if line.startswith("["):  # what was violated: the script is over
+                break
+            match = _COMMAND.fullmatch(line)
+            if match is None or match["verb"] not in self.verbs:
+                raise InvalidValue(f"This line of the script is no command: {line}")
+            commands.append(match)
+        return head, commands
 
 
-def read_commands(matches: Collection[re.Match[str]], kinds: Kinds) -> tuple[Command, ...]:
-    """kinds: how the parameters that are no text are read."""
-    return tuple(Command(match["verb"], dict(_values(match["values"], kinds))) for match in matches)
-
-
-def read_answers(matches: Collection[re.Match[str]]) -> dict[int, str]:
-    """By the number of the command."""
-    return {number: match["answer"] for number, match in enumerate(matches, 1) if match["answer"]}
-
-
-def _values(text: str, kinds: Kinds) -> Iterator[tuple[str, Any]]:
+def _values(text: str) -> Iterator[tuple[str, Any]]:
     for pair in text.split():
         name, _, value = pair.partition("=")
-        yield name, kinds.get(name, str)(value)
+        yield name, _KINDS.get(name, str)(value)
 
 
 def _shown(value: Any) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Final, Generic, LiteralString, TypeVar
 
 from redrive.kit.proof.commands import History
+from redrive.kit.proof.directories import open_directory
 from redrive.kit.proof.history_environment import HistoryEnvironment
-from redrive.kit.proof.report import Progress, bound
+from redrive.kit.proof.report import Progress
+from redrive.system import System
 
 Say = Callable[[str], None]
 
@@ -83,8 +85,8 @@ class Histories(Generic[ToldType]):
         return add_up(one.faults for one in self.told)
 
     @property
-    def bound(self) -> float:
-        return bound(self.count)
+    def violations(self) -> list[str]:
+        return ["\n".join(one.lines()) for one in self.violated]
 
     def counts(self) -> dict[str, int]:
         if not self.count:
@@ -97,50 +99,62 @@ class Histories(Generic[ToldType]):
         return {}
 
 
-def seeds_of(seed: int, count: int) -> range:
-    return range(seed * SEEDS_OF_A_RUN, seed * SEEDS_OF_A_RUN + count)
+def _say_nothing(_: str) -> None:
+    pass
 
 
-def jobs() -> int:
-    """They wait more than they work."""
-    return 3 * (os.cpu_count() or 2)
+@dataclass(frozen=True, kw_only=True)
+class Campaign(Generic[HistoryType, HistoriesType]):
+    """proof: its name on the command line. module: what the fork server runs. tables: besides those of the engine and
+    the systems.
+    """
 
+    proof: str
+    module: str
+    draw: Callable[[int], HistoryType]
+    read: Callable[[str], HistoryType]
+    tell: Tell[HistoryType, Any]
+    kind: type[HistoriesType]
+    at_a_time: int
+    systems: Sequence[System] = ()
+    tables: LiteralString = ""
 
-class Campaign(Generic[HistoryType, ToldType]):
-    """proof: its name on the command line."""
+    def drawn(self, seed: int, count: int) -> list[HistoryType]:
+        return [self.draw(seed * SEEDS_OF_A_RUN + number) for number in range(count)]
 
-    def __init__(self, environment: HistoryEnvironment, tell: Tell[HistoryType, ToldType], *, proof: str) -> None:
-        self.environment = environment
-        self._tell = tell
-        self._proof = proof
+    def named(self, history: int | None, script: Path | None) -> HistoryType | None:
+        """The one that is written in a file, or that of a seed."""
+        if script is not None:
+            return self.read(script.read_text("utf-8"))
+        return None if history is None else self.draw(history)
 
-    async def run(
-        self,
-        histories: Sequence[HistoryType],
-        *,
-        progress: Progress,
-        say: Say | None = None,
-        at_a_time: int | None = None,
-        seconds: float | None = None,
-    ) -> tuple[list[ToldType], list[Violated]]:
-        """With `seconds`, those that were begun by then."""
-        room = asyncio.Semaphore(at_a_time or jobs())
-        until = None if seconds is None else time.monotonic() + seconds
-        told: list[ToldType] = []
+    def run(self, histories: Sequence[HistoryType], *, progress: Progress, say: Say = _say_nothing) -> HistoriesType:
+        """say: hears each line of their scripts as it happens."""
+        with open_directory() as directory:
+            environment = HistoryEnvironment(directory, self.module, systems=self.systems, tables=self.tables)
+            return asyncio.run(self._run(environment, histories, progress, say))
+
+    async def _run(
+        self, environment: HistoryEnvironment, histories: Sequence[HistoryType], progress: Progress, say: Say
+    ) -> HistoriesType:
+        room = asyncio.Semaphore(self.at_a_time)
+        told: list[Any] = []
 
         async def one(number: int, history: HistoryType) -> None:
             async with room:
-                if until is None or time.monotonic() < until:
-                    told.append(await self._tell(self.environment, history, f"history_{number}", say or _say_nothing))
-                    progress("histories", len(told), len(histories))
+                told.append(await self.tell(environment, history, f"history_{number}", say))
+                progress("histories", len(told), len(histories))
 
-        async with asyncio.TaskGroup() as group:
-            for number, history in enumerate(histories):
-                group.create_task(one(number, history))
-        broken = sorted((one for one in told if one.violations), key=lambda one: one.history.seed)
-        return told, [await self._shrunk(one) for one in broken]
+        began = time.monotonic()
+        async with environment:
+            async with asyncio.TaskGroup() as group:
+                for number, history in enumerate(histories):
+                    group.create_task(one(number, history))
+            broken = sorted((one for one in told if one.violations), key=lambda one: one.history.seed)
+            violated = [await self._shrunk(environment, one) for one in broken]
+        return self.kind(seconds=time.monotonic() - began, server=environment.name, violated=violated, told=told)
 
-    async def _shrunk(self, found: ToldType) -> Violated:
+    async def _shrunk(self, environment: HistoryEnvironment, found: Told[HistoryType]) -> Violated:
         """Leave out commands, many at first, while it is still violated."""
         until = time.monotonic() + SHRINK_SECONDS
         best, runs = found, 0
@@ -149,40 +163,26 @@ class Campaign(Generic[HistoryType, ToldType]):
             start = 0
             while start < len(best.history.commands) and time.monotonic() < until:
                 runs += 1
+                commands = best.history.commands
+                fewer = best.history.with_commands([*commands[:start], *commands[start + size :]])
                 name = f"shrunk_{best.history.seed}_{runs}"
-                shorter = await self._still_violated(_without(best.history, start, size), name, found.violations)
+                shorter = await self._still_violated(environment, fewer, name, found.violations)
                 best, start = (shorter, start) if shorter else (best, start + size)
             size //= 2
-        return Violated(proof=self._proof, seed=found.history.seed, sentences=found.violations, script=best.said)
+        return Violated(proof=self.proof, seed=found.history.seed, sentences=found.violations, script=best.said)
 
-    async def _still_violated(self, shorter: HistoryType, name: str, before: Sequence[str]) -> ToldType | None:
+    async def _still_violated(
+        self, environment: HistoryEnvironment, shorter: HistoryType, name: str, before: Sequence[str]
+    ) -> Told[HistoryType] | None:
         """By a sentence of the same class."""
         if not shorter.has_work:
             return None
         classes = {sentence.partition("]")[0] for sentence in before}
         for number in range(TRIES):
-            told = await self._tell(self.environment, shorter, f"{name}_{number}", _say_nothing)
+            told: Told[HistoryType] = await self.tell(environment, shorter, f"{name}_{number}", _say_nothing)
             if classes & {sentence.partition("]")[0] for sentence in told.violations}:
                 return told
         return None
-
-
-def _without(history: HistoryType, start: int, count: int) -> HistoryType:
-    return history.with_commands([*history.commands[:start], *history.commands[start + count :]])
-
-
-async def carry_out(
-    campaign: Campaign[HistoryType, ToldType],
-    kind: type[HistoriesType],
-    histories: Sequence[HistoryType],
-    **options: Any,
-) -> HistoriesType:
-    """options: of `Campaign.run`."""
-    began = time.monotonic()
-    async with campaign.environment:
-        told, violated = await campaign.run(histories, **options)
-    seconds = time.monotonic() - began
-    return kind(seconds=seconds, server=campaign.environment.name, violated=violated, told=told)
 
 
 def add_up(counts: Iterable[Counter[str]]) -> dict[str, int]:
@@ -190,7 +190,3 @@ def add_up(counts: Iterable[Counter[str]]) -> dict[str, int]:
     for one in counts:
         total += one
     return dict(sorted(total.items()))
-
-
-def _say_nothing(_: str) -> None:
-    pass

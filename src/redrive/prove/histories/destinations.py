@@ -14,10 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NoReturn
 
-import psycopg
-
 import redrive
-from redrive import completion
 from redrive.answers import Advance, Answer, Delivered, Found, LookupAnswer, label
 from redrive.app import App
 from redrive.message import Attempt
@@ -43,12 +40,10 @@ HEALTHY: Final = "healthy"  # nothing goes wrong here; how long its messages wai
 DESTINATIONS: Final = (PLAIN, ASKED, HELD, RECORDED, COMPLETED, THREADED, STAGED, LIMITED)
 # Destinations that know a token again: a second send of one has no second effect, and is written down as a repeat.
 REMEMBERING: Final = (ASKED, RECORDED, COMPLETED, STAGED)
-RESENT: Final = (PLAIN, THREADED, LIMITED, HEALTHY)
 
 # Of handlers: before the send, after it, of threads, of `record`.
 HOSTILE: Final = (
-    *("raise", "exit_before", "raise_odd", "nonsense", "exit", "block", "never", "stubborn"),
-    *("system_exit",),
+    *("raise", "exit_before", "raise_odd", "nonsense", "exit", "block", "never", "stubborn", "system_exit"),
 )
 OF_RECORDS: Final = ("record_raise", "record_exit", "record_hang", "record_enqueue")
 
@@ -167,19 +162,9 @@ def send_in_thread(message: Attempt) -> Any:
 
 
 async def send_and_complete(message: Attempt) -> Any:
-    """Send, then settle in a transaction of our own."""
-
     async def work(message: Attempt) -> Any:
         answer = await _work(message)
-        if not isinstance(answer, Delivered):
-            return answer
-        async with await psycopg.AsyncConnection.connect(os.environ["REDRIVE_DSN"]) as conn:
-            await conn.execute(
-                "INSERT INTO redrive_prove.completed (message_id, attempt) VALUES (%s, %s)",
-                [message.id, message.number],
-            )
-            await completion.acomplete(conn, message, answer)
-        return answer
+        return await client.complete(message, answer) if isinstance(answer, Delivered) else answer
 
     return await _noted(message, work)
 
@@ -215,10 +200,7 @@ async def record(conn: Any, attempt: Attempt, settlement: Settlement) -> None:
                 conn, PLAIN, {"faults": []}, key=f"{attempt.id}/{attempt.number}", tenant=attempt.tenant, order_by="k1"
             )
             _note("enqueued", attempt, enqueued=str(receipt.id))
-    await conn.execute(
-        "INSERT INTO redrive_prove.recorded (message_id, attempt, kind) VALUES (%s, %s, %s)",
-        [attempt.id, attempt.number, settlement.kind.value],
-    )
+    await client.record(conn, attempt, settlement)
 
 
 _ASKS: dict[str, Any] = {"lookup": client.lookup, "lookup_after_seconds": 0.3}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from redrive.kit.proof import commands
-from redrive.kit.proof.commands import Command, HistoryWriter
+from redrive.kit.proof.commands import Command, HistoryWriter, ScriptReader
 from redrive.prove.histories.destinations import (
     DESTINATIONS,
     HELD,
@@ -42,13 +42,8 @@ STEPS_MAX: Final = 60
 _UNCERTAIN: Final = ("lost_reply", "lost_reply", "garbage", "reset", "hang", "slow")
 _CERTAIN: Final = ("refuse", "refuse", "later", "busy")
 _LOOKUPS: Final = ("cannot_tell", "lookup_lost")
-_KINDS: Final[commands.Kinds] = {
-    "faults": lambda text: text.split(","),
-    **dict.fromkeys(["seconds", "by_seconds", "expires_seconds"], float),
-    **dict.fromkeys(["relay", "draw"], int),
-    **dict.fromkeys(["out_of_order", "whole"], lambda text: text == "True"),
-}
 _HEAD: Final = re.compile(r"history (?P<seed>\d+): (?P<relays>\d+) relays(?P<own>, a server of its own)?")
+SCRIPTS: Final = ScriptReader(_HEAD, VERBS, "history SEED: N relays")
 
 
 class History(commands.History):
@@ -60,19 +55,10 @@ class History(commands.History):
 
 
 def read_script(text: str) -> History:
-    """The first history in a text. Raises InvalidValue."""
-    head, found = commands.read_parts(text, _HEAD, VERBS, begins="history SEED: N relays")
+    head, found = SCRIPTS.read(text)
     return History(
-        seed=int(head["seed"]),
-        relays=int(head["relays"]),
-        own_server=head["own"] is not None,
-        commands=commands.read_commands(found, _KINDS),
+        seed=int(head["seed"]), relays=int(head["relays"]), own_server=head["own"] is not None, commands=found
     )
-
-
-def answers_of(text: str) -> dict[int, str]:
-    """By the number of the command."""
-    return commands.read_answers(commands.read_parts(text, _HEAD, VERBS, begins="history SEED: N relays")[1])
 
 
 def history(seed: int) -> History:

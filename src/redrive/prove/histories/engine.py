@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from redrive.kit.proof import history_campaign
-from redrive.kit.proof.directories import open_directory
-from redrive.kit.proof.history_campaign import Campaign, Say, carry_out, seeds_of
-from redrive.kit.proof.history_environment import HistoryEnvironment
-from redrive.kit.proof.report import Progress
+from redrive.kit.proof.history_campaign import Campaign
 from redrive.prove import config
-from redrive.prove.histories.drawing import History, history
+from redrive.prove.histories.drawing import History, history, read_script
 from redrive.prove.histories.judging import Delays, percentile
 from redrive.prove.histories.processes import MODULE
 from redrive.prove.histories.running import LIMITS, EngineTold, tell
@@ -60,23 +56,13 @@ class Histories(history_campaign.Histories[EngineTold]):
             )
 
 
-def histories_of(seed: int, count: int) -> Sequence[History]:
-    return [history(number) for number in seeds_of(seed, count)]
-
-
-def run_histories(
-    histories: Sequence[History],
-    *,
-    progress: Progress,
-    say: Say | None = None,
-    seconds: float | None = None,
-    at_a_time: int | None = None,
-) -> Histories:
-    """With `seconds`, those that were begun by then. say: hears each line of their scripts."""
-    with open_directory() as directory:
-        environment = HistoryEnvironment(directory, MODULE, tables=config.TABLES)
-        campaign = Campaign(environment, tell, proof="engine")
-        room = at_a_time or os.cpu_count() or 2
-        return asyncio.run(
-            carry_out(campaign, Histories, histories, progress=progress, say=say, seconds=seconds, at_a_time=room)
-        )
+CAMPAIGN: Final = Campaign[History, Histories](
+    proof="engine",
+    module=MODULE,
+    draw=history,
+    read=read_script,
+    tell=tell,
+    kind=Histories,
+    at_a_time=os.cpu_count() or 2,
+    tables=config.TABLES,
+)

@@ -7,11 +7,19 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.policy import Backoff, Policy
-from redrive.prove.isolation.environment import LOG_VARIABLE, NEIGHBOUR, RATED, RATED_PER_SECOND
+from redrive.prove.isolation.environment import (
+    LOG_VARIABLE,
+    NEIGHBOUR,
+    RATED,
+    RATED_PER_SECOND,
+    SUSPECT_TIMEOUT_SECONDS,
+    SUSPECTS,
+)
 
 QUICK = Policy(attempts=3, backoff=Backoff(initial_seconds=0.05, multiplier=2, max_seconds=0.5, jitter="full"))
 
@@ -42,3 +50,25 @@ async def take_long(message: Attempt) -> None:
 async def begin_at_a_rate(message: Attempt) -> None:
     """A healthy destination that allows so many a second."""
     say_begun(message)
+
+
+_CRASHING: dict[str, Any] = {
+    "in_doubt": "resend",
+    "concurrency": SUSPECTS,
+    "timeout_seconds": SUSPECT_TIMEOUT_SECONDS,
+}
+
+
+@app.destination("hanging", policy=Policy(attempts=5), **_CRASHING)
+async def hang(message: Attempt) -> None:
+    """It never answers."""
+    say_begun(message)
+    await asyncio.sleep(3600)
+
+
+@app.destination("fast", policy=QUICK, **_CRASHING)
+async def answer_after_a_crash(message: Attempt) -> None:
+    """Its first attempt is in flight when the relay dies; the second one answers at once."""
+    say_begun(message)
+    if message.number == 1:
+        await asyncio.sleep(3600)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +23,8 @@ APP: Final = "redrive.prove.isolation.app:app"
 NEIGHBOUR: Final = "neighbour"
 RATED: Final = "rated"
 RATED_PER_SECOND: Final = 10.0
+SUSPECTS: Final = 12  # of each destination whose relay dies
+SUSPECT_TIMEOUT_SECONDS: Final = 10.0
 LOG_VARIABLE: Final = "REDRIVE_ISOLATION_LOG"
 ARRIVE_SECONDS: Final = 60.0
 
@@ -33,7 +35,7 @@ class Figure:
 
     what: str
     measured: float
-    unit: str
+    unit: str = ""
     bound: float | None = None
 
     @property
@@ -43,22 +45,10 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """Of neighbours, in milliseconds. missing: so many had not arrived after a minute."""
+    """Of neighbours. missing: so many had not arrived after a minute."""
 
-    median_ms: float
     p99_ms: float
-    max_ms: float
     missing: int
-
-    @classmethod
-    def of(cls, seconds: list[float], *, missing: int) -> Delays:
-        ordered = [*sorted(seconds), *[ARRIVE_SECONDS] * missing] or [ARRIVE_SECONDS]
-        return cls(
-            median_ms=statistics.median(ordered) * 1000,
-            p99_ms=ordered[min(int(len(ordered) * 0.99), len(ordered) - 1)] * 1000,
-            max_ms=ordered[-1] * 1000,
-            missing=missing,
-        )
 
 
 class CaseEnvironment(Environment):
@@ -78,12 +68,26 @@ class CaseEnvironment(Environment):
                 found.setdefault(said["key"], []).append(said["at"])
         return found
 
-    def send(self, destination: str, keys: list[str], payload: Mapping[str, Any] | None = None) -> None:
-        """Each committed by itself."""
+    def sent_twice(self) -> int:
+        return sum(len(times) > 1 for times in self.begun().values())
+
+    def send(
+        self,
+        destination: str,
+        keys: Sequence[str],
+        payload: Mapping[str, Any] | None = None,
+        *,
+        every_seconds: float = 0.0,
+    ) -> dict[str, float]:
+        """Each committed by itself; returns when."""
+        committed: dict[str, float] = {}
         with psycopg.connect(self.dsn) as conn:
             for key in keys:
                 redrive.enqueue(conn, destination, dict(payload or {}), key=key)
                 conn.commit()
+                committed[key] = time.monotonic()
+                time.sleep(every_seconds)
+        return committed
 
     def wait_begun(self, keys: list[str], *, seconds: float = ARRIVE_SECONDS) -> bool:
         return self.wait(lambda: set(keys) <= self.begun().keys(), seconds=seconds)
@@ -93,24 +97,23 @@ class CaseEnvironment(Environment):
         name: str,
         *,
         count: int = 200,
-        every_seconds: float = 0.01,
         destination: str = NEIGHBOUR,
         payload: Mapping[str, Any] | None = None,
     ) -> Delays:
         """Delays of messages of a destination that has nothing to do with the trouble, one by one."""
         keys = [f"{name}/{number}" for number in range(count)]
-        committed: dict[str, float] = {}
-        with psycopg.connect(self.dsn) as conn:
-            for key in keys:
-                redrive.enqueue(conn, destination, dict(payload or {}), key=key)
-                conn.commit()
-                committed[key] = time.monotonic()
-                time.sleep(every_seconds)
+        committed = self.send(destination, keys, payload, every_seconds=0.01)
         self.wait_begun(keys)
         begun = self.begun()
-        arrived = {key: min(begun[key]) for key in keys if key in begun}
-        waited = [max(at - committed[key], 0.0) for key, at in arrived.items()]
-        return Delays.of(waited, missing=count - len(arrived))
+        waited = sorted(
+            max(min(begun[key]) - at, 0.0) if key in begun else ARRIVE_SECONDS for key, at in committed.items()
+        )
+        return Delays(
+            p99_ms=waited[min(int(count * 0.99), count - 1)] * 1000, missing=sum(key not in begun for key in keys)
+        )
+
+
+Case = Callable[[CaseEnvironment], list[Figure]]
 
 
 def milliseconds(call: Callable[[], object], *, times: int = 20) -> float:

@@ -11,8 +11,7 @@ from typing import Any
 from redrive.kit.proof.database import open_proof_database
 from redrive.kit.proof.directories import open_directory
 from redrive.kit.proof.report import Progress, commit, of_commit
-from redrive.prove.isolation.cases import Case
-from redrive.prove.isolation.environment import CaseEnvironment, Figure
+from redrive.prove.isolation.environment import Case, CaseEnvironment, Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +59,9 @@ def prove(cases: Sequence[Case], *, dsn: str | None, progress: Progress) -> Repo
 def _measure(case: Case, directory: Path, dsn: str) -> Measured:
     began = time.monotonic()
     with CaseEnvironment(directory, dsn) as environment:
-        figures = case.run(environment)
-    return Measured(case=case.name, title=case.title, seconds=time.monotonic() - began, figures=figures)
+        figures = case(environment)
+    name, title = case.__name__.replace("_", "-"), (case.__doc__ or "").partition("\n")[0]
+    return Measured(case=name, title=title, seconds=time.monotonic() - began, figures=figures)
 
 
 def _number(value: float) -> str:

@@ -1,7 +1,12 @@
 """Random histories: a seed becomes a rail with its abilities and a list of commands. Pure.
 
+    history 0: rail with lookup only, no statement, 1 relays, timeout 0.3 s
+      1 submit payment=pay-1 participant=p1 amount=5.00 faults=late -> new
+      2 deny payment=pay-1 by=bob,carol -> delivered
+
 Commands do not depend on each other: any of them can be left out, which is how a failing history is shrunk. `act` is
-drawn later, when it is known where the payments are (`steering`).
+drawn later, when it is known where the payments are (`steering`). In a written history numbers, answers (after `->`)
+and lines that begin with # are for people.
 
 What people say about a rail that cannot be asked is true: there they deny, and end the pause after a restore, only when
 the rail has not paid. Everywhere else they act at random, and the engine has to find out.
@@ -9,13 +14,14 @@ the rail has not paid. Everywhere else they act at random, and the engine has to
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Literal, get_args
 
 from redrive.kit.proof import commands
-from redrive.kit.proof.commands import Command, HistoryWriter
+from redrive.kit.proof.commands import Command, HistoryWriter, ScriptReader
 from redrive.systems.payments.rail.script import Fault, Profile
 
 Ability = Literal["tl", "lo", "to", "no"]
@@ -81,6 +87,29 @@ class History(commands.History):
     @property
     def submits(self) -> Sequence[Command]:
         return [command for command in self.commands if command.verb == "submit"]
+
+
+_HEAD: Final = re.compile(
+    rf"history (?P<seed>\d+): rail with (?P<rail>{'|'.join(ABILITY_NAMES.values())}),"
+    r" (?P<statement>a|no) statement, (?P<relays>\d+) relays, timeout (?P<timeout>[\d.]+) s(?P<other>.*)"
+)
+SCRIPTS: Final = ScriptReader(_HEAD, VERBS, "history SEED: rail with")
+
+
+def read_script(text: str) -> History:
+    head, found = SCRIPTS.read(text)
+    other = head["other"]
+    return History(
+        seed=int(head["seed"]),
+        ability=next(ability for ability, name in ABILITY_NAMES.items() if name == head["rail"]),
+        statement=head["statement"] == "a",
+        own_server="a server of its own" in other,
+        mute="at first it cannot tell" in other,
+        compares="relays compare" in other,
+        timeout_seconds=float(head["timeout"]),
+        relays=int(head["relays"]),
+        commands=found,
+    )
 
 
 def history(seed: int) -> History:

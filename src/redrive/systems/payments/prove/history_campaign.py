@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from redrive.kit.proof import history_campaign
-from redrive.kit.proof.directories import open_directory
-from redrive.kit.proof.history_campaign import Campaign, Say, carry_out, seeds_of
-from redrive.kit.proof.history_environment import HistoryEnvironment
-from redrive.kit.proof.report import Progress
+from redrive.kit.proof.history_campaign import Campaign
 from redrive.systems import payments
-from redrive.systems.payments.prove.drawing import History, history
+from redrive.systems.payments.prove.drawing import History, history, read_script
 from redrive.systems.payments.prove.processes import MODULE
 from redrive.systems.payments.prove.running import PaymentsTold, tell
 from redrive.systems.payments.prove.steering import GUARDS
@@ -23,24 +20,21 @@ HISTORIES: Final = 200  # at scale 1
 
 class Histories(history_campaign.Histories[PaymentsTold]):
     @property
-    def abilities(self) -> Mapping[str, int]:
-        return Counter(one.history.rail for one in self.told)
-
-    @property
     def guards(self) -> Mapping[str, int]:
         return {guard: sum(one.guards[guard] for one in self.told) for guard in GUARDS}
 
     def more_counts(self) -> dict[str, int]:
-        return {**self.abilities, **{f"guard: {name}": count for name, count in self.guards.items()}}
+        abilities = Counter(one.history.rail for one in self.told)
+        return {**abilities, **{f"guard: {name}": count for name, count in self.guards.items()}}
 
 
-def histories_of(seed: int, count: int) -> Sequence[History]:
-    return [history(number) for number in seeds_of(seed, count)]
-
-
-def run_histories(histories: Sequence[History], *, progress: Progress, say: Say | None = None) -> Histories:
-    """say: hears each line of their scripts as it happens."""
-    with open_directory() as directory:
-        environment = HistoryEnvironment(directory, MODULE, systems=[payments.system])
-        campaign = Campaign(environment, tell, proof="payments")
-        return asyncio.run(carry_out(campaign, Histories, histories, progress=progress, say=say))
+CAMPAIGN: Final = Campaign[History, Histories](
+    proof="payments",
+    module=MODULE,
+    draw=history,
+    read=read_script,
+    tell=tell,
+    kind=Histories,
+    at_a_time=3 * (os.cpu_count() or 2),  # they wait more than they work
+    systems=[payments.system],
+)

@@ -15,9 +15,7 @@ from redrive.kit.proof.report import Progress, commit
 from redrive.systems import payments
 from redrive.systems.payments.prove.campaign import Beyond, Within
 from redrive.systems.payments.prove.config import BEYOND, WITHIN, Plan
-from redrive.systems.payments.prove.drawing import history as random_history
-from redrive.systems.payments.prove.history_campaign import HISTORIES, Histories, histories_of, run_histories
-from redrive.systems.payments.prove.history_script import read_script
+from redrive.systems.payments.prove.history_campaign import CAMPAIGN, HISTORIES, Histories
 from redrive.systems.payments.prove.report import BEYOND as IN_BEYOND
 from redrive.systems.payments.prove.report import IN_HISTORIES, PaymentsReport
 
@@ -34,13 +32,13 @@ def prove(
 ) -> PaymentsReport:
     """history: only the one of this seed. script: only the one that is written there."""
     began = time.monotonic()
-    alone = read_script(script.read_text("utf-8")) if script else None
-    if history is not None:
-        alone = random_history(history)
+    alone = CAMPAIGN.named(history, script)
     campaigns = _Campaigns() if alone else _campaigns(seed=seed, scale=scale, dsn=dsn, progress=progress)
     count = max(1, round(HISTORIES * scale)) if histories is None else histories
-    wanted = [alone] if alone else histories_of(seed, count)
-    told = run_histories(wanted, progress=progress, say=print if alone else None) if wanted else Histories()
+    if alone:
+        told = CAMPAIGN.run([alone], progress=progress, say=print)
+    else:
+        told = CAMPAIGN.run(CAMPAIGN.drawn(seed, count), progress=progress) if count else Histories()
     return PaymentsReport(
         seed=seed,
         scale=scale,
@@ -49,7 +47,7 @@ def prove(
         seconds=time.monotonic() - began,
         settings=campaigns.settings,
         counts={**campaigns.counts, **{f"{IN_HISTORIES}{name}": count for name, count in told.counts().items()}},
-        violations=[*campaigns.violations, *("\n".join(one.lines()) for one in told.violated)],
+        violations=[*campaigns.violations, *told.violations],
     )
 
 
