@@ -11,7 +11,7 @@ A wrong declaration is refused when its module is imported, not at the first mes
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -94,17 +94,15 @@ class Destination:
 
     def __post_init__(self) -> None:
         bounds.name("destination", self.name)
-        _check_concurrency(self.name, self.concurrency)
-        if self.key_concurrency is not None:
-            _check_concurrency(self.name, self.key_concurrency, option="key_concurrency")
-        _check_limits(self.name, self.global_concurrency, self.rate)
+        _check_whole(self.name, "concurrency", self.concurrency, CONCURRENCY_MAX)
+        _check_whole(self.name, "key_concurrency", self.key_concurrency, CONCURRENCY_MAX, optional=True)
+        _check_whole(self.name, "global_concurrency", self.global_concurrency, GLOBAL_CONCURRENCY_MAX, optional=True)
+        if self.rate is not None and (type(self.rate) not in (int, float) or not RATE_MIN <= self.rate <= RATE_MAX):
+            allowed = f"between {RATE_MIN} and {RATE_MAX:.0f} per second, or None"
+            raise InvalidValue(f"rate of {self.name!r} is {self.rate!r}; it must be {allowed}.")
         # What is free of charge while a destination is down is bounded by its breaker: neither without the other.
         object.__setattr__(self, "rules", replace(self.rules, has_breaker=self.breaker is not None))
-        if not 0 < self.timeout_seconds <= TIMEOUT_SECONDS_MAX:
-            raise InvalidValue(
-                f"timeout_seconds of {self.name!r} is {self.timeout_seconds};"
-                f" it must be above 0 and at most {TIMEOUT_SECONDS_MAX}."
-            )
+        _check_span(self.name, "timeout_seconds", self.timeout_seconds, above_zero=True, most=TIMEOUT_SECONDS_MAX)
         _check_rules(self.name, self.rules, can_look_up=getattr(self.transport, "lookup", None) is not None)
         if self.record is not None and not _is_async(self.record):
             raise InvalidValue(f"record of {self.name!r} must be an `async def` function: it runs in our transaction.")
@@ -142,41 +140,41 @@ class DestinationOptions(TypedDict, total=False):
 def _declared(name: str, transport: Transport, options: DestinationOptions) -> Destination:
     others: dict[str, Any] = dict(options)
     rules = {option: others.pop(option) for option in Rules.__dataclass_fields__ if option in others}
-    schema, breaker = others.pop("schema", None), others.pop("breaker", False)
+    schema, breaker, address = others.pop("schema", None), others.pop("breaker", False), rules.pop("address", None)
     return Destination(
         name=name,
         transport=transport,
-        rules=_rules(name, transport, rules, timeout_seconds=others.get("timeout_seconds", TIMEOUT_SECONDS_DEFAULT)),
+        rules=rules_of(
+            name,
+            can_look_up=getattr(transport, "lookup", None) is not None,
+            timeout_seconds=others.get("timeout_seconds", TIMEOUT_SECONDS_DEFAULT),
+            address=getattr(transport, "address", None) if address is None else address_of(address),
+            **rules,
+        ),
         breaker=_breaker(name, breaker),
         schema=None if schema is None else Schema(name, schema),
         **others,
     )
 
 
-def _rules(name: str, transport: Transport, options: Mapping[str, Any], *, timeout_seconds: float) -> Rules:
+def rules_of(
+    name: str,
+    *,
+    can_look_up: bool,
+    timeout_seconds: float,
+    policy: Policy | None = None,
+    in_doubt: InDoubt | None = None,
+    lookup_after_seconds: float | None = None,
+    **options: Any,
+) -> Rules:
     """With the defaults that depend on others."""
-    given = dict(options)
-    policy, in_doubt, address = given.pop("policy", None), given.pop("in_doubt", None), given.pop("address", None)
-    seconds = given.pop("lookup_after_seconds", None)
-    rules = Rules(**given)
-    can_look_up = getattr(transport, "lookup", None) is not None
+    rules = Rules(policy=policy or Policy(), **options)
     doubt = in_doubt or in_doubt_default(
         can_look_up=can_look_up, money=rules.money, token_ttl_seconds=rules.token_ttl_seconds
     )
-    return replace(
-        rules,
-        policy=policy or Policy(),
-        in_doubt=doubt,
-        lookup_after_seconds=lookup_after(
-            name,
-            seconds,
-            asks=rules.money and doubt == "lookup",
-            lookups_are_immediate=rules.lookups_are_immediate,
-            timeout_seconds=timeout_seconds,
-            settlement_lag_seconds=rules.settlement_lag_seconds,
-        ),
-        address=getattr(transport, "address", None) if address is None else address_of(address),
-    )
+    asks = rules.money and doubt == "lookup"
+    seconds = _lookup_after(name, lookup_after_seconds, rules, asks=asks, timeout_seconds=timeout_seconds)
+    return replace(rules, in_doubt=doubt, lookup_after_seconds=seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,24 +194,12 @@ class Duty:
             )
 
 
-def _check_concurrency(name: str, concurrency: int, *, option: str = "concurrency") -> None:
-    if type(concurrency) is not int or not 1 <= concurrency <= CONCURRENCY_MAX:
-        raise InvalidValue(
-            f"{option} of {name!r} is {concurrency!r}; it must be a whole number from 1 to {CONCURRENCY_MAX}."
-        )
-
-
-def _check_limits(name: str, global_concurrency: int | None, rate: float | None) -> None:
-    limit = global_concurrency
-    if limit is not None and (type(limit) is not int or not 1 <= limit <= GLOBAL_CONCURRENCY_MAX):
-        raise InvalidValue(
-            f"global_concurrency of {name!r} is {limit!r};"
-            f" it must be a whole number from 1 to {GLOBAL_CONCURRENCY_MAX}, or None."
-        )
-    if rate is not None and (type(rate) not in (int, float) or not RATE_MIN <= rate <= RATE_MAX):
-        raise InvalidValue(
-            f"rate of {name!r} is {rate!r}; it must be between {RATE_MIN} and {RATE_MAX:.0f} per second, or None."
-        )
+def _check_whole(name: str, option: str, value: int | None, most: int, *, optional: bool = False) -> None:
+    if optional and value is None:
+        return
+    if type(value) is not int or not 1 <= value <= most:
+        allowed = f"a whole number from 1 to {most}{', or None' if optional else ''}"
+        raise InvalidValue(f"{option} of {name!r} is {value!r}; it must be {allowed}.")
 
 
 def _check_rules(name: str, rules: Rules, *, can_look_up: bool) -> None:
@@ -237,27 +223,20 @@ def _check_rules(name: str, rules: Rules, *, can_look_up: bool) -> None:
         _check_span(name, "token_ttl_seconds", rules.token_ttl_seconds, above_zero=True)
 
 
-def lookup_after(
-    name: str,
-    seconds: float | None,
-    *,
-    asks: bool,
-    lookups_are_immediate: bool,
-    timeout_seconds: float,
-    settlement_lag_seconds: float,
-) -> float:
+def _lookup_after(name: str, seconds: float | None, rules: Rules, *, asks: bool, timeout_seconds: float) -> float:
     """The default: "absent" is believed at once; where money is asked about (`asks`) only when a request that has begun
     must have shown its effect.
     """
-    if seconds is not None:
-        if lookups_are_immediate and seconds > 0:
-            raise InvalidValue(
-                f"{name!r} has lookups_are_immediate, and lookup_after_seconds={seconds}; only one of them can be true."
-            )
-        if asks:
-            _check_immediate(name, seconds, immediate=lookups_are_immediate)
-        return seconds
-    return 0.0 if lookups_are_immediate or not asks else timeout_seconds + settlement_lag_seconds
+    immediate = rules.lookups_are_immediate
+    if seconds is None:
+        return 0.0 if immediate or not asks else timeout_seconds + rules.settlement_lag_seconds
+    if immediate and seconds > 0:
+        raise InvalidValue(
+            f"{name!r} has lookups_are_immediate, and lookup_after_seconds={seconds}; only one of them can be true."
+        )
+    if asks:
+        _check_immediate(name, seconds, immediate=immediate)
+    return seconds
 
 
 def _check_immediate(name: str, lookup_after_seconds: float, *, immediate: bool) -> None:
@@ -269,10 +248,12 @@ def _check_immediate(name: str, lookup_after_seconds: float, *, immediate: bool)
         )
 
 
-def _check_span(name: str, option: str, seconds: float, *, above_zero: bool = False) -> None:
-    if not 0 <= seconds <= SPAN_SECONDS_MAX or (above_zero and seconds == 0):
+def _check_span(
+    name: str, option: str, seconds: float, *, above_zero: bool = False, most: float = SPAN_SECONDS_MAX
+) -> None:
+    if not 0 <= seconds <= most or (above_zero and seconds == 0):
         low = "above 0" if above_zero else "at least 0"
-        raise InvalidValue(f"{option} of {name!r} is {seconds}; it must be {low} and at most {SPAN_SECONDS_MAX:.0f}.")
+        raise InvalidValue(f"{option} of {name!r} is {seconds}; it must be {low} and at most {most:.0f}.")
 
 
 def _breaker(name: str, breaker: Breaker | bool) -> Breaker | None:
@@ -358,7 +339,7 @@ class App:
 
         def declare(handler: HandlerType) -> HandlerType:
             concurrency = options.get("concurrency", CONCURRENCY_DEFAULT)
-            _check_concurrency(name, concurrency)  # before that many threads are started
+            _check_whole(name, "concurrency", concurrency, CONCURRENCY_MAX)  # before that many threads are started
             for what, given in (("handler", handler), ("validate", validate), ("lookup", lookup)):
                 if given is not None and not callable(given):
                     raise InvalidValue(f"{what} of {name!r} is a {type(given).__name__}; it must be a function.")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, LiteralString
 
 import psycopg
-from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
+from redrive.kit.proof.database import own_database
 from redrive.store.migrations import migrate
 
 PAYLOAD = b'{"text":"' + b"x" * 289 + b'"}'  # 300 bytes
 FILL_CHUNK = 10_000
-BLOCKED_CHUNK = 200
+BLOCKED_CHUNK = 200  # a transaction that takes one counter often grows slow
 
 _MANY: LiteralString = """
 SELECT count(*) FROM redrive.enqueue_many_1(
@@ -48,55 +46,43 @@ SELECT id, now(), now(), gen_random_uuid(), 1, 1, 1, 1, 'settle', 'default', 'hi
 @contextmanager
 def fresh_database(server_dsn: str, prefix: str) -> Iterator[str]:
     """The DSN of a new, migrated database; dropped afterwards."""
-    name = f"{prefix}_{secrets.token_hex(4)}"
-    with psycopg.connect(server_dsn, autocommit=True) as conn:
-        conn.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    dsn = make_conninfo(server_dsn, dbname=name)
-    migrate.upgrade(dsn)
-    try:
+    with own_database(server_dsn, prefix) as dsn:
+        migrate.upgrade(dsn)
         yield dsn
-    finally:
-        with psycopg.connect(server_dsn, autocommit=True) as conn:
-            conn.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 def fill(dsn: str, destination: str, count: int) -> None:
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        for start in range(0, count, FILL_CHUNK):
-            chunk = min(FILL_CHUNK, count - start)
-            conn.execute(_FILL, {"destination": destination, "count": chunk, "payload": PAYLOAD})
-        conn.execute("VACUUM ANALYZE redrive.pending")
+    _in_chunks(dsn, _FILL, count, FILL_CHUNK, destination=destination)
+    execute(dsn, "VACUUM ANALYZE redrive.pending")
 
 
 def fill_lanes(dsn: str, destination: str, count: int, *, keys: int) -> None:
     """Ordering keys take turns; all at once, as one transaction commits."""
-    given = {"destination": destination, "payload": PAYLOAD, "count": count, "keys": keys, "prefix": destination}
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute(_FILL_LANES, given)
+    _in_chunks(dsn, _FILL_LANES, count, count, destination=destination, keys=keys, prefix=destination)
 
 
 def fill_blocked(dsn: str, destination: str, count: int) -> None:
     """One ordering key whose first message is due tomorrow, each enqueued by itself."""
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        for start in range(0, count, BLOCKED_CHUNK):  # a transaction that takes one counter often grows slow
-            given = {"destination": destination, "payload": PAYLOAD, "count": min(BLOCKED_CHUNK, count - start)}
-            conn.execute(_FILL_BLOCKED, {**given, "start": start})
-        conn.execute("VACUUM ANALYZE redrive.pending")
+    _in_chunks(dsn, _FILL_BLOCKED, count, BLOCKED_CHUNK, destination=destination)
+    execute(dsn, "VACUUM ANALYZE redrive.pending")
 
 
 def fill_finished(dsn: str, count: int) -> None:
     """Messages that were delivered long ago."""
+    _in_chunks(dsn, _FINISHED, count, 100_000)
+    execute(dsn, "VACUUM ANALYZE redrive.message, redrive.attempt")
+
+
+def _in_chunks(dsn: str, statement: LiteralString, count: int, chunk: int, **values: Any) -> None:
     with psycopg.connect(dsn, autocommit=True) as conn:
-        for start in range(0, count, 100_000):
-            conn.execute(_FINISHED, {"count": min(100_000, count - start), "payload": PAYLOAD})
-        conn.execute("VACUUM ANALYZE redrive.message")
-        conn.execute("VACUUM ANALYZE redrive.attempt")
+        for start in range(0, count, chunk):
+            own = {"start": start, "count": min(chunk, count - start), "payload": PAYLOAD}
+            conn.execute(statement, {**values, **own})
 
 
 def checkpoint(dsn: str) -> None:
     """So that no measurement pays for the one before it."""
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute("CHECKPOINT")
+    execute(dsn, "CHECKPOINT")
 
 
 def one_row(dsn: str, query: LiteralString) -> tuple[Any, ...]:

@@ -67,17 +67,16 @@ class Seen:
 
 def declare(app: redrive.App, name: str, settings: Mapping[str, Any]) -> Callable[[Any], Any]:
     """Some have a record or a rate, are down, or ask for a rest."""
-    options: dict[str, Any] = {
-        "record": record if name in settings["records"] else None,
-        "rate": settings.get("rates", {}).get(name),
-        "breaker": name in settings.get("down", ()),
-    }
-    declared = app.destination(name, **options)
-    if name in settings.get("down", ()):
+    is_down = name in settings.get("down", ())
+    declared = app.destination(
+        name,
+        record=record if name in settings.get("records", ()) else None,
+        rate=settings.get("rates", {}).get(name),
+        breaker=is_down,
+    )
+    if is_down:
         return lambda _: declared(refuse)
-    if name in settings.get("resting", ()):
-        return lambda _: declared(ask_for_a_rest)
-    return declared
+    return (lambda _: declared(ask_for_a_rest)) if name in settings.get("resting", ()) else declared
 
 
 async def refuse(_: redrive.Attempt) -> None:

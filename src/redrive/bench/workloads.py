@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 
@@ -44,6 +44,7 @@ PRODUCERS_EACH = 8
 LATENCY_P50_MS = 1.5
 LATENCY_P99_MS = 5.0
 DRAIN_SECONDS_MAX = 300
+OUTBOX: LiteralString = "CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea)"
 
 Rates = Mapping[str, float]
 
@@ -72,9 +73,8 @@ def enqueue_one_by_one(server: str, scale: float) -> Rates:
     """W1: a business INSERT and an enqueue in one transaction, against a second plain INSERT; by turns."""
     turns = max(int(SINGLES * scale) // TURN, 4)
     with fresh_database(server, "bench_w1") as dsn, psycopg.connect(dsn) as conn:
-        conn.execute("CREATE TABLE business (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, text text)")
-        conn.execute("CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea)")
-        conn.commit()
+        execute(dsn, "CREATE TABLE business (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, text text)")
+        execute(dsn, OUTBOX)
         checkpoint(dsn)
         second: dict[str, Callable[[], object]] = {
             "two plain INSERTs": lambda: conn.execute("INSERT INTO outbox (body) VALUES (%s)", [PAYLOAD]),
@@ -106,8 +106,7 @@ def enqueue_in_bulk(server: str, scale: float) -> Rates:
     """W2: 20,000 messages by enqueue_many, against one INSERT of as many rows by unnest."""
     count = max(int(DRAIN * scale), 1000)
     with fresh_database(server, "bench_w2") as dsn, psycopg.connect(dsn) as conn:
-        conn.execute("CREATE TABLE outbox (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, body bytea)")
-        conn.commit()
+        execute(dsn, OUTBOX)
         checkpoint(dsn)
         plain = _in_chunks(
             conn, count, lambda n: conn.execute("INSERT INTO outbox (body) SELECT unnest(%s::bytea[])", [[PAYLOAD] * n])
@@ -179,12 +178,7 @@ def drain_beside_others(server: str, scale: float) -> Rates:
         for name in others:
             fill(dsn, name, count // len(others))
         checkpoint(dsn)
-        odd: dict[str, Any] = {
-            "records": [recorded],
-            "rates": {limited: SLOW_RATE},
-            "down": [down],
-            "resting": [resting],
-        }
+        odd = {"records": [recorded], "rates": {limited: SLOW_RATE}, "down": [down], "resting": [resting]}
         beside = _relay_rate(dsn, names, len(others) * (count // len(others)), **odd)
     return {"one destination": alone, "beside others": beside}
 
@@ -334,11 +328,9 @@ def _process(module: str, settings: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextmanager
-def _relay(
-    dsn: str, destinations: Sequence[str], count: int, *, records: Sequence[str] = (), **more: Any
-) -> Iterator[subprocess.Popen[str]]:
+def _relay(dsn: str, destinations: Sequence[str], count: int, **more: Any) -> Iterator[subprocess.Popen[str]]:
     """A relay process that has registered; it ends when it has settled so many."""
-    settings = {"dsn": dsn, "destinations": list(destinations), "records": list(records), "count": count, **more}
+    settings = {"dsn": dsn, "destinations": list(destinations), "count": count, **more}
     with _process("redrive.bench.drain", json.dumps(settings)) as process:
         yield process
 
@@ -373,12 +365,7 @@ WORKLOADS: Sequence[Workload] = (
         "W5", "5,000 messages with 500,000 finished behind", "behind history", "empty tables", 0.9, drain_beside_history
     ),
     Workload(
-        "W6",
-        "strict order: 10,000 messages over 1,000 keys",
-        "one relay",
-        "SQL without a client",
-        0.3,
-        drain_in_order,
+        "W6", "strict order: 10,000 messages over 1,000 keys", "one relay", "SQL without a client", 0.3, drain_in_order
     ),
     Workload(
         "W7",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redrive.answers import Answer, LookupAnswer, clean_code
-from redrive.app import lookup_after
-from redrive.policy import Rules, address_of, in_doubt_default
+from redrive.app import rules_of
+from redrive.policy import Rules, address_of
 
-__all__ = ["Answer", "LookupAnswer", "Rules", "address_of", "clean_code", "in_doubt_default", "lookup_after"]
+__all__ = ["Answer", "LookupAnswer", "Rules", "address_of", "clean_code", "rules_of"]

@@ -40,24 +40,20 @@ def _name(what: str, value: object, shortest: int) -> str:
 _known_name: Final = lru_cache(maxsize=1024)(_name)  # a program has a few, and uses them over and over
 
 
-def key(value: object) -> str | None:
-    return None if value is None else _text("key", value, shortest=1, longest=KEY_MAX)
-
-
-def order_by(value: object) -> str | None:
-    return None if value is None else _text("order_by", value, shortest=1, longest=ORDER_BY_MAX)
-
-
 def text(what: str, value: object, *, longest: int) -> str:
     return _text(what, value, shortest=1, longest=longest)
 
 
-def token_seed(value: object) -> str | None:
-    return None if value is None else _text("token_seed", value, shortest=1, longest=KEY_MAX)
+def key(value: object) -> str | None:
+    return optional_text("key", value, longest=KEY_MAX)
+
+
+def optional_text(what: str, value: object, *, longest: int) -> str | None:
+    return None if value is None else text(what, value, longest=longest)
 
 
 def content_type(value: object) -> str:
-    return _printable("content_type", _text("content_type", value, shortest=1, longest=NAME_MAX))
+    return _printable("content_type", text("content_type", value, longest=NAME_MAX))
 
 
 def headers(value: object) -> str | None:
@@ -73,7 +69,7 @@ def headers(value: object) -> str | None:
 
 
 def _header(item: object, content: object) -> tuple[str, str]:
-    title = _printable("A header's name", _text("A header's name", item, shortest=1, longest=HEADER_NAME_MAX))
+    title = _printable("A header's name", text("A header's name", item, longest=HEADER_NAME_MAX))
     what = f"header {title!r}"
     return title, _printable(what, _text(what, content, shortest=0, longest=HEADERS_BYTES_MAX))
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, LiteralString, NamedTuple
-from uuid import UUID
 
 from redrive.message import MessageId
 from redrive.produce import bounds, payload
-from redrive.produce.protocol import Steps
+from redrive.produce.protocol import Steps, as_uuid
 from redrive.produce.trace_context import with_trace_context
 
 MESSAGE_ID_MAX: Final = 500
@@ -69,7 +68,7 @@ def defer(
         ),
     )
     result, id = rows[0]
-    return Deferred(None if id is None else MessageId(id if isinstance(id, UUID) else UUID(id)), result == "deferred")
+    return Deferred(None if id is None else MessageId(as_uuid(id)), result == "deferred")
 
 
 def _of(consumer: object, message_id: object) -> tuple[str, str]:
@@ -77,4 +76,4 @@ def _of(consumer: object, message_id: object) -> tuple[str, str]:
 
 
 def _order_by(value: object) -> str | None:
-    return None if value is None else bounds.text("order_by", value, longest=ORDER_BY_MAX)
+    return bounds.optional_text("order_by", value, longest=ORDER_BY_MAX)

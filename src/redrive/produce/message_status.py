@@ -17,7 +17,7 @@ from redrive.errors import InvalidValue, NotFinished, NotFound
 from redrive.message import CancelAnswer, MessageId, Status
 from redrive.produce import bounds, drivers
 from redrive.produce.driver import Within
-from redrive.produce.protocol import Steps
+from redrive.produce.protocol import Steps, as_uuid
 
 WAIT_SECONDS_DEFAULT: Final = 30.0
 WAIT_SECONDS_MAX: Final = 86_400.0
@@ -114,7 +114,7 @@ def _named(id: object, key: object, tenant: object) -> tuple[str | None, str | N
 
 def _id(id: object) -> str:
     try:
-        return str(id if isinstance(id, UUID) else UUID(id))  # type: ignore[arg-type]
+        return str(as_uuid(id))  # type: ignore[arg-type]
     except (ValueError, TypeError, AttributeError):
         raise InvalidValue(f"id is {bounds.shown(id)}; it must be the id of a receipt, a UUID.") from None
 
@@ -125,7 +125,7 @@ def _look(named: tuple[str | None, str | None, str]) -> Steps[Status]:
         raise _not_found(named)
     park_reason, attempt, in_doubt, cancel_requested, due_at, closed_at, code, reference, result = others
     return Status(
-        MessageId(id if isinstance(id, UUID) else UUID(id)),
+        MessageId(as_uuid(id)),
         state,
         park_reason=park_reason,
         attempt=attempt or 0,
@@ -140,10 +140,7 @@ def _look(named: tuple[str | None, str | None, str]) -> Steps[Status]:
 
 
 def _cancel(named: tuple[str | None, str | None, str]) -> Steps[CancelAnswer]:
-    id = named[0]
-    if id is None:
-        found = yield from _look(named)
-        id = str(found.id)
+    id = named[0] or str((yield from _look(named)).id)
     ((answer,),) = yield _CANCEL, (id,)
     if answer == "not_found":
         raise _not_found(named)

@@ -106,8 +106,8 @@ def prepare(message: NewMessage) -> Prepared:
         due_at=due_at,
         expires_at=expires_at,
         level=bounds.level(message.priority),
-        order_by=bounds.order_by(message.order_by),
-        token_seed=bounds.token_seed(message.token_seed),
+        order_by=bounds.optional_text("order_by", message.order_by, longest=bounds.ORDER_BY_MAX),
+        token_seed=bounds.optional_text("token_seed", message.token_seed, longest=bounds.KEY_MAX),
         first_wins=bounds.choice(message.on_other_payload) == "first_wins",
     )
 
@@ -238,18 +238,18 @@ def _columns(messages: Sequence[Prepared]) -> list[list[Any] | None]:
     return [column if any(value is not None for value in column) else None for column in columns]
 
 
-def _answer(result: str, id: UUID | str, sequence: int | None, state: str) -> Answer:
+def as_uuid(id: UUID | str) -> UUID:
     """psycopg2 knows no uuid unless it was told."""
-    return Answer(result, id if isinstance(id, UUID) else UUID(id), sequence, state)
+    return id if isinstance(id, UUID) else UUID(id)
+
+
+def _answer(result: str, id: UUID | str, sequence: int | None, state: str) -> Answer:
+    return Answer(result, as_uuid(id), sequence, state)
 
 
 def _receipt(answer: Answer) -> Receipt:
-    return Receipt(
-        MessageId(answer.id),
-        already_existed=answer.result != "new",
-        sequence=answer.sequence,
-        state=answer.state,
-    )
+    known = answer.result != "new"
+    return Receipt(MessageId(answer.id), already_existed=known, sequence=answer.sequence, state=answer.state)
 
 
 def _has_passed(message: Prepared) -> str:

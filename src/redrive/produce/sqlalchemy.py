@@ -86,8 +86,8 @@ def _sqlstate(error: DBAPIError) -> str | None:
 
 def _text(error: DBAPIError) -> str | None:
     """Without the SQL, the values and the link that SQLAlchemy adds."""
-    diagnosis = getattr(error.orig, "diag", None)
-    if diagnosis is not None:
-        text: str | None = diagnosis.message_primary
+    below: Any = error.orig
+    if hasattr(below, "diag"):
+        text: str | None = below.diag.message_primary
         return text
-    return getattr(getattr(error.orig, "__cause__", None), "message", None)
+    return getattr(below.__cause__, "message", None)

@@ -167,11 +167,8 @@ class Campaign:
         return self._environment.produce(order)
 
     def _complain(self, relay: Process) -> None:
-        said = relay.said.read_text("utf-8", "replace").strip().splitlines()
         with self._tallying:
-            self.tally.complaints.append(
-                f"Relay {relay.name} (pid {relay.pid}) ended with {relay.code}: {said[-1] if said else 'no word'}"
-            )
+            self.tally.complaints.append(f"Relay {relay.name} (pid {relay.pid}) {relay.ending}")
 
     # faults
 

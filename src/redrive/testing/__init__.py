@@ -15,29 +15,24 @@ from typing import TYPE_CHECKING
 from redrive.lazy import loader, modules_of
 
 if TYPE_CHECKING:
+    # isort: off
+    # fmt: off
     from redrive.testing.attempts import make_attempt as make_attempt
     from redrive.testing.clock import ManualClock as ManualClock
-    from redrive.testing.draining import Drained as Drained
-    from redrive.testing.draining import adrain as adrain
-    from redrive.testing.draining import drain as drain
+    from redrive.testing.draining import Drained as Drained, adrain as adrain, drain as drain
     from redrive.testing.inlining import inline as inline
-    from redrive.testing.looking import Enqueued as Enqueued
-    from redrive.testing.looking import Parked as Parked
-    from redrive.testing.looking import aassert_enqueued as aassert_enqueued
-    from redrive.testing.looking import aassert_parked as aassert_parked
-    from redrive.testing.looking import aenqueued as aenqueued
-    from redrive.testing.looking import aparked as aparked
-    from redrive.testing.looking import assert_enqueued as assert_enqueued
-    from redrive.testing.looking import assert_parked as assert_parked
-    from redrive.testing.looking import enqueued as enqueued
-    from redrive.testing.looking import parked as parked
-    from redrive.testing.script import ScriptedTransport as ScriptedTransport
-    from redrive.testing.script import Slow as Slow
-    from redrive.testing.script import rewired as rewired
+    from redrive.testing.looking import (
+        Enqueued as Enqueued, Parked as Parked, aassert_enqueued as aassert_enqueued, aassert_parked as aassert_parked,
+        aenqueued as aenqueued, aparked as aparked, assert_enqueued as assert_enqueued, assert_parked as assert_parked,
+        enqueued as enqueued, parked as parked,
+    )
+    from redrive.testing.script import ScriptedTransport as ScriptedTransport, Slow as Slow, rewired as rewired
     from redrive.testing.sources import ScriptedSource as ScriptedSource
-    from redrive.testing.transports import TRANSPORT_CHECKS as TRANSPORT_CHECKS
-    from redrive.testing.transports import Condition as Condition
-    from redrive.testing.transports import TransportSubject as TransportSubject
+    from redrive.testing.transports import (
+        TRANSPORT_CHECKS as TRANSPORT_CHECKS, Condition as Condition, TransportSubject as TransportSubject,
+    )
+    # fmt: on
+    # isort: on
 
 _HOME = {
     "redrive.testing.attempts": "make_attempt",

@@ -83,14 +83,22 @@ class TransportSubject(Protocol):
 
 
 Check = Callable[[TransportSubject], Awaitable[None]]
+_CHECKS: list[Check] = []
 
 
+def _check(check: Check) -> Check:
+    _CHECKS.append(check)
+    return check
+
+
+@_check
 async def delivers_once_with_the_token(subject: TransportSubject) -> None:
     attempt = await _attempt(subject, Condition.WELL)
     _expect(Delivered, await _send(subject, attempt))
     _expect_effects(subject, [attempt.token])
 
 
+@_check
 async def sends_the_same_token_with_every_attempt(subject: TransportSubject) -> None:
     """So that a destination can recognise the second one."""
     first = await _attempt(subject, Condition.WELL)
@@ -100,24 +108,29 @@ async def sends_the_same_token_with_every_attempt(subject: TransportSubject) -> 
         raise AssertionError(f"Two attempts of one message came with the tokens {subject.effects()}.")
 
 
+@_check
 async def away_is_retryable(subject: TransportSubject) -> None:
     await _is_answered(subject, Condition.AWAY, Retryable)
 
 
+@_check
 async def busy_is_retryable(subject: TransportSubject) -> None:
     await _is_answered(subject, Condition.BUSY, Retryable)
 
 
+@_check
 async def refusing_is_terminal(subject: TransportSubject) -> None:
     await _is_answered(subject, Condition.REFUSING, Terminal)
 
 
+@_check
 async def a_lost_reply_is_unknown(subject: TransportSubject) -> None:
     """The effect happened: Retryable here would cause it twice."""
     attempt = await _attempt(subject, Condition.LOSING_REPLIES)
     _expect(Unknown, await _send(subject, attempt))
 
 
+@_check
 async def can_be_cut_off_and_used_again(subject: TransportSubject) -> None:
     attempt = await _attempt(subject, Condition.SILENT)
     sending = asyncio.create_task(_send(subject, attempt))
@@ -137,11 +150,13 @@ async def delivers_to_who_is_well_again(subject: TransportSubject) -> None:
     _expect_effects(subject, [*before, attempt.token])
 
 
+@_check
 async def recovers_after_being_away(subject: TransportSubject) -> None:
     await _send(subject, await _attempt(subject, Condition.AWAY))
     await delivers_to_who_is_well_again(subject)
 
 
+@_check
 async def sends_many_at_once(subject: TransportSubject) -> None:
     await _become(subject, Condition.WELL)
     attempts = [make_attempt(_payload(subject)) for _ in range(AT_ONCE)]
@@ -151,6 +166,7 @@ async def sends_many_at_once(subject: TransportSubject) -> None:
         raise AssertionError(f"Of {AT_ONCE} messages sent at once, these were done: {subject.effects()}.")
 
 
+@_check
 async def finds_what_was_done_and_only_that(subject: TransportSubject) -> None:
     attempt = await _attempt(subject, Condition.WELL)
     _expect(Absent, await _look_up(subject, attempt))
@@ -158,6 +174,7 @@ async def finds_what_was_done_and_only_that(subject: TransportSubject) -> None:
     _expect(Found, await _look_up(subject, attempt))
 
 
+@_check
 async def finds_what_was_done_though_its_reply_was_lost(subject: TransportSubject) -> None:
     attempt = await _attempt(subject, Condition.LOSING_REPLIES)
     await _send(subject, attempt)
@@ -165,17 +182,20 @@ async def finds_what_was_done_though_its_reply_was_lost(subject: TransportSubjec
     _expect(Found, await _look_up(subject, attempt))
 
 
+@_check
 async def cannot_tell_while_it_is_away(subject: TransportSubject) -> None:
     """Absent would have it sent again."""
     attempt = await _attempt(subject, Condition.AWAY)
     _expect(CannotTell, await _look_up(subject, attempt))
 
 
+@_check
 async def looking_up_does_nothing(subject: TransportSubject) -> None:
     await _look_up(subject, await _attempt(subject, Condition.WELL))
     _expect_effects(subject, [])
 
 
+@_check
 async def validating_does_nothing(subject: TransportSubject) -> None:
     validate = getattr(subject.transport, "validate", None)
     if validate is None:
@@ -184,6 +204,7 @@ async def validating_does_nothing(subject: TransportSubject) -> None:
     _expect_effects(subject, [])
 
 
+@_check
 async def can_be_used_after_it_was_closed(subject: TransportSubject) -> None:
     """Another relay of the same process may use it."""
     aclose = getattr(subject.transport, "aclose", None)
@@ -194,23 +215,7 @@ async def can_be_used_after_it_was_closed(subject: TransportSubject) -> None:
     await delivers_to_who_is_well_again(subject)
 
 
-TRANSPORT_CHECKS: Final[tuple[Check, ...]] = (
-    delivers_once_with_the_token,
-    sends_the_same_token_with_every_attempt,
-    sends_many_at_once,
-    away_is_retryable,
-    busy_is_retryable,
-    refusing_is_terminal,
-    a_lost_reply_is_unknown,
-    can_be_cut_off_and_used_again,
-    recovers_after_being_away,
-    finds_what_was_done_and_only_that,
-    finds_what_was_done_though_its_reply_was_lost,
-    cannot_tell_while_it_is_away,
-    looking_up_does_nothing,
-    validating_does_nothing,
-    can_be_used_after_it_was_closed,
-)
+TRANSPORT_CHECKS: Final = tuple(_CHECKS)
 
 
 async def _is_answered(subject: TransportSubject, condition: Condition, kind: type[Answer]) -> None:

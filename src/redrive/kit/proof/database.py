@@ -75,13 +75,19 @@ def _own_server(data_dir: Path, systems: Sequence[System]) -> Iterator[ProofData
 @contextmanager
 def open_another_database(dsn: str, *, systems: Sequence[System] = ()) -> Iterator[str]:
     """On the server of this DSN, migrated, with the tables of these systems; dropped at the end."""
-    name = f"redrive_prove_{secrets.token_hex(6)}"
+    with own_database(dsn, "redrive_prove") as made:
+        migrate.upgrade(made, sets=sets_of(systems))
+        yield made
+
+
+@contextmanager
+def own_database(dsn: str, prefix: str) -> Iterator[str]:
+    """The DSN of a new, empty database on that server; dropped afterwards."""
+    name = f"{prefix}_{secrets.token_hex(6)}"
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(sql.Identifier(name)))
     try:
-        made = conninfo.make_conninfo(dsn, dbname=name)
-        migrate.upgrade(made, sets=sets_of(systems))
-        yield made
+        yield conninfo.make_conninfo(dsn, dbname=name)
     finally:
         with psycopg.connect(dsn, autocommit=True) as conn:
             conn.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))

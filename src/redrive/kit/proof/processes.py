@@ -58,6 +58,12 @@ class Process:
         return self._child.poll()
 
     @property
+    def ending(self) -> str:
+        """How it ended, for a sentence: its code and the last line that it printed."""
+        said = self.said.read_text("utf-8", "replace").strip().splitlines()
+        return f"ended with {self.code}: {said[-1] if said else 'no word'}"
+
+    @property
     def frozen(self) -> bool:
         return state_of(self.pid) == "T"
 

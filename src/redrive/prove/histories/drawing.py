@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from redrive.kit.proof import commands
@@ -130,7 +131,7 @@ class _Writer(HistoryWriter):
             self._enqueue()
             self._relay_fault()
             self._sometimes(0.4, self._cancel)
-            self._sometimes(0.5, lambda: self._add("thaw"))
+            self._sometimes(0.5, partial(self._add, "thaw"))
             self._sometimes(0.4, self._act)
         self._calm()
 
@@ -150,7 +151,8 @@ class _Writer(HistoryWriter):
         self._sometimes(0.6, self._enqueue)
         kinds: list[Callable[[], None]] = [self._cut, self._cut, self._read_only]
         if self._own_server:
-            kinds += [self._stop_server, self._stop_server, self._read_only, self._jump_clock, self._jump_clock]
+            stop_server = partial(self._add, "stop_server")
+            kinds += [stop_server, stop_server, self._read_only, self._jump_clock, self._jump_clock]
         self._chance.choice(kinds)()
         self._enqueue()
         self._sometimes(0.5, self._calm)
@@ -248,9 +250,6 @@ class _Writer(HistoryWriter):
 
     def _read_only(self) -> None:
         self._pause("read_only", 0.3, 3.0, 1)
-
-    def _stop_server(self) -> None:
-        self._add("stop_server")
 
     def _jump_clock(self) -> None:
         seconds = self._chance.choice([-7200.0, -600.0, -30.0, 30.0, 600.0, 7200.0])

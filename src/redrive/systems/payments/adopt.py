@@ -6,11 +6,10 @@ dispatcher had tried is asked for before it is sent. SQL: `sql/verbs/adopt.sql`.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass, fields, replace
+from typing import Final, Literal
 from uuid import UUID
 
 from psycopg import sql
@@ -51,6 +50,7 @@ REQUIRED: Final = (
     "payload",
     "status",
 )
+GIVEN: Final = [one.name for one in fields(Instruction) if one.name != "tenant"]
 OPTIONAL: Final = {"attempt_count": "0", "rail_reference": "NULL::text", "created_at": "now()"}
 ACTOR: Final = "payments adopt"
 SHOWN_MAX: Final = 20
@@ -109,7 +109,7 @@ def adopt(conn: Connection, table: str, *, tenant: str, words: Mapping[str, Mean
     for one in found.explained:
         _move(conn, one, tenant=tenant, table=table)
     conn.execute(sql.SQL("DROP TABLE {}").format(_existing(conn, table)))
-    return Plan(found.table, found.explained, (), dropped=True)
+    return replace(found, dropped=True)
 
 
 def read_words(given: Sequence[str]) -> dict[str, Meaning]:
@@ -139,9 +139,7 @@ def _selecting(conn: Connection, name: sql.Composable, table: str) -> sql.Compos
     if missing:
         raise InvalidValue(f"{table} has no column {missing[0]!r}; it must have {', '.join(REQUIRED)}.")
     columns: list[sql.Composable] = [
-        sql.Identifier(column) for column in REQUIRED if column not in ("outbox_id", "payload")
-    ]
-    columns += [
+        *(sql.Identifier(column) for column in REQUIRED if column not in ("outbox_id", "payload")),
         sql.SQL("outbox_id::text AS outbox_id"),
         sql.SQL("payload ->> 'amount' AS amount"),
         sql.SQL("payload ->> 'currency' AS currency"),
@@ -168,16 +166,11 @@ def _explain(row: Row, *, tenant: str, words: Mapping[str, Meaning]) -> Explaine
     except ValueError:
         return Unexplained(id, "its id is no UUID, and so cannot stay the token that the rail knows it by.")
     try:
-        payment = checked(Instruction.read({**_instruction(row), "tenant": tenant}))
+        payment = checked(Instruction(**{name: row[name] for name in GIVEN}, tenant=tenant))
     except PaymentRefused as refused:
         return Unexplained(id, str(refused))
     # What was tried once may have been paid, whatever the old dispatcher made of it.
     return Explained(row, "doubtful" if meaning == "waiting" and row["attempt_count"] else meaning, payment)
-
-
-def _instruction(row: Row) -> dict[str, Any]:
-    names = ("instruction_id", "idempotency_key", "participant_id", "rail_type", "amount", "currency", "destination")
-    return {name: row[name] for name in names}
 
 
 def _gaps(rows: Sequence[Row]) -> Iterator[Unexplained]:
@@ -230,9 +223,7 @@ def _move(conn: Connection, one: Explained, *, tenant: str, table: str) -> None:
         payment.rail_type,
         str(payment.amount),
         payment.currency,
-        hashlib.sha256(canonical_json(payment.destination)).digest(),
-        canonical_json(payment.destination_shown).decode(),
-        canonical_json(payment.payload),
+        *payment.stored,
         canonical_json({AMOUNT_HEADER: payment.amount_text}).decode(),
         row["attempt_count"],
         row["rail_reference"],

@@ -6,7 +6,7 @@ Claims, wake-ups and the reaper are of the whole relay; the rest is of the rails
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from redrive.kit.metrics import Feed, Kind, Metric
 from redrive.systems.payments.names import DESTINATION_PREFIX
@@ -17,29 +17,15 @@ _PARKED: Final = {"dead": "FAILED", "held": "HELD", "unrecorded": "UNRECORDED"}
 _ANSWERED: Final = ("delivered", "closed", "advanced", "retried", "parked")
 
 
-def _gauge(name: str, gauge: str, meaning: str, *, reason: str | None = None) -> Metric:
+def _gauge(name: str, gauge: str, meaning: str, **options: Any) -> Metric:
+    labels = ("destination",)
     return Metric(
-        name=name,
-        kind=Kind.GAUGE,
-        meaning=meaning,
-        labels=("destination",),
-        gauge=gauge,
-        only=DESTINATION_PREFIX,
-        reason=reason,
+        name=name, kind=Kind.GAUGE, meaning=meaning, labels=labels, gauge=gauge, only=DESTINATION_PREFIX, **options
     )
 
 
-def _counter(name: str, meaning: str, *labels: str, events: Mapping[str, Feed]) -> Metric:
-    words = {"state": STATES} if "state" in labels else {}
-    return Metric(
-        name=name,
-        kind=Kind.COUNTER,
-        meaning=meaning,
-        labels=labels,
-        events=events,
-        only=DESTINATION_PREFIX,
-        words=words,
-    )
+def _counter(name: str, meaning: str, **options: Any) -> Metric:
+    return Metric(name=name, kind=Kind.COUNTER, meaning=meaning, only=DESTINATION_PREFIX, **options)
 
 
 _ALL: Final = (
@@ -61,7 +47,8 @@ _ALL: Final = (
     _counter(
         "attempts_total",
         "Attempts by their state in the archive; DISPATCHING and ZOMBIE_REQUEUE are of the whole relay.",
-        "state",
+        labels=("state",),
+        words={"state": STATES},
         events={
             "claim.stop": Feed(amount="count", words={"state": "DISPATCHING"}),
             "message.delivered": Feed(words={"state": "DISPATCHED"}),

@@ -31,7 +31,7 @@ from redrive import (
 )
 from redrive.errors import InvalidValue
 from redrive.kit.statements import canonical_json
-from redrive.kit.transport import Answer, LookupAnswer, Rules, address_of, clean_code, in_doubt_default, lookup_after
+from redrive.kit.transport import Answer, LookupAnswer, Rules, address_of, clean_code, rules_of
 from redrive.systems.payments import validation
 from redrive.systems.payments.names import AMOUNT_HEADER, Meaning, destination_of, key_of, order_of
 from redrive.systems.payments.validation import FORMATS, Instruction, Payment, PaymentRefused
@@ -59,6 +59,14 @@ ANY_STATUS: Final = frozenset(range(200, 600))
 DOWN_CODES: Final = frozenset({"UNAVAILABLE", "INTERNAL"})
 SIMULATED: Final = Egress(allow=["127.0.0.0/8"], schemes=frozenset({"http"}))  # for rails of this machine
 POLICY: Final = Policy(backoff=Backoff(initial_seconds=5, multiplier=2, max_seconds=1800, jitter=0.2))
+
+
+# Fields of a rail that are options of its rules and of its destination.
+_RULES: Final = (
+    *("policy", "can_look_up", "timeout_seconds", "lookup_after_seconds", "lookups_are_immediate"),
+    *("settlement_lag_seconds", "absent_is_final", "token_ttl_seconds"),
+)
+_OPTIONS: Final = ("concurrency", "global_concurrency", "rate", "breaker", "timeout_seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +113,9 @@ class Rail:
     def __post_init__(self) -> None:
         validation.rail_type_field(self.rail_type)
         if self.destination_format not in (None, *FORMATS):
-            choices = ", ".join(FORMATS)
             raise InvalidValue(
                 f"destination_format of rail {self.rail_type!r} is {self.destination_format!r};"
-                f" it must be one of {choices}."
+                f" it must be one of {', '.join(FORMATS)}."
             )
         for code, meaning in self.codes.items():
             if meaning not in get_args(Meaning) or clean_code(code) != code:
@@ -121,24 +128,13 @@ class Rail:
 
     @property
     def rules(self) -> Rules:
-        return Rules(
-            policy=self.policy,
-            in_doubt=in_doubt_default(
-                can_look_up=self.can_look_up, money=True, token_ttl_seconds=self.token_ttl_seconds
-            ),
-            lookup_after_seconds=lookup_after(
-                self.name,
-                self.lookup_after_seconds,
-                asks=self.can_look_up,
-                lookups_are_immediate=self.lookups_are_immediate,
-                timeout_seconds=self.timeout_seconds,
-                settlement_lag_seconds=self.settlement_lag_seconds,
-            ),
-            lookups_are_immediate=self.lookups_are_immediate,
-            settlement_lag_seconds=self.settlement_lag_seconds,
-            absent_is_final=self.absent_is_final,
+        """A definitive no lets the participant's next payment go; what ran out of attempts, or is held, keeps him
+        waiting.
+        """
+        return rules_of(
+            self.name,
+            **{option: getattr(self, option) for option in _RULES},
             address=address_of(self.url.rstrip("/"), self.account),
-            token_ttl_seconds=self.token_ttl_seconds,
             money=True,
             on_dead="continue_on_terminal",
         )
@@ -148,19 +144,8 @@ class Rail:
         return destination_of(self.rail_type)
 
     def destination(self) -> Destination:
-        """A definitive no lets the participant's next payment go; what ran out of attempts, or is held, keeps him
-        waiting.
-        """
-        return Destination(
-            name=self.name,
-            transport=RailTransport(self),
-            rules=self.rules,
-            concurrency=self.concurrency,
-            global_concurrency=self.global_concurrency,
-            rate=self.rate,
-            breaker=self.breaker,
-            timeout_seconds=self.timeout_seconds,
-        )
+        options: dict[str, Any] = {option: getattr(self, option) for option in _OPTIONS}
+        return Destination(name=self.name, transport=RailTransport(self), rules=self.rules, **options)
 
 
 class RailTransport(HttpTransport):
@@ -193,12 +178,9 @@ class RailTransport(HttpTransport):
     def answer(self, reply: Reply) -> Answer:
         said = _read(reply)
         code = said.get("code")
-        meaning, statuses = (
-            self._codes.get(code, ("unknown", ANY_STATUS)) if isinstance(code, str) else (None, ANY_STATUS)
-        )
-        if meaning is None:
+        if not isinstance(code, str):
             return Unknown(f"HTTP_{reply.status}", "The rail answered without a code.")
-        assert isinstance(code, str)
+        meaning, statuses = self._codes.get(code, ("unknown", ANY_STATUS))
         code = clean_code(code)
         text = f"Rail {reply.status} {code}"
         if reply.status not in statuses:

@@ -6,13 +6,12 @@ One statement on a connection of any driver that `redrive.enqueue` knows; a refu
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any, Final, LiteralString
 from uuid import UUID
 
 from redrive import MessageId
-from redrive.kit.statements import Steps, arun, as_headers, canonical_json, run, shown
+from redrive.kit.statements import Steps, arun, as_headers, run, shown
 from redrive.systems.payments.names import AMOUNT_HEADER, TENANT
 from redrive.systems.payments.validation import Instruction, Payment, PaymentRefused, checked, text_field
 
@@ -69,9 +68,7 @@ def _submitting(payment: Payment) -> Steps[Submitted]:
             payment.rail_type,
             str(payment.amount),
             payment.currency,
-            hashlib.sha256(canonical_json(payment.destination)).digest(),
-            canonical_json(payment.destination_shown).decode(),
-            canonical_json(payment.payload),
+            *payment.stored,
             as_headers({AMOUNT_HEADER: payment.amount_text}),
         ),
     )

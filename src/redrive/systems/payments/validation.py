@@ -6,9 +6,10 @@ and the rule.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, fields
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from stdnum.exceptions import ValidationError
 from stdnum.us import rtn
 
 from redrive.errors import UsageError
-from redrive.kit.statements import shown
+from redrive.kit.statements import canonical_json, shown
 from redrive.systems.payments.names import TENANT
 
 AMOUNT_DIGITS_MAX: Final = 15  # before the point
@@ -62,7 +63,7 @@ class Instruction:
     currency: str
     destination: Mapping[str, str]
     idempotency_key: str = ""
-    tenant: str = field(default=TENANT)
+    tenant: str = TENANT
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> Instruction:
@@ -75,9 +76,9 @@ class Instruction:
                 )
             if name not in known:
                 raise PaymentRefused("FIELD_UNKNOWN", name, given[name], f"known are: {', '.join(sorted(known))}.")
-        for name in ("instruction_id", "participant_id", "rail_type", "amount", "currency", "destination"):
-            if name not in given:
-                raise PaymentRefused("FIELD_MISSING", name, None, "it must be given.", said="missing")
+        for one in fields(cls):
+            if one.default is MISSING and one.name not in given:
+                raise PaymentRefused("FIELD_MISSING", one.name, None, "it must be given.", said="missing")
         return cls(**given)
 
 
@@ -96,15 +97,15 @@ class Payment:
 
     @property
     def payload(self) -> dict[str, Any]:
-        return {
-            "instruction_id": self.instruction_id,
-            "idempotency_key": self.idempotency_key,
-            "participant_id": self.participant_id,
-            "rail_type": self.rail_type,
-            "amount": str(self.amount),
-            "currency": self.currency,
-            "destination": self.destination,
-        }
+        values = {**vars(self), "amount": str(self.amount)}
+        del values["tenant"]
+        return values
+
+    @property
+    def stored(self) -> tuple[bytes, str, bytes]:
+        """As the verbs take it: the destination's hash, what is shown of it, the payload."""
+        hashed = hashlib.sha256(canonical_json(self.destination)).digest()
+        return hashed, canonical_json(self.destination_shown).decode(), canonical_json(self.payload)
 
     @property
     def amount_text(self) -> str:

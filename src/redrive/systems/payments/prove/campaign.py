@@ -32,6 +32,7 @@ from redrive.systems.payments.prove.config import (
     instructions,
 )
 from redrive.systems.payments.prove.environment import Scene
+from redrive.systems.payments.rail.ledger import effects_in
 from redrive.systems.payments.rail.script import Fault
 from redrive.systems.payments.reconcile import Compared, reconcile
 from redrive.systems.payments.validation import Instruction
@@ -64,6 +65,9 @@ class _Run:
         if not self._environment.wait(condition, seconds=seconds, every_seconds=LOOK_SECONDS):
             self.violations.append(f"{what} did not end within {seconds:.0f} s.")
 
+    def _is_over(self) -> bool:
+        return bool(self._environment.value(_OPEN) == 0)
+
     def _lines(self) -> list[dict[str, Any]]:
         """What the rails wrote down, by their time."""
         lines = [line for path in self._scene.ledgers.values() for line in journal.read(path)]
@@ -75,8 +79,7 @@ class _Run:
         async def compare() -> list[Compared]:
             async with open_database(self._environment.dsn) as store:
                 rails = app.rails(self._config, self._scene.urls)
-                first = [await reconcile(store, rail, lag_seconds=0) for rail in rails]
-                return [*first, *[await reconcile(store, rail, lag_seconds=0) for rail in rails]]
+                return [await reconcile(store, rail, lag_seconds=0) for rail in (*rails, *rails)]
 
         return asyncio.run(compare())
 
@@ -106,14 +109,14 @@ class Within(_Run):
         producer.start()
         self._inject()
         producer.join()
-        self._wait(self._is_done, "The payments", len(self._wanted))
+        self._wait(lambda: self._closed() and self._is_over(), "The payments", len(self._wanted))
         self.violations += self._scene.close_relays()
         self._judge()
 
-    def _is_done(self) -> bool:
-        done = self._environment.value(_CLOSED)
+    def _closed(self) -> int:
+        done: int = self._environment.value(_CLOSED)
         self._progress("payments", done, len(self._wanted))
-        return bool(self._environment.value(_OPEN) == 0)
+        return done
 
     def _inject(self) -> None:
         """Each fault when its share of the payments is over, so that all of them meet work."""
@@ -121,7 +124,7 @@ class Within(_Run):
         self._random.shuffle(kinds)
         for number, kind in enumerate(kinds, 1):
             share = 0.9 * len(self._wanted) * number / (len(kinds) + 1)
-            self._wait(lambda share=share: self._done(share), kind, len(self._wanted))  # type: ignore[misc]
+            self._wait(lambda share=share: self._closed() >= share, kind, len(self._wanted))  # type: ignore[misc]
             if kind == "relays killed":
                 self._scene.kill_busiest_relay()
             else:
@@ -130,14 +133,9 @@ class Within(_Run):
             self.counts[kind] += 1
             self._progress(kind, self.counts[kind], kinds.count(kind))
 
-    def _done(self, share: float) -> bool:
-        done = self._environment.value(_CLOSED)
-        self._progress("payments", done, len(self._wanted))
-        return bool(done >= share)
-
     def _judge(self) -> None:
         lines = self._lines()
-        made = rules.effects(lines)
+        made = effects_in(lines)
         rows = self._environment.rows("SELECT participant_id, sequence_id FROM redrive_payments.intent")
         numbers: dict[str, list[int]] = defaultdict(list)
         for participant, number in rows:
@@ -176,13 +174,13 @@ class Beyond(_Run):
         self._scene.open_rails([BEYOND_RAIL], seed=self._plan.seed, faults=BEYOND_FAULTS)
         self._scene.open_relays()
         submit_all(self._environment, self._wanted)
-        self._wait(lambda: self._environment.value(_OPEN) == 0, "The payments on the second rail", len(self._wanted))
+        self._wait(self._is_over, "The payments on the second rail", len(self._wanted))
         self._wait(lambda: self._paid() >= len(self._wanted), "The late effects", len(self._wanted))
         self.violations += self._scene.close_relays()
         self._judge()
 
     def _paid(self) -> int:
-        paid = len(rules.effects(self._lines()))
+        paid = len(effects_in(self._lines()))
         self._progress("late effects", paid, len(self._wanted))
         return paid
 
@@ -191,7 +189,7 @@ class Beyond(_Run):
         late = {line["token"]: line["instruction_id"] for line in lines if line.get("fault") == Fault.LATE}
         found = {late.get(line["token"]) for line in lines if line["log"] == "looked_up" and line["found"]}
         held = {row[0] for row in self._environment.rows(_HELD)}
-        made = rules.effects(lines)
+        made = effects_in(lines)
         self.counts |= Counter({"payments": len(self._wanted), **rules.counted(lines), "held for a person": len(held)})
         self.violations += [*rules.paid_once(self._wanted, made), *rules.paid_to_the_cent(self._wanted, made)]
         self.violations += rules.held_when_too_late(set(late.values()), held=held, found=found)
@@ -199,7 +197,7 @@ class Beyond(_Run):
         self._judge_books(compared)
         if sum(one.confirmed for one in compared) != len(held):
             self.violations.append(f"{len(held)} were held and paid, and not all of them were confirmed.")
-        self.violations += rules.paid_once(self._wanted, rules.effects(self._lines()))
+        self.violations += rules.paid_once(self._wanted, effects_in(self._lines()))
 
 
 _HELD = (

@@ -178,8 +178,7 @@ class _Writer(HistoryWriter):
         """A relay sleeps beyond its lease while the rail pays; the application cancels, and submits a second key."""
         self._timeout_seconds = 2.5
         self._sometimes(0.5, lambda: self._add("ready"))
-        payment = f"pay-{len(self._payments) + 1}"
-        self._payments.append(payment)
+        payment = self._new_payment()
         met = [self._chance.choice([Fault.SLOW_LATE, Fault.HANG, Fault.LATE]).value, self._met()]
         self._add("submit", payment=payment, participant=self._participants[0], amount="7.00", faults=met)
         self._pause("wait", 0.05, 0.3)
@@ -229,15 +228,17 @@ class _Writer(HistoryWriter):
     # commands
 
     def _submit(self) -> None:
-        payment = f"pay-{len(self._payments) + 1}"
-        self._payments.append(payment)
         self._add(
             "submit",
-            payment=payment,
+            payment=self._new_payment(),
             participant=self._chance.choice(self._participants),
             amount=str(Decimal(self._chance.randrange(1, 1_000_000)).scaleb(-2)),
             faults=[self._met() for _ in range(self._chance.choice([1, 1, 2, 3]))],
         )
+
+    def _new_payment(self) -> str:
+        self._payments.append(f"pay-{len(self._payments) + 1}")
+        return self._payments[-1]
 
     def _met(self) -> str:
         drawn = self._chance.random()

@@ -72,8 +72,7 @@ class Scene:
         for relay in self._relays:
             self._environment.wait(lambda relay=relay: relay.code is not None, seconds=STOP_SECONDS)  # type: ignore[misc]
             if relay.code != 0:
-                said = relay.said.read_text("utf-8", "replace").strip().splitlines()
-                complaints.append(f"Relay {relay.name} ended with {relay.code}: {said[-1] if said else 'no word'}")
+                complaints.append(f"Relay {relay.name} {relay.ending}")
             relay.end()
         self._relays = []
         return complaints

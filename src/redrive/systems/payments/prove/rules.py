@@ -20,11 +20,6 @@ DEFINITIVE = frozenset({Fault.THROTTLED, Fault.UNAVAILABLE})
 SHOWN = 5
 
 
-def effects(lines: Sequence[Line]) -> list[Effect]:
-    names = Effect.__dataclass_fields__
-    return [Effect(**{name: line[name] for name in names}) for line in lines if line["log"] == "effect"]
-
-
 def paid_once(wanted: Sequence[Instruction], made: Sequence[Effect]) -> Iterator[str]:
     counts = Counter(effect.instruction_id for effect in made)
     ids = {instruction.instruction_id for instruction in wanted}

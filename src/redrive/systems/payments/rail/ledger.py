@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -131,8 +131,12 @@ class Ledger:
                 self._durable = len(self._effects)
 
 
-def read_effects(path: Path) -> Iterator[Effect]:
-    return (_of(Effect, line) for line in journal.read(path) if line.get("log") == "effect")
+def effects_in(lines: Iterable[journal.Line]) -> list[Effect]:
+    return [_of(Effect, line) for line in lines if line.get("log") == "effect"]
+
+
+def read_effects(path: Path) -> list[Effect]:
+    return effects_in(journal.read(path))
 
 
 def _of(kind: type[Any], line: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import StrEnum, auto
 from typing import Final, Literal
 
 from redrive.errors import InvalidValue
@@ -45,33 +45,33 @@ class Fault(StrEnum):
     all others.
     """
 
-    LOST_REPLY = "lost_reply"
-    LATE = "late"
-    SLOW_LATE = "slow_late"
-    REFUSED_LATE = "refused_late"
-    IN_PROGRESS = "in_progress"
-    DUPLICATE = "duplicate"
-    GARBAGE = "garbage"
-    ERROR_AFTER = "error_after"
-    ERROR_WITHOUT_CODE = "error_without_code"
-    BAD_GATEWAY = "bad_gateway"
-    SLOW = "slow"
-    HANG = "hang"
-    RESET = "reset"
-    ERROR_BEFORE = "error_before"
-    UNAVAILABLE = "unavailable"
-    THROTTLED = "throttled"
-    INSUFFICIENT_FUNDS = "insufficient_funds"
-    ACCOUNT_CLOSED = "account_closed"
-    LIMIT_EXCEEDED = "limit_exceeded"
-    INVALID_DESTINATION = "invalid_destination"
+    LOST_REPLY = auto()
+    LATE = auto()
+    SLOW_LATE = auto()
+    REFUSED_LATE = auto()
+    IN_PROGRESS = auto()
+    DUPLICATE = auto()
+    GARBAGE = auto()
+    ERROR_AFTER = auto()
+    ERROR_WITHOUT_CODE = auto()
+    BAD_GATEWAY = auto()
+    SLOW = auto()
+    HANG = auto()
+    RESET = auto()
+    ERROR_BEFORE = auto()
+    UNAVAILABLE = auto()
+    THROTTLED = auto()
+    INSUFFICIENT_FUNDS = auto()
+    ACCOUNT_CLOSED = auto()
+    LIMIT_EXCEEDED = auto()
+    INVALID_DESTINATION = auto()
 
 
 class LookupFault(StrEnum):
     """What can go wrong with a question. cannot_tell: 503. lookup_lost: no answer."""
 
-    CANNOT_TELL = "cannot_tell"
-    LOOKUP_LOST = "lookup_lost"
+    CANNOT_TELL = auto()
+    LOOKUP_LOST = auto()
 
 
 REFUSALS: Final[Mapping[str, int]] = {
