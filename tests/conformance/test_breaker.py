@@ -78,7 +78,7 @@ async def test_it_opens_once_for_all_relays(store: Subject) -> None:
 
 
 async def test_a_claim_that_ran_beside_the_opening_dates_it_anew_without_a_longer_cool_off(store: Subject) -> None:
-    """Its statement began after the opening's and did not see it, so relays would take it for one let out on purpose."""
+    """Its statement began after the opening's and did not see it; relays would take it for one let out on purpose."""
     await trip(store, now=at(1))
     assert await trip(store, now=at(3), claimed_at=at(2)) == Opened(False, at(3), 3.0)
     assert (await heard(store, now=at(3))).breaker_opened_at == at(3)

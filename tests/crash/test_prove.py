@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from redrive.kit.proof import failpoints
-from redrive.prove.campaign import AT_SCALE_1, Plan
+from redrive.prove.campaign import FAULTS, Plan
 from redrive.prove.config import DEFAULT
 from redrive.prove.report import Report
 from tests.support.scratch import scratch
@@ -60,10 +60,10 @@ def test_ctrl_c_ends_every_process_and_takes_every_directory_away() -> None:
 def test_a_small_plan_still_has_every_failpoint_and_every_kind_of_fault() -> None:
     plan = Plan.of(seed=1, scale=0.05, own_server=True)
     assert {event for event, act in plan.strikes if act == "kill"} == set(failpoints.boundaries())
-    assert set(plan.kinds) == set(AT_SCALE_1)
+    assert set(plan.kinds) == set(FAULTS)
     assert min(plan.kinds.values()) >= 1
     whole = Plan.of(seed=1, scale=1, own_server=True)
-    assert whole.kinds == AT_SCALE_1
+    assert whole.kinds == {kind: count for kind, (count, _, _) in FAULTS.items()}
     assert sum(act == "kill" for _, act in whole.strikes) == 3 * len(failpoints.boundaries())
     assert plan == Plan.of(seed=1, scale=0.05, own_server=True)
     assert plan != Plan.of(seed=2, scale=0.05, own_server=True)

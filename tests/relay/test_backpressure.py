@@ -78,7 +78,7 @@ async def test_a_destination_that_is_down_is_left_alone_and_nobody_pays(store: P
 async def test_what_was_claimed_beside_the_opening_is_handed_back_too(
     store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A claim does not wait for an opening that is being written, and its date may be later than that of the opening."""
+    """A claim does not wait for an opening that is being written, and its date may be later than the opening's."""
     opens = store.open_breaker
 
     async def dated_before_the_claims(destination: str, **evidence: Any) -> Opened:

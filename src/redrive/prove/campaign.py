@@ -47,7 +47,7 @@ class Plan:
     @classmethod
     def of(cls, *, seed: int, scale: float, own_server: bool) -> Plan:
         chance = random.Random(seed)
-        kinds = {kind: max(1, round(count * scale)) for kind, count in AT_SCALE_1.items()}
+        kinds = {kind: max(1, round(count * scale)) for kind, (count, _, _) in FAULTS.items()}
         if not own_server:
             kinds.pop("PostgreSQL stopped at once and started")
         points = failpoints.boundaries()
@@ -57,15 +57,6 @@ class Plan:
         return cls(seed=seed, kinds=kinds, strikes=strikes)
 
 
-AT_SCALE_1: Final[Mapping[str, int]] = {
-    "relay killed at random": 50,
-    "relay frozen beyond its lease": 10,
-    "PostgreSQL stopped at once and started": 10,
-    "backend terminated": 30,
-    "reply of PostgreSQL lost": 50,
-    "producer killed": 10,
-    "destination killed": 5,
-}
 # Frozen here, a process wakes up as a zombie: with an outcome that must be refused, or about to send.
 ZOMBIES: Final = ("send.stop", "settle.start", "send.start")
 
@@ -183,24 +174,13 @@ class Campaign:
 
     def _inject(self, kind: str, count: int) -> None:
         chance = random.Random(f"{self._plan.seed}/{kind}")
-        inject = self._kinds()[kind]
+        _, pause, inject = FAULTS[kind]
         for done in range(1, count + 1):
-            self._pause(chance.uniform(*PAUSES.get(kind, PAUSE)))
-            happened = inject(chance)
+            self._pause(chance.uniform(*pause))
+            happened = inject(self, chance)
             with self._tallying:
                 self.tally.faults[kind] += happened
             self._progress(kind, done, count)
-
-    def _kinds(self) -> dict[str, Callable[[random.Random], bool]]:
-        return {
-            "relay killed at random": self._kill_relay,
-            "relay frozen beyond its lease": self._freeze_relay,
-            "PostgreSQL stopped at once and started": self._restart_server,
-            "backend terminated": self._terminate_backend,
-            "reply of PostgreSQL lost": lambda _: self._cut(),
-            "producer killed": self._kill_producer,
-            "destination killed": self._kill_observer,
-        }
 
     def _pause(self, seconds: float) -> None:
         self._environment.wait(lambda: False, seconds=seconds)
@@ -231,6 +211,9 @@ class Campaign:
         self._restart()
         return True
 
+    def _lose_reply(self, _: random.Random) -> bool:
+        return self._cut()
+
     def _terminate_backend(self, _: random.Random) -> bool:
         terminated = self._environment.value(
             "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity"
@@ -255,11 +238,15 @@ class Campaign:
 
 
 PAUSE: Final = (0.3, 1.5)
-PAUSES: Final[Mapping[str, tuple[float, float]]] = {
-    "PostgreSQL stopped at once and started": (3.0, 8.0),
-    "relay frozen beyond its lease": (1.0, 3.0),
-    "destination killed": (3.0, 8.0),
-    "producer killed": (2.0, 5.0),
+# Each kind: how often at scale 1, the seconds before it, and how it is injected.
+FAULTS: Final[Mapping[str, tuple[int, tuple[float, float], Callable[[Campaign, random.Random], bool]]]] = {
+    "relay killed at random": (50, PAUSE, Campaign._kill_relay),
+    "relay frozen beyond its lease": (10, (1.0, 3.0), Campaign._freeze_relay),
+    "PostgreSQL stopped at once and started": (10, (3.0, 8.0), Campaign._restart_server),
+    "backend terminated": (30, PAUSE, Campaign._terminate_backend),
+    "reply of PostgreSQL lost": (50, PAUSE, Campaign._lose_reply),
+    "producer killed": (10, (2.0, 5.0), Campaign._kill_producer),
+    "destination killed": (5, (3.0, 8.0), Campaign._kill_observer),
 }
 
 

@@ -53,7 +53,6 @@ class Recipe:
 
 _ONE_SLOT: Final = {"concurrency": 1}
 _RESENT: Final = Recipe(kind="resend")
-_RECORD: Final = Recipe(kind="record")
 # A relay asks for a duty when it begins. Another may be faster, and then it is over for a while: again with a new one.
 _SELDOM: Final = Recipe(messages=0, duty=True, tries=8, seconds=2.0)
 _LATER_DUTY: Final = Recipe(messages=0, duty=True, nth=3, tries=8, seconds=6.0)
@@ -62,24 +61,14 @@ _SUSPECTS: Final = Recipe(messages=4, suspects=True)
 _WAITING: Final = Recipe(messages=70, limits={**_ONE_SLOT, "claim_max": 60, "horizon_seconds": 5.0}, tries=6)
 RECIPES: Final[Mapping[str, Recipe]] = {
     "lookup": Recipe(messages=40),
-    "fence": _RECORD,
-    "record": _RECORD,
-    "commit": _RECORD,
-    "settle_one": _RECORD,
+    **dict.fromkeys(["fence", "record", "commit", "settle_one"], Recipe(kind="record")),
     "witness": Recipe(kind="money"),  # only relays that send money are asked what they remember
     "is_leased": Recipe(kind="complete"),
     "announce_idle": Recipe(kind="complete", messages=1),  # where others have left little to do
     "claim_suspect": _SUSPECTS,
-    "expire": _SELDOM,
-    "make_partitions": _SELDOM,
-    "forget_relays": _SELDOM,
-    "forget_inbox": _SELDOM,
-    "mend_lanes": _SELDOM,
-    "fold_failures": _SELDOM,
-    "run_replay": _SELDOM,
+    **dict.fromkeys(["expire", "make_partitions", "forget_relays", "forget_inbox", "mend_lanes"], _SELDOM),
+    **dict.fromkeys(["fold_failures", "run_replay", "vacuum", "retire"], _SELDOM),
     "answer_request": Recipe(kind="refused", messages=1, asks=True),
-    "vacuum": _SELDOM,
-    "retire": _SELDOM,
     "hand_back": Recipe(messages=40, stops=True, limits=_ONE_SLOT, tries=8),
     "deregister": Recipe(stops=True),
     "renew": _WAITING,
@@ -139,10 +128,8 @@ class Strikes:
             self._ask(relay, destination, seconds=recipe.seconds)
         if recipe.duty:
             self._keep_duties_due(name, relay)
-        met = (
-            self._environment.wait(lambda: mark.exists() or relay.code is not None, seconds=recipe.seconds)
-            and mark.exists()
-        )
+        self._environment.wait(lambda: mark.exists() or relay.code is not None, seconds=recipe.seconds)
+        met = mark.exists()
         if met and act == "stop":
             self._wake_up_late(name, _pid(self._environment, mark), destination)
         self._end(relay)

@@ -102,13 +102,8 @@ def _one(conn: psycopg.Connection[Any], journal: Journal, order: Order, number: 
     destination = order.destinations[number % len(order.destinations)]
     order_by = order.ordering_key(number, destination)
     body = json.dumps({**order.payload, "number": number, "by": order.name}).encode()
-    intent = {
-        "tenant": TENANT,
-        "key": key,
-        "destination": destination,
-        "sha256": hashlib.sha256(body).hexdigest(),
-        "order_by": order_by,
-    }
+    sha256 = hashlib.sha256(body).hexdigest()
+    intent = {"tenant": TENANT, "key": key, "destination": destination, "sha256": sha256, "order_by": order_by}
     journal.write(log="intent", **intent)
     receipt = _enqueue(conn, intent, body)
     if rolls_back:

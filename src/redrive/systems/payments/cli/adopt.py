@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Final
 
 import click
@@ -52,7 +53,7 @@ def command(call: Call, conn: Connection, table: str, words: tuple[str, ...], dr
 
 def _show(call: Call, plan: Plan) -> None:
     if call.json:
-        unexplained = [{"outbox_id": one.outbox_id, "why": one.why} for one in plan.unexplained]
+        unexplained = [asdict(one) for one in plan.unexplained]
         document = {"table": plan.table, "counts": plan.counts, "unexplained": unexplained, "dropped": plan.dropped}
         output.document("payments_adopted", document)
         return

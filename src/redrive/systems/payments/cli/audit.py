@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Final
 
 import click
@@ -31,9 +32,7 @@ def command(call: Call, conn: Connection, instruction_id: str, tenant: str) -> N
     """The story of a payment: every attempt and act, in order, who, when, what and why, from the archive alone."""
     story = audit.story(conn, instruction_id, tenant=tenant)
     if call.json:
-        output.document(
-            "payment_audit", {"instruction": story.instruction, "events": story.events, "intents": story.intents}
-        )
+        output.document("payment_audit", asdict(story))
         return
     output.show(Text(_title(story), style="bold"), output.table(_COLUMNS, [_row(event) for event in story.events]))
     for intent in story.intents:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, Final, TextIO
 
 import click
@@ -84,14 +85,8 @@ def _read(file: TextIO, tenant: str) -> Iterator[Instruction]:
 
 
 def _item(instruction: Instruction, submitted: Submitted) -> dict[str, Any]:
-    return {
-        "instruction_id": instruction.instruction_id,
-        "participant_id": instruction.participant_id,
-        "outbox_id": submitted.outbox_id,
-        "sequence_id": submitted.sequence_id,
-        "already_existed": submitted.already_existed,
-        "state": submitted.state,
-    }
+    named = {"instruction_id": instruction.instruction_id, "participant_id": instruction.participant_id}
+    return {**named, **asdict(submitted)}
 
 
 def _row(instruction: Instruction, submitted: Submitted) -> tuple[object, ...]:

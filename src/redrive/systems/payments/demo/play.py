@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -190,39 +190,35 @@ def _how_it_stands(dsn: str, number: int) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def _rails(home: Path, number: int) -> Iterator[dict[str, str]]:
-    started: dict[str, subprocess.Popen[bytes]] = {}
-    try:
+    with ExitStack() as stack:
+        urls = {}
         for rail_type, profile in PROFILES.items():
             plans = {story.instruction_id(one, number): one.meets for one in SCENES if one.company.rail == rail_type}
             script = {"plans": plans, "late_seconds": [story.LATE_SECONDS, story.LATE_SECONDS]}
             settings = {"ledger": str(_ledger(home, rail_type)), "profile": profile.value, "script": script}
-            started[rail_type] = _start(settings)
-        yield {rail_type: _address(process) for rail_type, process in started.items()}
-    finally:
-        for process in started.values():
-            process.kill()
-            process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+            urls[rail_type] = stack.enter_context(_rail(settings))
+        yield urls
 
 
-def _start(settings: Mapping[str, Any]) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
+@contextmanager
+def _rail(settings: Mapping[str, Any]) -> Iterator[str]:
+    """A rail in a process of its own; its address."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    with subprocess.Popen(
         [sys.executable, "-m", SERVER],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)},
+        env={**os.environ, "PYTHONPATH": path},
         start_new_session=True,  # Ctrl-C is for us; we end it
-    )
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(settings).encode())
-    process.stdin.close()
-    return process
-
-
-def _address(process: subprocess.Popen[bytes]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().decode().strip()
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(settings).encode())
+            process.stdin.close()
+            yield process.stdout.readline().decode().strip()
+        finally:
+            process.kill()
 
 
 def _ledger(home: Path, rail_type: str) -> Path:

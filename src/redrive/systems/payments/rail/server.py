@@ -87,14 +87,8 @@ class Rail:
             return _said(400, "INVALID_REQUEST", message=str(error))
         nth = self._ledger.asked("send", order.token) + 1
         fault = self._script.fault("send", token=order.token, instruction=order.instruction_id, nth=nth)
-        await self._ledger.request(
-            "send",
-            order.token,
-            instruction_id=order.instruction_id,
-            participant_id=order.participant_id,
-            sequence_id=order.sequence_id,
-            fault=fault,
-        )
+        noted = {name: getattr(order, name) for name in ("instruction_id", "participant_id", "sequence_id")}
+        await self._ledger.request("send", order.token, **noted, fault=fault)
         return await self._known(order) or await self._met(request, order, fault)
 
     async def _known(self, order: Order) -> web.Response | None:
