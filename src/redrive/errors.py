@@ -99,6 +99,18 @@ class Unreachable(OperatorError):
     code = "UNREACHABLE"
 
 
+class QueueMissing(OperatorError):
+    """There is no queue of the name that a source consumes from."""
+
+    code = "QUEUE_MISSING"
+
+
+class LoginRefused(OperatorError):
+    """A broker refuses the login of a source, or the login may not read there."""
+
+    code = "LOGIN_REFUSED"
+
+
 class NotFound(OperatorError):
     """There is no message, destination or record of that name."""
 

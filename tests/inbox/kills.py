@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
 KEYS, EVENTS, KILLS = 8, 800, 5
+STALLED_SECONDS = 120.0  # without one event more
 
 
 def event(n: int) -> tuple[str, dict[str, str], bytes]:
@@ -43,14 +44,26 @@ async def consume_through_kills(app: str, database: str, directory: Path, *, env
         for kill in range(KILLS + 1):
             worker = subprocess.Popen(command, env=environment)  # noqa: ASYNC220 - it starts at once
             wanted = EVENTS if kill == KILLS else (kill + 1) * EVENTS // (KILLS + 2)
-            deadline = time.monotonic() + 60
-            while count() < wanted:
-                assert worker.poll() is None
-                assert time.monotonic() < deadline, f"{count()} of {wanted}"
-                await asyncio.sleep(0.002)
+            try:
+                await until(count, wanted, worker)
+            except BaseException:
+                worker.kill()
+                worker.wait()
+                raise
             worker.send_signal(signal.SIGTERM if kill == KILLS else signal.SIGKILL)
-            assert worker.wait(30) == (0 if kill == KILLS else -signal.SIGKILL)
+            assert worker.wait(60) == (0 if kill == KILLS else -signal.SIGKILL)
         check_effects(conn)
+
+
+async def until(count: Callable[[], int], wanted: int, worker: subprocess.Popen[bytes]) -> None:
+    found, deadline = count(), time.monotonic() + STALLED_SECONDS
+    while found < wanted:
+        assert worker.poll() is None
+        assert time.monotonic() < deadline, f"{found} of {wanted}"
+        await asyncio.sleep(0.002)
+        before, found = found, count()
+        if found > before:
+            deadline = time.monotonic() + STALLED_SECONDS
 
 
 def check_effects(conn: psycopg.Connection[Any]) -> None:

@@ -9,7 +9,8 @@ that is sent again after a lost confirm is there twice, with the same `message_i
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import aio_pika
@@ -22,6 +23,7 @@ from aiormq.exceptions import (
     ChannelPreconditionFailed,
     ConnectionNotAllowed,
     DeliveryError,
+    InvalidFrameError,
     ProbableAuthenticationError,
     PublishError,
 )
@@ -34,7 +36,9 @@ from redrive.transports import brokers
 from redrive.transports.brokers import CONFIRM_SECONDS, CONNECT_SECONDS, Connection, Name, Naming
 from redrive.transports.cloudevents import CloudEvents
 
-__all__ = ["CloudEvents", "RabbitTransport", "connection"]
+__all__ = ["CloudEvents", "RabbitTransport", "check_url", "connection", "opened"]
+
+T = TypeVar("T")
 
 NACKED: Final = "NACKED"  # the broker took no responsibility; other queues of the exchange may have the message
 MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024  # `max_message_size` of RabbitMQ 4 that says nothing else
@@ -44,24 +48,42 @@ _WORD_SAFE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code)
 
 
 def connection(url: str, *, exchange: str = "", connect_seconds: float = CONNECT_SECONDS) -> Connection[Wire]:
-    """A connection that is not reopened behind our back, with one channel. exchange: one that must be there."""
+    """A connection with one channel. exchange: one that must be there."""
 
     async def open_wire() -> Wire:
-        try:
-            opened = await aio_pika.connect(url, timeout=connect_seconds)
-            try:
-                return await _wire(opened, exchange)
-            except BaseException:
-                await opened.close()
-                raise
-        except ChannelNotFoundEntity as error:
-            raise Retryable(brokers.STREAM_MISSING, f"There is no exchange {exchange!r}.") from error
-        except (AuthenticationError, ProbableAuthenticationError, ConnectionNotAllowed, ChannelAccessRefused) as error:
-            raise brokers.login_refused() from error
-        except (AMQPError, RuntimeError) as error:
-            raise brokers.not_connected(error) from error
+        missing = f"There is no exchange {exchange!r}."
+        return await opened(url, lambda made: _wire(made, exchange), missing=missing, connect_seconds=connect_seconds)
 
     return Connection(open_wire, is_open=Wire.is_open, close=Wire.close, connect_seconds=connect_seconds)
+
+
+async def opened(
+    url: str, use: Callable[[AbstractConnection], Awaitable[T]], *, missing: str, connect_seconds: float
+) -> T:
+    """What `use` makes of a new connection, which is not reopened behind our back. Raises an answer. missing: its text
+    where an exchange or a queue is not there. For publishing and consuming alike."""
+    try:
+        made = await aio_pika.connect(url, timeout=connect_seconds)
+        try:
+            return await use(made)
+        except BaseException:
+            await made.close()
+            raise
+    except ChannelNotFoundEntity as error:
+        raise Retryable(brokers.STREAM_MISSING, missing) from error
+    except ChannelAccessRefused as error:
+        raise brokers.login_refused("The broker does not let this login use the exchange or queue.") from error
+    except (AuthenticationError, ProbableAuthenticationError, ConnectionNotAllowed) as error:
+        raise brokers.login_refused() from error
+    except InvalidFrameError as error:  # what the library makes of the broker's refusal to open the virtual host
+        raise brokers.login_refused("The broker refuses the virtual host.") from error
+    except (AMQPError, RuntimeError) as error:
+        raise brokers.not_connected(error) from error
+
+
+def check_url(url: str) -> None:
+    if urlsplit(url).scheme not in ("amqp", "amqps"):
+        raise InvalidValue("url must begin with amqp:// or amqps://.")
 
 
 async def _wire(opened: AbstractConnection, exchange: str) -> Wire:
@@ -90,8 +112,7 @@ class RabbitTransport:
         connect_seconds: float = CONNECT_SECONDS,
         confirm_seconds: float = CONFIRM_SECONDS,
     ) -> None:
-        if urlsplit(url).scheme not in ("amqp", "amqps"):
-            raise InvalidValue("url must begin with amqp:// or amqps://.")
+        check_url(url)
         if not confirm_seconds > 0:
             raise InvalidValue(f"confirm_seconds is {confirm_seconds}; it must be above 0.")
         self._routing_key = Naming("routing_key", routing_key, encode=_word)

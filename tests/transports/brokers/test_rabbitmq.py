@@ -117,9 +117,9 @@ async def test_a_queue_that_is_full_is_no_delivery(rabbit: RabbitBroker, place: 
     assert [code(answer) for answer in answers] == [(Delivered, ""), (Unknown, "NACKED")]
 
 
-@pytest.mark.parametrize("user", ["guest:wrong", "nobody:x"])
-async def test_a_refused_login_waits_for_credentials(rabbit: RabbitBroker, place: str, user: str) -> None:
-    (answer,) = await sent(f"amqp://{user}@127.0.0.1:{rabbit.port}/", make_attempt(1), routing_key=place)
+@pytest.mark.parametrize(("user", "host"), [("guest:wrong", ""), ("nobody:x", ""), ("guest:guest", "nowhere")])
+async def test_a_refused_login_waits_for_credentials(rabbit: RabbitBroker, place: str, user: str, host: str) -> None:
+    (answer,) = await sent(f"amqp://{user}@127.0.0.1:{rabbit.port}/{host}", make_attempt(1), routing_key=place)
     assert isinstance(answer, Retryable)
     assert (answer.code, answer.destination_down) == ("NOT_AUTHORISED", True)
 

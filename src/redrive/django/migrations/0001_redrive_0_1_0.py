@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="092bf18b787d0cb4"),
+        Upgrade(version="0.1.0", fingerprint="a3a9abd32b7f9d2a"),
         migrations.CreateModel(
             name="Destination",
             fields=[
