@@ -34,6 +34,12 @@ JSON_CONTENT: Final = "application/json"
 BYTES_CONTENT: Final = "application/octet-stream"
 
 
+def is_json(content_type: str) -> bool:
+    """Also `application/cloudevents+json` and the like (RFC 6839), and with parameters."""
+    media = content_type.partition(";")[0].strip().lower()
+    return media == JSON_CONTENT or media.endswith("+json")
+
+
 class State(StrEnum):
     """Where a message is. Every message is in exactly one of these at any snapshot (G-28)."""
 

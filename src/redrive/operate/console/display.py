@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
-from redrive.message import JSON_CONTENT
+from redrive.message import is_json
 from redrive.operate.sanitize import one_line
 
 INDENT: Final = "  "
@@ -49,7 +49,7 @@ class Shown:
 
 
 def payload(body: bytes, content_type: str, *, reveal: bool) -> Shown:
-    if content_type != JSON_CONTENT:
+    if not is_json(content_type):
         return Shown([], f"It is {one_line(content_type, limit=100)}, {len(body):,} bytes; only JSON is shown.")
     try:
         parsed = parse(body.decode())

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from redrive.errors import ActRefused, InvalidValue, NotFound
-from redrive.message import JSON_CONTENT, MessageId, ParkReason
+from redrive.message import MessageId, ParkReason, is_json
 from redrive.operate.actions.results import ActResult, Outcome, not_found
 from redrive.operate.desk import json_patch
 from redrive.operate.desk.causes import Cause
@@ -190,7 +190,7 @@ def _edited(id_: MessageId, result: str) -> ActResult:
 
 def patched(body: bytes, content_type: str, patch: Any) -> bytes:
     """As canonical JSON."""
-    if content_type != JSON_CONTENT:
+    if not is_json(content_type):
         raise InvalidValue(f"The payload is {content_type}; only JSON can be patched.")
     return payload.encode(json_patch.apply(json.loads(body, parse_float=exact), patch))[0]
 
@@ -215,7 +215,7 @@ async def _edit_one(store: PostgresStore, id_: MessageId, patch: Any, who: Who, 
         return ActResult(
             id=id_, outcome=Outcome.REFUSED, detail=str(error).rstrip("."), next=f"redrive dead show {id_}"
         )
-    given = {"body": body, "content_type": JSON_CONTENT, "paths": json_patch.paths(patch)}
+    given = {"body": body, "content_type": details.payload.content_type, "paths": json_patch.paths(patch)}
     return await _new_version(store, id_, who, row_version=details.parked.row_version, **given)
 
 

@@ -16,7 +16,7 @@ from uuid import UUID
 from starlette.responses import Response
 
 from redrive.errors import InvalidValue, RedriveError
-from redrive.message import JSON_CONTENT, MessageId, ParkReason
+from redrive.message import JSON_CONTENT, MessageId, ParkReason, is_json
 from redrive.operate import operations
 from redrive.operate.actions.model import Noun
 from redrive.operate.actions.table import find
@@ -226,7 +226,7 @@ async def _message(call: Call, group: GroupView) -> MessageDetails:
 
 def _body(details: MessageDetails) -> bytes:
     assert details.payload is not None
-    if details.payload.content_type != JSON_CONTENT:
+    if not is_json(details.payload.content_type):
         raise InvalidValue(f"The payload is {details.payload.content_type}; only JSON can be edited.")
     return details.payload.body
 
