@@ -26,6 +26,7 @@ from pamqp.header import ContentHeader
 
 from redrive.consume.event import read_event
 from redrive.errors import InvalidValue, LoginRefused, QueueMissing, Unreachable
+from redrive.kit.proof.brokers.proxy import Proxy
 from redrive.ports.sources import Delivery
 from redrive.sources.rabbitmq import RabbitSource
 from redrive.testing import make_attempt
@@ -33,7 +34,6 @@ from redrive.transports.rabbitmq import CloudEvents
 from tests.inbox.kills import EVENTS, check_effects, consume_through_kills, event
 from tests.support.scratch import scratch
 from tests.support.waiting import wait_until
-from tests.transports.brokers.proxy import Proxy
 from tests.transports.brokers.rabbit_broker import RabbitBroker
 from tests.transports.brokers.subjects import started
 
