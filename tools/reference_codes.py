@@ -46,6 +46,8 @@ CODES: Final = {
     "CONSUMER_TIMEOUT": "The handler of a consumer took longer than `timeout_seconds`: rolled back, tried again.",
     "CRASHED": "It took down its process while it ran alone, as often as `Policy.crashes` allows.",
     "CUT_OFF": "It still ran when a stop had waited for `stop_seconds`: cut off, its effect is unknown.",
+    "EVENT_TOO_LARGE": "An event failed in a worker and is too large for the engine: the broker keeps it, and this"
+    " message keeps its place in the order. Parked until a worker processes the event, or a person discards this.",
     "EXPIRED_IN_DOUBT": "It expired while in doubt, and moves money: held, because it may have been paid.",
     "FOUND": "Of a validation only: the lookup found it at the destination, so it must not be sent again.",
     "INTERRUPTED": "The relay itself failed around the send: its effect is unknown.",

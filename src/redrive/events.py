@@ -35,7 +35,7 @@ FACTS: Final = (
     *("limit_key.paused", "limit_key.resumed", "limit_key.opened", "limit_key.recovered"),
     *("duty.failed", "lanes.mended", "suspects.spawned", "suspects.waiting", "suspects.ended"),
     *("consumer.started", "consumer.received", "consumer.processed", "consumer.deferred", "consumer.seen"),
-    *("consumer.given_back", "consumer.not_deferrable", "consumer.unreachable", "consumer.source_failed"),
+    *("consumer.given_back", "consumer.reserved", "consumer.unreachable", "consumer.source_failed"),
     *("consumer.looked", "consumer.stopping", "consumer.progress", "consumer.stopped"),
     *("worker.started", "worker.seen", "worker.unreachable", "worker.stopped"),
 )

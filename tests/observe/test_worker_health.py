@@ -56,3 +56,11 @@ def test_a_loop_that_stands_still_is_not_live() -> None:
     assert worker.health.is_live()
     worker.now = 121
     assert not worker.health.is_live()
+
+
+def test_an_event_that_can_be_neither_processed_nor_deferred_is_said_until_it_comes_no_more() -> None:
+    worker = Worker().does("worker.seen", "looked", "received", "reserved", "given_back")
+    assert worker.reasons() == ["an event can be neither processed nor deferred of: billing"]
+    assert worker.health.is_ready()
+    worker.now = 121
+    assert worker.does("looked").reasons() == []

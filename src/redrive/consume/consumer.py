@@ -100,14 +100,17 @@ class Arrived:
     event: Event | None
     problem: Answer | None
 
+    @property
+    def kind(self) -> str:
+        return "" if self.event is None else self.event.type[:KIND_MAX].replace("\0", "").strip()
+
     def as_message(self) -> dict[str, Any]:
         """The options of `defer`."""
         content_type = self.delivery.content_type
         fits = 0 < len(content_type) <= CONTENT_TYPE_MAX and content_type.isprintable()
-        kind = "" if self.event is None else self.event.type[:KIND_MAX].replace("\0", "").strip()
         return {
             "order_by": self.order_by,
-            "kind": kind,
+            "kind": self.kind,
             "headers": stored_headers(self.delivery.headers),
             "content_type": content_type if fits else "application/json",
         }

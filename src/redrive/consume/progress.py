@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +12,7 @@ from typing import Any, Final
 from redrive.events import Events
 
 _ENDS: Final = frozenset({"consumer.processed", "consumer.deferred", "consumer.seen", "consumer.given_back"})
-_COMMITS: Final = frozenset({"consumer.processed", "consumer.deferred", "consumer.seen", "consumer.not_deferrable"})
+_COMMITS: Final = frozenset({"consumer.processed", "consumer.deferred", "consumer.seen", "consumer.reserved"})
 _NOTED: Final = (
     *_ENDS,
     "consumer.started",
@@ -19,7 +20,7 @@ _NOTED: Final = (
     "consumer.received",
     "consumer.source_failed",
     "consumer.unreachable",
-    "consumer.not_deferrable",
+    "consumer.reserved",
     "consumer.stopping",
 )
 
@@ -30,13 +31,15 @@ class Progress:
 
     moved_at: when its loop last went round. waits_since: since when the messages in hand wait for one of them to end.
     ended_at: when one last ended; None = none has. is_connected: whether its source answered last; None = not asked
-    yet. counts: messages since the start, by the last word of the event.
+    yet. reserved_at: when an event was last found that can be neither processed nor deferred; it is tried again and
+    again. counts: messages since the start, by the last word of the event.
     """
 
     moved_at: float
     waits_since: float
     ended_at: float | None = None
     in_hand: int = 0
+    reserved_at: float = -math.inf
     is_connected: bool | None = None
     is_unreachable: bool = False
     is_stopping: bool = False
@@ -69,6 +72,8 @@ class WorkerProgress:
                 seen.in_hand += values["count"]
             case "consumer.looked" | "consumer.source_failed":
                 seen.is_connected = name == "consumer.looked"
+            case "consumer.reserved":
+                seen.reserved_at = now
             case "consumer.unreachable":
                 seen.is_unreachable = True
             case "consumer.stopping":

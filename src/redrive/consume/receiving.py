@@ -1,7 +1,8 @@
 """One message in one transaction: receive, savepoint, handler, or defer; then commit. The worker acknowledges later.
 
 If the handler fails, its writes are undone to the savepoint, while the inbox row and the lock of the ordering key stay:
-so the message is deferred before another worker can have the key (docs/adr/015-inbox.md).
+so the message is deferred before another worker can have the key (docs/adr/015-inbox.md). A message that is too large
+for the engine is not acknowledged: the engine keeps its place, and those behind it are deferred.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ class Kind(StrEnum):
 
     PROCESSED = "processed"
     DEFERRED = "deferred"
+    RESERVED = "reserved"
     SEEN = "seen"
 
 
 class Result(NamedTuple):
-    """code: why it was deferred."""
+    """code: why it was deferred, or why its place was reserved."""
 
     kind: Kind
     code: str | None = None
@@ -39,10 +41,6 @@ class Result(NamedTuple):
 
 class DatabaseAway(Exception):
     """PostgreSQL cannot be reached, or refuses to write: nothing was committed that we know of. Try again."""
-
-
-class CannotDefer(Exception):
-    """The engine cannot hold the message, such as one that is too large."""
 
 
 class Receiving:
@@ -53,15 +51,13 @@ class Receiving:
         self._lost: dict[str, int] = {}
 
     async def receive(self, arrived: Arrived) -> Result:
-        """Commits, or raises DatabaseAway or CannotDefer. Safe to call again after either."""
+        """Commits, or raises DatabaseAway. Safe to call again after it."""
         try:
             return await self._received(arrived)
         except SessionLost as lost:
             return await self._after_loss(arrived, lost.answer)
         except psycopg.Error as error:
             raise DatabaseAway from error
-        except (InvalidPayload, InvalidValue) as error:
-            raise CannotDefer from error
 
     async def _received(self, arrived: Arrived) -> Result:
         async with self._sessions.session() as session:
@@ -80,7 +76,11 @@ class Receiving:
         if received is Received.BEHIND:
             return await self._defer(session, arrived, BEHIND)
         problem = arrived.problem or await self._handle(session, arrived)
-        return Result(Kind.PROCESSED) if problem is None else await self._defer(session, arrived, code_of(problem))
+        if problem is not None:
+            return await self._defer(session, arrived, code_of(problem))
+        if received is Received.RESERVED:
+            await session.steps(inbox.fulfil(self._consumer.name, arrived.message_id))
+        return Result(Kind.PROCESSED)
 
     async def _handle(self, session: Session, arrived: Arrived) -> Answer | None:
         """None where its writes stand. Deferred constraints are checked now, while we can still defer the message."""
@@ -104,10 +104,34 @@ class Receiving:
         return None
 
     async def _defer(self, session: Session, arrived: Arrived, code: str) -> Result:
-        deferred = await session.steps(
-            inbox.defer(self._consumer.name, arrived.message_id, arrived.delivery.body, **arrived.as_message())
-        )
+        """The values are judged before a statement is sent, so that the transaction can still reserve its place."""
+        message = arrived.as_message()
+        try:
+            deferred = await session.steps(
+                inbox.defer(self._consumer.name, arrived.message_id, arrived.delivery.body, **message)
+            )
+        except (InvalidPayload, InvalidValue):
+            return await self._reserve(session, arrived, code)
         return Result(Kind.DEFERRED, code) if deferred.is_new else Result(Kind.SEEN)
+
+    async def _reserve(self, session: Session, arrived: Arrived, code: str) -> Result:
+        note = {
+            "event": arrived.message_id,
+            "at": arrived.delivery.id,
+            "bytes": len(arrived.delivery.body),
+            "code": code,
+        }
+        is_reserved = await session.steps(
+            inbox.reserve(
+                self._consumer.name,
+                arrived.message_id,
+                note,
+                order_by=arrived.order_by,
+                tenant="default",
+                kind=arrived.kind,
+            )
+        )
+        return Result(Kind.RESERVED, code) if is_reserved else Result(Kind.SEEN)
 
     async def _after_loss(self, arrived: Arrived, answer: Answer) -> Result:
         """A handler that hung is deferred. One whose connection broke is tried again, as the database may have gone."""
@@ -121,7 +145,5 @@ class Receiving:
                 await session.execute("COMMIT")
         except psycopg.Error as error:
             raise DatabaseAway from error
-        except (InvalidPayload, InvalidValue) as error:
-            raise CannotDefer from error
         self._lost.pop(arrived.message_id, None)
         return result

@@ -3,7 +3,9 @@ its effect is still once."""
 
 from __future__ import annotations
 
-from redrive.answers import Answer, Delivered
+from typing import Final
+
+from redrive.answers import Answer, Delivered, Terminal
 from redrive.completion import acomplete, complete
 from redrive.consume.consumer import Consumer
 from redrive.consume.event import Event, read_event
@@ -11,6 +13,9 @@ from redrive.consume.handling import SessionLost, call_handler
 from redrive.consume.sessions import BEGIN, HandlerSessions
 from redrive.errors import UsageError
 from redrive.message import Attempt
+from redrive.produce.inbox import RESERVED_TYPE
+
+TOO_LARGE: Final = "EVENT_TOO_LARGE"
 
 
 class ConsumerTransport:
@@ -25,7 +30,7 @@ class ConsumerTransport:
         self._sessions = HandlerSessions(dsn, self._consumer.handler, name=f"redrive consumer {self._consumer.name}")
 
     async def validate(self, attempt: Attempt) -> None:
-        """Unknown types, malformed events and data that do not fit are parked (G-23)."""
+        """Unknown types, malformed events, data that do not fit and reserved places are parked (G-23)."""
         self._event(attempt)
 
     async def send(self, attempt: Attempt) -> Answer:
@@ -55,4 +60,6 @@ class ConsumerTransport:
             await self._sessions.aclose()
 
     def _event(self, attempt: Attempt) -> Event:
+        if attempt.content_type == RESERVED_TYPE:
+            raise Terminal(TOO_LARGE, "The broker keeps the event. A worker processes it when it comes again.")
         return self._consumer.accepted(read_event(attempt.headers, attempt.content_type, attempt.body))

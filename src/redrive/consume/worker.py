@@ -1,25 +1,27 @@
 """The loop of one consumer: receives what there is room for, processes it, acknowledges it after the commit.
 
 Messages of one ordering key are processed one after the other, in the order of their arrival; others side by side.
-While PostgreSQL is away nothing is acknowledged, and no more is received than `prefetch`. A stop finishes what has
-begun and gives the rest back.
+While PostgreSQL is away nothing is acknowledged, and no more is received than `prefetch`. An event whose place was
+reserved rests, longer each time, and goes back to the broker. A stop finishes what has begun and gives the rest back.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from redrive.consume.consumer import Arrived, Consumer
-from redrive.consume.receiving import CannotDefer, Kind, Result
+from redrive.consume.consumer import PREFETCH_MAX, Arrived, Consumer
+from redrive.consume.receiving import Kind, Result
 from redrive.events import Events
 from redrive.ports import Clock
 from redrive.ports.sources import Delivery, Source
 
 PAUSES_SECONDS: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)  # between two tries; the last one for good
+# Of an event that can be neither processed nor deferred. At the end shorter than brokers wait for an acknowledgement.
+RESTS_SECONDS: Final = (5.0, 10.0, 20.0, 30.0)
 FACTS = {
     Kind.PROCESSED: "consumer.processed",
     Kind.DEFERRED: "consumer.deferred",
@@ -45,6 +47,7 @@ class ConsumerWorker:
         self._places = asyncio.Semaphore(consumer.concurrency)
         self._tasks: dict[asyncio.Task[None], float] = {}
         self._last_of_key: dict[str, asyncio.Task[None]] = {}
+        self._reserved: dict[str, int] = {}  # how often each one was tried
         self._stopping = asyncio.Event()
         self._room = asyncio.Event()
 
@@ -92,11 +95,15 @@ class ConsumerWorker:
             arrived = self._consumer.arrived(delivery)
             key = arrived.order_by
             before = None if key is None else self._last_of_key.get(key)
-            task = asyncio.create_task(self._one(arrived, before))
-            self._tasks[task] = self._clock.monotonic()
+            task = self._begin(self._one(arrived, before), key)
             if key is not None:
                 self._last_of_key[key] = task
-            task.add_done_callback(partial(self._done, key))
+
+    def _begin(self, work: Coroutine[Any, Any, None], key: str | None = None) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks[task] = self._clock.monotonic()
+        task.add_done_callback(partial(self._done, key))
+        return task
 
     def _done(self, key: str | None, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
@@ -114,10 +121,21 @@ class ConsumerWorker:
             result = await self._until_committed(arrived)
         if result is None:
             await self._give_back(arrived.delivery)
+        elif result.kind is Kind.RESERVED:
+            _ = self._begin(self._rest(arrived, result.code))  # what is behind it is deferred meanwhile
         else:
             fact = FACTS[result.kind]
             self._events.emit(fact, consumer=self._name, code=result.code)
+            self._reserved.pop(arrived.message_id, None)
             await self._ack(arrived.delivery)
+
+    async def _rest(self, arrived: Arrived, code: str | None) -> None:
+        if len(self._reserved) >= PREFETCH_MAX:
+            self._reserved.clear()
+        tries = self._reserved[arrived.message_id] = self._reserved.get(arrived.message_id, 0) + 1
+        self._events.emit("consumer.reserved", consumer=self._name, code=code, tries=tries)
+        await self._until_stopped(self._clock.sleep(RESTS_SECONDS[min(tries, len(RESTS_SECONDS)) - 1]))
+        await self._give_back(arrived.delivery)
 
     async def _until_committed(self, arrived: Arrived) -> Result | None:
         """None where it was not: the message goes back to the broker."""
@@ -125,11 +143,6 @@ class ConsumerWorker:
         while True:
             try:
                 return await self._receive(arrived)
-            except CannotDefer:
-                self._events.emit("consumer.not_deferrable", consumer=self._name)
-                # Not at once: the broker would deliver it again and again.
-                await self._until_stopped(self._clock.sleep(PAUSES_SECONDS[-1]))
-                return None
             except Exception as error:  # DatabaseAway, or a bug of ours: no message may be forgotten because of it
                 kind = type(error.__cause__ or error).__qualname__
                 self._events.emit("consumer.unreachable", consumer=self._name, tries=tries, error=kind)

@@ -49,7 +49,7 @@ _WARNING: Final = (
     "suspects.spawned", "consumer.deferred", "consumer.unreachable", "consumer.source_failed",
     "worker.unreachable",
 )  # fmt: skip
-_ERROR: Final = ("relay.restored", "relay.clock_jumped", "duty.failed", "lanes.mended", "consumer.not_deferrable")
+_ERROR: Final = ("relay.restored", "relay.clock_jumped", "duty.failed", "lanes.mended", "consumer.reserved")
 _LEVELS: Final[Mapping[str, int]] = {
     **dict.fromkeys(_INFO, logging.INFO),
     **dict.fromkeys(_WARNING, logging.WARNING),

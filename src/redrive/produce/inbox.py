@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, LiteralString, NamedTuple
@@ -19,16 +20,23 @@ _DEFER: Final[LiteralString] = (
     "SELECT result, id FROM redrive.inbox_defer_1(%s::text, %s::text, %s::bytea, %s::text, %s::text, %s::text,"
     " %s::text, %s::text::json)"
 )
+_RESERVE: Final[LiteralString] = (
+    "SELECT redrive.inbox_reserve_1(%s::text, %s::text, %s::text::json, %s::text, %s::text, %s::text, %s::text)"
+)
+_FULFIL: Final[LiteralString] = "SELECT redrive.inbox_fulfil_1(%s::text, %s::text)"
+RESERVED_TYPE: Final = "application/vnd.redrive.reserved+json"  # of the note that keeps a message's place
 
 
 class Received(StrEnum):
     """FIRST: process it in this transaction. SEEN: it was received before; only acknowledge it. BEHIND: an earlier
-    message of its ordering key still waits in the engine; defer it, so that it does not overtake.
+    message of its ordering key still waits in the engine; defer it, so that it does not overtake. RESERVED: the engine
+    keeps its place, as it could not hold the message itself; process it in this transaction, and then fulfil it.
     """
 
     FIRST = "first"
     SEEN = "seen"
     BEHIND = "behind"
+    RESERVED = "reserved"
 
 
 class Deferred(NamedTuple):
@@ -69,6 +77,30 @@ def defer(
     )
     result, id = rows[0]
     return Deferred(None if id is None else MessageId(as_uuid(id)), result == "deferred")
+
+
+def reserve(
+    consumer: str, message_id: str, note: Mapping[str, Any], *, order_by: str | None, tenant: str, kind: str
+) -> Steps[bool]:
+    """Keep the place of a message that the engine cannot hold; the broker keeps the message. False = it was received
+    before."""
+    rows = yield (
+        _RESERVE,
+        (
+            *_of(consumer, message_id),
+            json.dumps(note),
+            RESERVED_TYPE,
+            _order_by(order_by),
+            bounds.name("tenant", tenant),
+            bounds.name("kind", kind, shortest=0),
+        ),
+    )
+    return bool(rows[0][0] == "reserved")
+
+
+def fulfil(consumer: str, message_id: str) -> Steps[None]:
+    """A message that was received as RESERVED is processed."""
+    yield _FULFIL, _of(consumer, message_id)
 
 
 def _of(consumer: object, message_id: object) -> tuple[str, str]:

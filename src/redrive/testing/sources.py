@@ -12,8 +12,9 @@ from redrive.ports.sources import Delivery
 
 
 class ScriptedSource:
-    """Delivers what was put in. Like a broker, it keeps a message until it is acknowledged: `redeliver` delivers again
-    what is not. acknowledged, given_back: ids, in their order. received: deliveries of each id."""
+    """Delivers what was put in. Like a broker, it keeps a message until it is acknowledged: what is given back comes
+    again, and `redeliver` delivers again all that is in hand. acknowledged, given_back: ids, in their order. received:
+    deliveries of each id."""
 
     def __init__(self) -> None:
         self._waiting: deque[Delivery] = deque()
@@ -65,8 +66,10 @@ class ScriptedSource:
         self.acknowledged.append(delivery.id)
 
     async def give_back(self, delivery: Delivery, /) -> None:
-        self._in_hand.pop(delivery.id, None)
         self.given_back.append(delivery.id)
+        if self._in_hand.pop(delivery.id, None) is not None:
+            self._waiting.appendleft(delivery)
+            self._arrived.set()
 
     async def aclose(self) -> None:
         self.is_closed = True

@@ -187,6 +187,7 @@ RELAY: Final = (
             ("received", "Messages that this worker received from a broker.", Feed(amount="count")),
             ("processed", "Those of them that it processed.", Feed()),
             ("deferred", "Those of them that it handed to the engine.", Feed()),
+            ("reserved", "Those of them that it could neither process nor hand to the engine.", Feed()),
             ("seen", "Those of them that were received before.", Feed()),
             ("given_back", "Those of them that it gave back to the broker.", Feed()),
         )

@@ -41,12 +41,15 @@ class WorkerHealth(Health):
     def checks(self) -> list[Check]:
         stopping = self._those(lambda _, seen: seen.is_stopping)
         away = self._those(lambda _, seen: not seen.is_connected)
+        now = self._monotonic()
+        stuck = self._those(lambda limit, seen: now - seen.reserved_at <= limit)
         return [
             self._liveness(),
             check("started", self._has_started and not stopping, Verdict.UNHEALTHY, self._phase()),
             check("sources", not away, Verdict.UNHEALTHY, f"not connected to the source of: {away}"),
             check("database", not self._lacks_database(), Verdict.UNHEALTHY, "the database does not answer"),
             self._messages(),
+            check("events", not stuck, Verdict.DEGRADED, f"an event can be neither processed nor deferred of: {stuck}"),
         ]
 
     def _phase(self) -> str:

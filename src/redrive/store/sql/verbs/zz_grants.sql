@@ -25,7 +25,8 @@ GRANT USAGE ON SCHEMA redrive TO redrive_producer, redrive_relay, redrive_operat
     redrive_console, redrive_approver;
 
 GRANT EXECUTE ON FUNCTION
-    redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1, redrive.inbox_receive_1, redrive.inbox_defer_1
+    redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1, redrive.inbox_receive_1, redrive.inbox_defer_1,
+    redrive.inbox_reserve_1, redrive.inbox_fulfil_1
     TO redrive_producer;
 GRANT EXECUTE ON FUNCTION
     redrive.enqueue_1, redrive.enqueue_many_1, redrive.cancel_1, redrive.status_1, redrive.claim_1, redrive.claim_suspect_1, redrive.suspect_destinations_1,
@@ -38,8 +39,8 @@ GRANT EXECUTE ON FUNCTION
     redrive.pause_until_1, redrive.fold_failures_1, redrive.hold_duty_1, redrive.gauges_1, redrive.run_replay_1,
     redrive.take_requests_1, redrive.answer_request_1, redrive.observe_clock_1, redrive.clock_jumped_1, redrive.redate_1, redrive.database_id_1, redrive.witness_1,
     redrive.limit_keys_1, redrive.pause_key_1, redrive.rest_key_1, redrive.open_key_1, redrive.probe_key_1, redrive.close_key_1,
-    redrive.book_key_1, redrive.inbox_receive_1, redrive.inbox_defer_1, redrive.forget_inbox_1,
-    redrive.heartbeat_worker_1, redrive.deregister_worker_1
+    redrive.book_key_1, redrive.inbox_receive_1, redrive.inbox_defer_1, redrive.inbox_reserve_1, redrive.inbox_fulfil_1,
+    redrive.forget_inbox_1, redrive.heartbeat_worker_1, redrive.deregister_worker_1
     TO redrive_relay;
 GRANT EXECUTE ON FUNCTION redrive.systems_in_use_1 TO redrive_relay, redrive_operator;
 -- Before it starts, a relay looks whether the schema fits its version.
