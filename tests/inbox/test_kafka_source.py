@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from redrive.errors import InvalidValue
 from redrive.kit.proof.brokers.proxy import Proxy
@@ -330,6 +330,38 @@ def test_a_position_that_kafka_refused_is_asked_for_again() -> None:
     assert [one.offset for one in in_hand.to_commit([("orders", 0)])] == [6]
     in_hand.revoke([("orders", 0)])
     assert in_hand.to_commit([("orders", 0)]) == []
+
+
+def received(in_hand: InHand, offset: int) -> None:
+    in_hand.add(Message(topic="orders", partition=0, offset=offset, key=b"k", value=b"{}", headers=[]))
+
+
+def test_what_a_partition_had_when_it_was_revoked_is_nothing_to_its_next_assignment() -> None:
+    in_hand = InHand()
+    in_hand.assign([("orders", 0)])
+    for offset in (3, 4, 5):
+        received(in_hand, offset)
+    old = in_hand.take(2)
+    in_hand.revoke([("orders", 0)])
+    assert in_hand.ready == 0
+    in_hand.assign([("orders", 0)])
+    received(in_hand, 3)
+    for delivery in old:
+        in_hand.finish(delivery)
+        in_hand.give_back(delivery)
+    assert [one.offset for one in in_hand.to_commit()] == [3]
+    assert [delivery.handle.offset for delivery in in_hand.take(10)] == [3]
+
+
+def test_what_is_given_back_is_ready_in_its_place() -> None:
+    in_hand = InHand()
+    in_hand.assign([("orders", 0)])
+    for offset in (3, 4, 5):
+        received(in_hand, offset)
+    first, second = in_hand.take(2)
+    in_hand.give_back(second)
+    in_hand.give_back(first)
+    assert [delivery.handle.offset for delivery in in_hand.take(10)] == [3, 4, 5]
 
 
 async def test_what_our_transport_publishes_is_read_with_its_key(broker: KafkaBroker, topic: str) -> None:

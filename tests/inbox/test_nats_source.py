@@ -51,6 +51,20 @@ async def test_every_event_once_and_in_order_through_kills(server: str, database
     await consume_through_kills(APP, database, tmp_path, environment={"NATS_URL": server})
 
 
+async def test_after_a_crash_new_events_wait_for_those_that_come_again(server: str) -> None:
+    await publish(server, 6)
+    first = NatsSource(server, stream="ORDERS", durable="d", ack_wait_seconds=1)
+    assert len(await first.receive(3)) == 3
+    await first._disconnect()  # as a crash: nothing is given back
+    second = NatsSource(server, stream="ORDERS", durable="d", ack_wait_seconds=1)
+    found: list[str] = []
+    async with asyncio.timeout(30):
+        while len(found) < 6:
+            found += [delivery.id for delivery in await second.receive(10)]
+    await second.aclose()
+    assert found == [f"ORDERS:{n}" for n in range(1, 7)]
+
+
 async def test_what_is_given_back_or_not_acknowledged_comes_again(server: str) -> None:
     await publish(server, 3)
     first = NatsSource(server, stream="ORDERS", durable="d", ack_wait_seconds=0.5)

@@ -66,8 +66,9 @@ def ids_of(deliveries: Any) -> list[str]:
 
 async def until(source: RedisSource, count: int) -> list[Delivery]:
     found: list[Delivery] = []
-    while len(found) < count:
-        found += await source.receive(10)
+    async with asyncio.timeout(30):
+        while len(found) < count:
+            found += await source.receive(10)
     return found
 
 
