@@ -15,6 +15,7 @@ from redrive.produce import bounds
 from redrive.schemas import Schema
 
 UNKNOWN_TYPE: Final = "UNKNOWN_TYPE"
+TOO_LARGE: Final = "EVENT_TOO_LARGE"  # of the message that keeps its place
 PREFETCH_DEFAULT: Final = 100
 PREFETCH_MAX: Final = 10_000
 MESSAGE_ID_MAX: Final = 500

@@ -15,7 +15,7 @@ import psycopg
 from redrive.answers import Answer, Retryable
 from redrive.consume.consumer import Arrived, Consumer
 from redrive.consume.handling import BEHIND, CONNECTION_LOST, FAILED, SessionLost, call_handler, code_of
-from redrive.consume.sessions import BEGIN, HandlerSessions, Session
+from redrive.consume.sessions import BEGIN, Session, Sessions
 from redrive.errors import InvalidPayload, InvalidValue
 from redrive.produce import inbox
 from redrive.produce.inbox import Received
@@ -46,7 +46,7 @@ class DatabaseAway(Exception):
 class Receiving:
     """Receives the messages of one consumer."""
 
-    def __init__(self, consumer: Consumer, sessions: HandlerSessions) -> None:
+    def __init__(self, consumer: Consumer, sessions: Sessions) -> None:
         self._consumer, self._sessions = consumer, sessions
         self._lost: dict[str, int] = {}
 

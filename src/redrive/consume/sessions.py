@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Final, LiteralString, Protocol, TypeVar
 
 import psycopg
@@ -129,12 +129,27 @@ class ThreadSession:
         return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: function(*values))
 
 
+class Sessions(Protocol):
+    """Sessions of one handler. is_async: whether it is `async def`."""
+
+    @property
+    def is_async(self) -> bool: ...
+
+    def session(self) -> AbstractAsyncContextManager[Session]: ...
+
+    async def aclose(self) -> None: ...
+
+
+def is_async_handler(handler: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+
+
 class HandlerSessions:
     """Sessions of one handler; idle ones are used again."""
 
     def __init__(self, dsn: str, handler: Callable[..., Any], *, name: str) -> None:
         self._dsn = dsn
-        self.is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+        self.is_async = is_async_handler(handler)
         self._options: dict[str, Any] = {
             **KEEPALIVE,
             "application_name": name[:60],

@@ -3,27 +3,22 @@ its effect is still once."""
 
 from __future__ import annotations
 
-from typing import Final
-
 from redrive.answers import Answer, Delivered, Terminal
 from redrive.completion import acomplete, complete
-from redrive.consume.consumer import Consumer
+from redrive.consume.consumer import TOO_LARGE, Consumer
 from redrive.consume.event import Event, read_event
 from redrive.consume.handling import SessionLost, call_handler
-from redrive.consume.sessions import BEGIN, HandlerSessions
+from redrive.consume.sessions import BEGIN, HandlerSessions, Sessions
 from redrive.errors import UsageError
 from redrive.message import Attempt
 from redrive.produce.inbox import RESERVED_TYPE
-
-TOO_LARGE: Final = "EVENT_TOO_LARGE"
 
 
 class ConsumerTransport:
     """The transport of the destination that has a consumer's name."""
 
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-        self._sessions: HandlerSessions | None = None
+    def __init__(self, consumer: Consumer, sessions: Sessions | None = None) -> None:
+        self._consumer, self._sessions = consumer, sessions
 
     def use_database(self, dsn: str) -> None:
         """Called by the relay: the handler writes where the engine is."""

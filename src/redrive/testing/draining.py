@@ -29,6 +29,7 @@ from redrive.relay.loop import Relay
 from redrive.settings import RelayLimits
 from redrive.store.runtime.one_connection import StoreOnConnection, apsycopg_below, is_async, psycopg_below
 from redrive.testing.clock import ManualClock
+from redrive.testing.consuming import consume, on_connection
 from redrive.testing.in_turn import in_turn, lent_to_threads
 from redrive.testing.later import Later, LaterStore
 
@@ -60,17 +61,23 @@ _NEXT_MOMENT: Final[LiteralString] = """
 class Drained:
     """What became of the messages that a drain has touched, by id, in order. A message may be retried several times.
 
-    expired: how many were closed because their time had passed.
+    expired: how many were closed because their time had passed. processed, deferred, seen, reserved: what became of the
+    events of each `ScriptedSource`, by their ids there; what was deferred is also a message.
     """
 
     delivered: list[MessageId] = field(default_factory=list)
     retried: list[MessageId] = field(default_factory=list)
     parked: list[MessageId] = field(default_factory=list)
     expired: int = 0
+    processed: list[str] = field(default_factory=list)
+    deferred: list[str] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
+    reserved: list[str] = field(default_factory=list)
 
 
 def drain(conn: Any, app: App, *, clock: ManualClock | None = None, to_the_end: bool = False) -> Drained:
-    """Deliver all that is due, in the transaction that is open on `conn`, by the handlers of `app`.
+    """Consume what waits in each `ScriptedSource` of a consumer, then deliver all that is due, in the transaction that
+    is open on `conn`, by the handlers of `app`.
 
     clock: it is as much later as the clock was advanced. to_the_end: the clock goes on from one due moment to the next,
     until nothing waits but for a person. Your handlers run for real.
@@ -116,6 +123,7 @@ async def adrain_into(
     clock = clock or ManualClock()
     moment = await _Moment.set_out(conn, app, clock)
     for _ in range(ROUNDS_MAX):
+        await consume(drained, moment.conn, app)
         drained.expired += await moment.store.expire(limit=EXPIRE_LIMIT)
         await _deliver(moment, app, drained)
         next_moment = await moment.next() if to_the_end else None
@@ -127,6 +135,7 @@ async def adrain_into(
 
 @dataclass
 class _Moment:
+    conn: Any
     connection: StoreOnConnection
     later: Later
     store: Store
@@ -134,11 +143,12 @@ class _Moment:
 
     @classmethod
     async def set_out(cls, conn: Any, app: App, clock: ManualClock) -> _Moment:
-        connection = StoreOnConnection(await apsycopg_below(conn))
+        below = await apsycopg_below(conn)
+        connection = StoreOnConnection(below)
         asked_at = time.monotonic()
         at: datetime = (await connection.rows("SELECT clock_timestamp()", []))[0][0]
         later = Later(clock, at, asked_at=asked_at)
-        return cls(connection, later, cast("Store", LaterStore(connection, later)), list(app.destinations))
+        return cls(below, connection, later, cast("Store", LaterStore(connection, later)), list(app.destinations))
 
     async def has_work(self) -> bool:
         return bool(await self._ask(HAS_WORK))
@@ -162,7 +172,7 @@ async def _deliver(moment: _Moment, app: App, drained: Drained) -> None:
     _note(events, drained)
     relay = Relay(
         moment.store,
-        in_turn(app.destinations, moment.connection.turn),
+        in_turn(on_connection(app.destinations, moment.conn, app), moment.connection.turn),
         info=_info(app),
         limits=RelayLimits(poll_seconds=0.05),
         clock=moment.later,

@@ -20,6 +20,7 @@ from redrive.answers import Absent, Answer, LookupAnswer, Terminal
 from redrive.app import App
 from redrive.message import Attempt
 from redrive.ports import Transport
+from redrive.ports.sources import Source
 from redrive.testing.clock import ManualClock
 from redrive.transports.network_errors import classify
 
@@ -82,15 +83,26 @@ class ScriptedTransport:
             )
 
 
-def rewired(app: App, transports: Mapping[str, Transport]) -> App:
-    """The same app with other transports: rules, limits and `record` stay. The given app is not changed."""
-    unknown = sorted(set(transports) - set(app.destinations))
-    if unknown:
-        raise KeyError(f"The app has no destination {unknown[0]!r}; it has: {', '.join(sorted(app.destinations))}.")
+def rewired(
+    app: App, transports: Mapping[str, Transport] | None = None, *, sources: Mapping[str, Source] | None = None
+) -> App:
+    """The same app with other transports, and other sources of consumers: rules, limits and `record` stay. The given
+    app is not changed."""
+    transports, sources = transports or {}, sources or {}
+    _check_known("destination", transports, app.destinations)
+    _check_known("consumer", sources, app.consumers)
     other = App()
     for name, destination in app.destinations.items():
         other.add(replace(destination, transport=transports.get(name, destination.transport)))
+    for name, consumer in app.consumers.items():
+        other.consumers[name] = replace(consumer, source=sources.get(name, consumer.source))
     return other
+
+
+def _check_known(what: str, given: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        raise KeyError(f"The app has no {what} {unknown[0]!r}; it has: {', '.join(sorted(known))}.")
 
 
 async def _answer(step: Step, attempt: Attempt) -> Any:

@@ -48,6 +48,11 @@ class ScriptedSource:
         self._in_hand.clear()
         self._arrived.set()
 
+    @property
+    def waiting(self) -> int:
+        """Messages that the next `receive` can deliver."""
+        return len(self._waiting)
+
     async def receive(self, limit: int, /) -> Sequence[Delivery]:
         self.limits.append(limit)
         if not self._waiting:

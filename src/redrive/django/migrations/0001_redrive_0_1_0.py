@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="a3a9abd32b7f9d2a"),
+        Upgrade(version="0.1.0", fingerprint="62fd5efa70b736c8"),
         migrations.CreateModel(
             name="Destination",
             fields=[
