@@ -20,7 +20,9 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from redrive.errors import InvalidValue
+from redrive.ports.broker_risks import BrokerRisk
 from redrive.ports.sources import Delivery
+from redrive.transports.nats import stream_risks
 
 __all__ = ["NatsSource"]
 
@@ -85,6 +87,10 @@ class NatsSource:
                 await self._client.flush(timeout=2)
         await self._disconnect()
 
+    async def broker_risks(self, *, inbox_seconds: float | None) -> Sequence[BrokerRisk]:
+        client = self._client = await self._connected()
+        return await stream_risks(client, self._stream, inbox_seconds=inbox_seconds)
+
     async def _fetched(self, limit: int) -> list[Msg]:
         pull = self._pull or await self._subscribed()
         try:
@@ -92,8 +98,8 @@ class NatsSource:
         except TimeoutError:  # the client's own class for it, or, under load, the plain one
             return []
 
-    async def _subscribed(self) -> JetStreamContext.PullSubscription:
-        client = self._client = Client()
+    async def _connected(self) -> Client:
+        client = Client()
         await client.connect(
             servers=self._url,
             user_credentials=self._credentials,
@@ -103,6 +109,10 @@ class NatsSource:
             connect_timeout=CONNECT_SECONDS,
             error_cb=_ignore,
         )
+        return client
+
+    async def _subscribed(self) -> JetStreamContext.PullSubscription:
+        client = self._client = await self._connected()
         pull = await client.jetstream().pull_subscribe(
             self._subject, durable=self._durable, stream=self._stream, config=self._config()
         )

@@ -20,9 +20,10 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
 from redrive.errors import InvalidValue
+from redrive.ports.broker_risks import BrokerRisk
 from redrive.ports.sources import Delivery
 from redrive.transports.brokers import CONNECT_SECONDS, ORDER_HEADER
-from redrive.transports.redis import BODY_FIELD
+from redrive.transports.redis import BODY_FIELD, redis_server_risks
 
 __all__ = ["RedisSource"]
 
@@ -83,6 +84,10 @@ class RedisSource:
 
     async def aclose(self) -> None:
         await self._disconnect()
+
+    async def broker_risks(self, *, inbox_seconds: float | None) -> Sequence[BrokerRisk]:  # noqa: ARG002
+        """The group delivers again only what was not acknowledged, so that no age of the stream is compared."""
+        return await redis_server_risks(self._url)
 
     async def _next(self, client: Any, limit: int) -> list[Entry]:
         """What this name was given before, then what others left behind, then what is new."""

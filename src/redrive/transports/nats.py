@@ -22,12 +22,15 @@ from urllib.parse import quote
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import AuthorizationError, ConnectionClosedError, Error, NoServersError
+from nats.js.api import StorageType
 
 from redrive.answers import Answer, Delivered, Retryable, Terminal
 from redrive.errors import InvalidValue
 from redrive.message import Attempt
 from redrive.policy import address_of
+from redrive.ports.broker_risks import BrokerRisk
 from redrive.transports import brokers
+from redrive.transports.broker_risks import UNNAMED_STREAM, nats_risks
 from redrive.transports.brokers import CONFIRM_SECONDS, CONNECT_SECONDS, Connection, Envelope, Name, Naming
 from redrive.transports.cloudevents import CloudEvents
 
@@ -116,10 +119,30 @@ class NatsTransport:
     async def aclose(self) -> None:
         await self._connection.aclose()
 
+    async def broker_risks(self, *, inbox_seconds: float | None) -> Sequence[BrokerRisk]:  # noqa: ARG002
+        """Of the stream that it names; of what a consumer does with it nothing is known here."""
+        if self._stream is None:
+            return [UNNAMED_STREAM]
+        wire = await brokers.connected(self._connection)
+        return await stream_risks(wire.client, self._stream, inbox_seconds=None)
+
     def _headers(self, attempt: Attempt, message: Envelope) -> dict[str, str]:
         headers = {quote(name, safe=_HEADER_SAFE): value.strip() for name, value in message.headers.items()}
         headers |= {"content-type": message.content_type, "Nats-Msg-Id": attempt.token}
         return headers if self._stream is None else {**headers, "Nats-Expected-Stream": self._stream}
+
+
+async def stream_risks(client: Client, stream: str, *, inbox_seconds: float | None) -> Sequence[BrokerRisk]:
+    config = (await client.jetstream().stream_info(stream)).config
+    return list(
+        nats_risks(
+            stream,
+            in_files=config.storage in (None, StorageType.FILE),
+            replicas=config.num_replicas or 1,
+            age_seconds=config.max_age or None,
+            inbox_seconds=inbox_seconds,
+        )
+    )
 
 
 class Wire:

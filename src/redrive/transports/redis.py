@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from redis.asyncio import Redis
 from redis.asyncio.connection import Connection as RedisConnection
 from redis.asyncio.connection import ConnectionPool
 from redis.asyncio.retry import Retry
@@ -38,7 +39,9 @@ from redrive.errors import InvalidValue
 from redrive.message import Attempt
 from redrive.policy import address_of
 from redrive.ports import NotBegun
+from redrive.ports.broker_risks import BrokerRisk
 from redrive.transports import brokers
+from redrive.transports.broker_risks import REDIS_SETTINGS, UNKNOWN, redis_risks
 from redrive.transports.brokers import CONFIRM_SECONDS, CONNECT_SECONDS, Connection, Name, Naming
 from redrive.transports.cloudevents import CloudEvents
 
@@ -107,7 +110,7 @@ class RedisTransport:
             raise InvalidValue(f"length_max is {length_max}; it must be at least 1, or None.")
         if not confirm_seconds > 0:
             raise InvalidValue(f"confirm_seconds is {confirm_seconds}; it must be above 0.")
-        self._stream = Naming("stream", stream)
+        self._url, self._stream = url, Naming("stream", stream)
         self._options = [*([] if create else ["NOMKSTREAM"]), *(["MAXLEN", "~", length_max] if length_max else [])]
         self._bytes_max, self._cloudevents = message_bytes_max, cloudevents
         try:
@@ -128,6 +131,25 @@ class RedisTransport:
 
     async def aclose(self) -> None:
         await self._connection.aclose()
+
+    async def broker_risks(self, *, inbox_seconds: float | None) -> Sequence[BrokerRisk]:  # noqa: ARG002
+        return await redis_server_risks(self._url)
+
+
+async def redis_server_risks(url: str) -> Sequence[BrokerRisk]:
+    """A login that may not ask for the settings is told so."""
+    client: Any = Redis.from_url(url, socket_connect_timeout=CONNECT_SECONDS, socket_timeout=CONFIRM_SECONDS)
+    try:
+        told: Mapping[str, str] = await client.config_get(*REDIS_SETTINGS)
+    except (ResponseError, AuthorizationError):
+        return [UNKNOWN]
+    finally:
+        await client.aclose()
+    return list(redis_risks({_word(name): _word(value) for name, value in told.items()}))
+
+
+def _word(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 class _Waiting:
