@@ -12,11 +12,11 @@ from starlette.requests import Request
 from redrive.operate import doctor, operations
 from redrive.operate.api.schemas import READS, READS_ALL, Me
 from redrive.operate.doctor import Point
-from redrive.operate.findings import StatusReport
+from redrive.operate.findings import StatusReport, report
 from redrive.operate.installed import installed_sets
 from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, authenticator
 from redrive.operate.web.principal import Permission
-from redrive.operate.web.tenants import report_for
+from redrive.operate.web.tenants import status_for
 from redrive.store.reads.status import RelayState, WorkerState
 
 router = APIRouter(tags=["status"])
@@ -31,7 +31,7 @@ async def me(principal: CurrentPrincipal) -> Me:
 @router.get("/status", dependencies=READS)
 async def status(store: ScopedStore, principal: CurrentPrincipal) -> StatusReport:
     """Backlog, relays, workers, duties and findings; for a caller of one tenant only its backlog and findings."""
-    return report_for(principal, await operations.status(store))
+    return report(status_for(principal, await operations.status(store)))
 
 
 @router.get("/relays", dependencies=READS_ALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends
@@ -31,12 +32,12 @@ def current_principal(request: Request) -> Principal:
     return visitor.principal
 
 
+@dataclass(frozen=True)
 class Requirement:
     """A dependency that checks a permission. all_tenants: the route shows or changes what belongs to no tenant."""
 
-    def __init__(self, permission: Permission, *, all_tenants: bool = False) -> None:
-        self.permission = permission
-        self.all_tenants = all_tenants
+    permission: Permission
+    all_tenants: bool = False
 
     def __call__(self, request: Request) -> None:
         principal = current_principal(request)

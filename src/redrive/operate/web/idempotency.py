@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import MutableMapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -50,38 +51,40 @@ def keep_instead(request: Request, answer: bytes) -> None:
     request.scope[INSTEAD]["answer"] = answer
 
 
+@dataclass(frozen=True)
 class RequestKey:
     """One key of one person, in the database: the request that it belongs to is answered once, by any process."""
 
-    def __init__(
-        self, store: PostgresStore, principal: Principal, key: str, fingerprint: bytes, *, stale_seconds: float
-    ) -> None:
-        self._store, self._actor, self._hash = store, principal.name, key_hash(principal, key)
-        self._fingerprint, self._stale_seconds = fingerprint, stale_seconds
+    store: PostgresStore
+    principal: Principal
+    key: str
+    fingerprint: bytes
+    stale_seconds: float
 
     async def begin(self) -> Begun:
         return await access.begin_request(
-            self._store,
-            self._actor,
-            self._hash,
-            self._fingerprint,
-            stale_seconds=self._stale_seconds,
-            keep_seconds=KEPT_SECONDS,
+            *self._place, self.fingerprint, stale_seconds=self.stale_seconds, keep_seconds=KEPT_SECONDS
         )
 
     async def end(self, *, status: int | None, answer: bytes | None) -> None:
         """status None: nothing was done, and the key is free again."""
-        await access.end_request(self._store, self._actor, self._hash, status=status, answer=answer)
+        await access.end_request(*self._place, status=status, answer=answer)
+
+    @property
+    def _place(self) -> tuple[PostgresStore, str, bytes]:
+        return self.store, self.principal.name, key_hash(self.principal, self.key)
 
 
+@dataclass(frozen=True)
 class Once:
-    def __init__(self, app: ASGIApp, store: PostgresStore, principal: Principal, body: bytes) -> None:
-        self._app, self._store, self._principal, self._body = app, store, principal, body
+    app: ASGIApp
+    store: PostgresStore
+    principal: Principal
+    body: bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
-        fingerprint = self._fingerprint(request)
-        key = RequestKey(self._store, self._principal, key_of(request), fingerprint, stale_seconds=STALE_SECONDS)
+        key = RequestKey(self.store, self.principal, key_of(request), self._fingerprint(request), STALE_SECONDS)
         said = await key.begin()
         if said.result == "new":
             await self._first(scope, receive, send, key)
@@ -93,7 +96,7 @@ class Once:
         heard = _Heard(send)
         instead = scope[INSTEAD] = {}
         try:
-            await self._app(scope, receive, heard)
+            await self.app(scope, receive, heard)
         finally:
             keep = heard.whole and heard.status in KEPT_STATUSES
             answer = instead.get("answer", bytes(heard.body)) if keep else None
@@ -101,7 +104,7 @@ class Once:
 
     def _fingerprint(self, request: Request) -> bytes:
         query = request.scope.get("query_string", b"").decode("latin-1")
-        body = hashlib.sha256(self._body).hexdigest()
+        body = hashlib.sha256(self.body).hexdigest()
         return digest(request.method, request.scope["path"], query, body)
 
 

@@ -9,6 +9,7 @@ import json
 import logging
 import re
 from collections.abc import MutableMapping
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -47,13 +48,13 @@ _UNSENDABLE: Final = re.compile("[\x00\ud800-\udfff]")
 _log = logging.getLogger("redrive.console")
 
 
+@dataclass(eq=False)
 class Guard:
     """error_page: renders a refusal for a browser; None: problem+json for all."""
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator, *, error_page: Any = None) -> None:
-        self.app = app
-        self.authenticator = authenticator
-        self.error_page = error_page
+    app: ASGIApp
+    authenticator: Authenticator
+    error_page: Any = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

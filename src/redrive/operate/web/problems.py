@@ -78,16 +78,13 @@ def refusal_of(error: BaseException, dsn: str) -> Refusal:
     known = _in_our_words(error, dsn)
     status = status_of(known)
     if status == 503:
-        return Refusal(503, _code(known), "The database does not answer as it should.", headers={"Retry-After": "5"})
+        code = known.code if isinstance(known, RedriveError) else Unreachable.code
+        return Refusal(503, code, "The database does not answer as it should.", headers={"Retry-After": "5"})
     if status == 500 or not isinstance(known, RedriveError):
         return Refusal(500, "FAILED", "Something went wrong that should not; the log of the console says where.")
     if isinstance(known, OperatorError):
         return Refusal(status, known.code, known.message, denied=status == 403, next=known.next)
     return Refusal(status, known.code, str(known))
-
-
-def _code(error: BaseException) -> str:
-    return error.code if isinstance(error, RedriveError) else Unreachable.code
 
 
 def _in_our_words(error: BaseException, dsn: str) -> BaseException:

@@ -1,10 +1,9 @@
-"""Reduces a Status to one tenant, with the findings that concern that tenant."""
+"""Reduces a Status to one tenant. Findings are made afterwards, so that none speaks of another tenant."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from redrive.operate.findings import StatusReport, report
 from redrive.operate.web.principal import Principal
 from redrive.store.reads.status import Backlog, Status
 
@@ -25,11 +24,6 @@ def status_for(principal: Principal, status: Status) -> Status:
         oldest_holder=None,
         clock_jumps=[],
     )
-
-
-def report_for(principal: Principal, status: Status) -> StatusReport:
-    """The findings are made after the reduction, so that none speaks of another tenant or of the whole engine."""
-    return report(status_for(principal, status))
 
 
 def _has_any(backlog: Backlog) -> bool:
