@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.operate.desk import json_patch
-from redrive.operate.desk.json_diff import difference
+from redrive.operate.desk.json_patch import difference
 
 pytestmark = pytest.mark.req("G-16")
 

@@ -6,6 +6,7 @@ A verb on messages needs nothing else than its row and its store call. `model.py
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -44,9 +45,7 @@ def _seconds(help_text: str, *, http_default: float) -> Option:
 def _message(name: str, title: str, words: str, applies_to: Mapping[str, str], *places: Command, **more: Any) -> Action:
     """A verb on messages: it calls the store's method of its name."""
     given: dict[str, Any] = {
-        "call": lambda store, id_, who, **options: getattr(store, name)(
-            id_, actor=who.actor, reason=who.reason, **options
-        ),
+        "call": lambda store, id_, who, **options: getattr(store, name)(id_, **asdict(who), **options),
         "path": "/messages/{id}/{act}",
         "page": "/messages/{id}/{act}",
         "two_people": True,
@@ -267,8 +266,7 @@ async def _mark(
     store: PostgresStore, group: str, who: Who, *, mark: Any, value: str | None = None, hours: float | None = None
 ) -> GroupView:
     snooze = None if hours is None else timedelta(hours=hours)
-    marking = Marking(mark=mark, actor=who.actor, reason=who.reason, value=value, snooze=snooze)
-    return await groups.mark(store, group, marking)
+    return await groups.mark(store, group, Marking(mark=mark, **asdict(who), value=value, snooze=snooze))
 
 
 def _group_mark(name: Any, title: str, words: str, *options: Option, example: str = "") -> Action:
@@ -323,7 +321,7 @@ def _steering(name: Any, title: str, words: str, **more: Any) -> Action:
         title,
         words,
         noun=Noun.REPLAY,
-        call=lambda store, replay, who: replays.steer(store, replay, name, actor=who.actor, reason=who.reason),
+        call=lambda store, replay, who: replays.steer(store, replay, name, **asdict(who)),
         applies_to=dict.fromkeys(sorted(replays.FITS[name]), ""),
         commands=(Command("replay", f"{EXAMPLE_REPLAY} --reason 'INC-7'"),),
         page="/replays/{replay}/{act}",
@@ -428,7 +426,7 @@ def _destination(name: str, title: str, words: str, *examples: str, option: Opti
 def _switch(verb: str) -> Callable[..., Awaitable[bool]]:
     async def call(store: PostgresStore, name: str, who: Who, *, key: str | None = None) -> bool:
         method, place = (verb, (name,)) if key is None else (f"{verb}_key", (name, key))
-        return bool(await getattr(store, method)(*place, actor=who.actor, reason=who.reason))
+        return bool(await getattr(store, method)(*place, **asdict(who)))
 
     return call
 

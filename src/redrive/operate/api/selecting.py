@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pydantic import StringConstraints, model_validator
 
-from redrive.errors import InvalidValue, NotFound
+from redrive.errors import InvalidValue
 from redrive.message import MessageId, ParkReason
 from redrive.operate.actions.results import ActResult, not_found
 from redrive.operate.api.schemas import Body, Ids, Why, Word
@@ -73,11 +73,7 @@ async def selected(store: TenantStore, principal: Principal, wanted: Selection) 
     if wanted.ids is not None:
         return await visible(store, wanted.ids)
     assert wanted.filter is not None
-    given = await parked_filter(store, principal, wanted.filter)
-    found = await workflow.select(store, given)
-    if not found:
-        raise NotFound("No dead letter matches.", next="redrive dead list")
-    return Selected(found, ())
+    return Selected(await workflow.select(store, await parked_filter(store, principal, wanted.filter)), ())
 
 
 async def visible(store: TenantStore, ids: Sequence[UUID]) -> Selected:

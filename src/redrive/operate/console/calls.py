@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
@@ -25,6 +25,7 @@ from redrive.operate.web.csrf import FIELD as CSRF_FIELD
 from redrive.operate.web.dependencies import authenticator
 from redrive.operate.web.idempotency import RequestKey, digest
 from redrive.operate.web.principal import Permission, Principal
+from redrive.store.reads.models import LIMIT_MAX
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.system import System
 from redrive.who import REASON_MAX, Who, one_line_text
@@ -119,11 +120,25 @@ class Call:
 
     async def carry_out(self, title: str, doing: JobFunction, *, back: str, total: int = 0) -> Response:
         """Do what the form asks for, once, and go to the page that shows what became of it."""
-        token = self._form_token()
+        token = self.field("form_token", limit=TOKEN_MAX)
+        if token is None:
+            raise InvalidValue("The form is not whole; load the page again.")
         desk = authenticator(self.request).console_store
-        key = RequestKey(desk, self.principal, token, self._fingerprint(), stale_seconds=JOB_SECONDS_MAX)
+        key = RequestKey(desk, self.principal, token, self._fingerprint(), JOB_SECONDS_MAX)
         job = await self.jobs.begin(token, self.principal.name, title, doing, total=total, key=key)
-        return redirect(job.goes_to if job.goes_to and not job.failed else _with_job(back, job))
+        return redirect(job.goes_to if job.goes_to and not job.failed else self.url(back, job=token))
+
+    async def carry_out_on_many(
+        self, action: Action, ids: Sequence[MessageId], *, back: str, size: int = LIMIT_MAX, **given: Any
+    ) -> Response:
+        """The same for many messages, so many at a time."""
+        who = self.who()
+
+        async def doing(job: Job) -> None:
+            for start in range(0, len(ids), size):
+                job.add(await action.call(self.store, ids[start : start + size], who, **given))
+
+        return await self.carry_out(action.said, doing, back=back, total=len(ids))
 
     async def carry_out_on_one(self, title: str, act: Callable[[], Awaitable[ActResult]], *, back: str) -> Response:
         """The same for one message. ApproverNeeded where the second person has to be an approver."""
@@ -140,16 +155,8 @@ class Call:
         return response
 
     def _fingerprint(self) -> bytes:
-        fields = [
-            f"{name}={value}" for name, value in self.form.multi_items() if name not in (CSRF_FIELD, "form_token")
-        ]
-        return digest(self.request.scope["path"], *fields)
-
-    def _form_token(self) -> str:
-        token = self.field("form_token", limit=TOKEN_MAX)
-        if token is None:
-            raise InvalidValue("The form is not whole; load the page again.")
-        return token
+        given = [(name, value) for name, value in self.form.multi_items() if name not in (CSRF_FIELD, "form_token")]
+        return digest(self.request.scope["path"], *(f"{name}={value}" for name, value in given))
 
 
 Page = Callable[[Call], Awaitable[Response]]
@@ -164,7 +171,3 @@ def _bounded(name: str, value: object, limit: int) -> str | None:
 
 def redirect(url: str) -> Response:
     return RedirectResponse(url, status_code=303)
-
-
-def _with_job(back: str, job: Job) -> str:
-    return f"{back}{'&' if '?' in back else '?'}{urlencode({'job': job.token})}"

@@ -56,7 +56,7 @@ def payload(body: bytes, content_type: str, *, reveal: bool) -> Shown:
     except (ValueError, RecursionError):
         return Shown([], f"It is said to be JSON and is not; {len(body):,} bytes.")
     lines: list[Line] = []
-    for line in _lines(parsed, reveal=reveal):
+    for line in _lines(parsed, reveal=reveal, cut=True):
         if len(lines) == LINES_MAX:
             return Shown(lines, f"Only the first {LINES_MAX:,} lines are shown.")
         lines.append(line)
@@ -79,11 +79,9 @@ def pretty(text: str) -> str:
     return "\n".join("".join(piece.text for piece in line) for line in _lines(parse(text), reveal=True, cut=False))
 
 
-def _lines(value: Any, *, reveal: bool, cut: bool = True) -> Iterator[Line]:
-    yield from _walk(value, [], "", "", reveal=reveal, cut=cut)
-
-
-def _walk(value: Any, start: Line, indent: str, end: str, *, reveal: bool, cut: bool) -> Iterator[Line]:
+def _lines(
+    value: Any, start: Sequence[Piece] = (), indent: str = "", end: str = "", *, reveal: bool, cut: bool
+) -> Iterator[Line]:
     """start: what stands before the value on its first line. end: the comma behind it, or nothing."""
     first = [*([Piece("sign", indent)] if indent and not start else []), *start]
     if isinstance(value, dict) and value:
@@ -102,7 +100,7 @@ def _walk(value: Any, start: Line, indent: str, end: str, *, reveal: bool, cut: 
         if name is not None:
             lead += [Piece("key", json.dumps(name, ensure_ascii=False)), Piece("sign", ": ")]
         open_ = reveal and not (cut and name is not None and SECRET_NAMES.search(name))
-        yield from _walk(member, lead, deeper, comma, reveal=open_, cut=cut)
+        yield from _lines(member, lead, deeper, comma, reveal=open_, cut=cut)
     yield [Piece("sign", f"{indent}{signs[1]}{end}")]
 
 

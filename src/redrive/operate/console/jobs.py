@@ -82,7 +82,7 @@ class Job:
 
 _KEPT: Final = ("title", "total", "done", "said", "advice", "failed", "goes_to")
 _ANY_ID: Final = MessageId(UUID(int=0))  # results of another process are counted, not named
-JobFunction = Callable[[Job], Awaitable[None]]
+JobFunction = Callable[[Job], Awaitable[str | None]]  # may return what a person reads when it is over
 
 
 class Jobs:
@@ -163,7 +163,7 @@ def _found(job: Job, begun: Begun) -> None:
 
 async def _run(job: Job, doing: JobFunction) -> None:
     try:
-        await doing(job)
+        job.said = await doing(job) or job.said
     except OperatorError as error:
         job.failed, job.said, job.advice = True, error.message, error.next
     except RedriveError as error:

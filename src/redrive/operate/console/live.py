@@ -49,12 +49,10 @@ class Pulse:
         seen, quiet = self._state(call), BEAT_SECONDS
         while not await call.request.is_disconnected():
             now = self._state(call)
-            if now != seen:
+            if now != seen or quiet >= BEAT_SECONDS:
+                event = "lost" if self.lost else "beat" if now == seen else "pulse"
+                yield f"event: {event}\ndata: 1\n\n".encode()
                 seen, quiet = now, 0.0
-                yield b"event: lost\ndata: 1\n\n" if self.lost else b"event: pulse\ndata: 1\n\n"
-            elif quiet >= BEAT_SECONDS:
-                quiet = 0.0
-                yield b"event: lost\ndata: 1\n\n" if self.lost else b"event: beat\ndata: 1\n\n"
             await asyncio.sleep(LOOK_SECONDS)
             quiet += LOOK_SECONDS
 

@@ -13,7 +13,7 @@ import jinja2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from redrive.operate import time_format
+from redrive.operate import cursors, time_format
 from redrive.operate.console import display
 from redrive.operate.console.calls import PERMISSIONS, Call
 from redrive.operate.console.files import assets
@@ -78,6 +78,7 @@ def environment() -> jinja2.Environment:
         "iso": _iso,
         "look": lambda state: LOOKS.get(str(state), "idle"),
         "percent": percent,
+        "cursor": cursors.encode,
         "messages": lambda count: f"{count:,} {'message' if count == 1 else 'messages'}",
     }
     made.globals |= {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -91,10 +92,7 @@ def _one_a_path(found: Iterable[Common]) -> list[Common]:
 
 
 def _traits(payloads: Sequence[Any]) -> Counter[Trait]:
-    counted: Counter[Trait] = Counter()
-    for payload in payloads:
-        counted.update(set(_walk(payload, "", 0)))
-    return counted
+    return Counter(trait for payload in payloads for trait in set(_walk(payload, "", 0)))
 
 
 def _walk(value: Any, path: str, depth: int) -> Iterator[Trait]:
@@ -122,17 +120,13 @@ def _said(value: Any) -> str:
 
 
 def _missing(paths: Iterable[str], payloads: Sequence[Any]) -> Counter[Trait]:
-    present: Counter[str] = Counter()
-    for payload in payloads:
-        present.update({path for path, _ in _walk(payload, "", 0)})
+    present = Counter(path for payload in payloads for path in {path for path, _ in _walk(payload, "", 0)})
     return Counter({(path, MISSING): len(payloads) - present[path] for path in paths if present[path] < len(payloads)})
 
 
 def _parsed(samples: Iterable[Sample]) -> list[Any]:
     parsed = []
     for sample in samples:
-        try:
+        with suppress(ValueError):
             parsed.append(json.loads(sample.body))
-        except ValueError:
-            continue
     return parsed

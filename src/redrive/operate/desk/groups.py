@@ -12,7 +12,7 @@ from typing import Final, Literal, get_args
 
 from redrive.errors import InvalidValue, NotFound
 from redrive.message import ParkReason
-from redrive.operate.desk.causes import Advice, likely_cause
+from redrive.operate.desk.causes import likely_cause
 from redrive.store.reads.desk import list_groups
 from redrive.store.reads.messages import list_parked
 from redrive.store.reads.models import GroupFilter, GroupStatus, GroupView, ParkedFilter, ParkedRecord
@@ -28,7 +28,6 @@ __all__ = [
     "group_details",
     "list_groups",
     "mark",
-    "show_group",
 ]
 
 Mark = Literal["resolve", "reopen", "snooze", "ignore", "assign", "note"]
@@ -71,7 +70,8 @@ class GroupDetails:
 
 
 async def group_details(store: PostgresStore, prefix: str) -> GroupDetails:
-    group, advice = await show_group(store, prefix)
+    group = await find_group(store, prefix)
+    advice = likely_cause(group.error_class)
     wanted = ParkedFilter(reason=ParkReason.DEAD, failure_group=group.fingerprint, limit=SAMPLES)
     page = await list_parked(store, wanted)
     return GroupDetails(
@@ -89,11 +89,6 @@ async def find_group(store: PostgresStore, prefix: str, *, now: datetime | None 
     if len(found) > 1:
         raise InvalidValue(f"Several failure groups begin with {wanted}; give more of the id.")
     return found[0]
-
-
-async def show_group(store: PostgresStore, prefix: str, *, now: datetime | None = None) -> tuple[GroupView, Advice]:
-    group = await find_group(store, prefix, now=now)
-    return group, likely_cause(group.error_class)
 
 
 async def mark(store: PostgresStore, prefix: str, marking: Marking, *, now: datetime | None = None) -> GroupView:

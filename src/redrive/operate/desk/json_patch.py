@@ -1,4 +1,4 @@
-"""JSON Patch (RFC 6902): add, remove, replace, move, copy, test. docs/dependencies.md says why this is no library.
+"""JSON Patch (RFC 6902), applied and made from two values. docs/dependencies.md says why this is no library.
 
 A message of an error names the place and never a value, because it is shown on screens and kept in the audit.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from redrive.errors import InvalidValue
@@ -59,14 +59,6 @@ def _apply_one(document: Any, operation: Any) -> Any:
     return _OPERATIONS[operation["op"]](document, operation)
 
 
-def _add(document: Any, operation: Mapping[str, Any]) -> Any:
-    return _put(document, _pointer(operation, "path"), _value(operation))
-
-
-def _remove(document: Any, operation: Mapping[str, Any]) -> Any:
-    return _taken(document, _pointer(operation, "path"))
-
-
 def _replace(document: Any, operation: Mapping[str, Any]) -> Any:
     path = _pointer(operation, "path")
     _get(document, path)
@@ -93,8 +85,8 @@ def _test(document: Any, operation: Mapping[str, Any]) -> Any:
 
 
 _OPERATIONS: Final[Mapping[str, Callable[[Any, Mapping[str, Any]], Any]]] = {
-    "add": _add,
-    "remove": _remove,
+    "add": lambda document, operation: _put(document, _pointer(operation, "path"), _value(operation)),
+    "remove": lambda document, operation: _taken(document, _pointer(operation, "path")),
     "replace": _replace,
     "move": _move,
     "copy": _copy,
@@ -168,5 +160,43 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _nothing_at(path: Pointer) -> InvalidValue:
-    place = "".join(f"/{part.replace('~', '~0').replace('/', '~1')}" for part in path)
+    place = "".join(f"/{_escaped(part)}" for part in path)
     return InvalidValue(f"there is nothing at {place!r}.")
+
+
+def _escaped(part: str) -> str:
+    return part.replace("~", "~0").replace("/", "~1")
+
+
+def difference(before: Any, after: Any) -> list[dict[str, Any]]:
+    """The patch that leads from one value to the other.
+
+    It fits more messages than the one it was made from: a member is set by `add`, which also fits where it is missing;
+    a list that grew or shrank is set as a whole.
+    """
+    return list(_changes(before, after, ""))
+
+
+def _changes(before: Any, after: Any, path: str, *, sets: str = "add") -> Iterator[dict[str, Any]]:
+    """sets: how a value is put there; in a list `add` would push the others on."""
+    if same(before, after):
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        yield from _members(before, after, path)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for at, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _changes(old, new, f"{path}/{at}", sets="replace")
+    else:
+        yield {"op": sets if path else "replace", "path": path, "value": after}
+
+
+def _members(before: dict[str, Any], after: dict[str, Any], path: str) -> Iterator[dict[str, Any]]:
+    for name, old in before.items():
+        place = f"{path}/{_escaped(name)}"
+        if name not in after:
+            yield {"op": "remove", "path": place}
+        else:
+            yield from _changes(old, after[name], place)
+    for name, new in after.items():
+        if name not in before:
+            yield {"op": "add", "path": f"{path}/{_escaped(name)}", "value": new}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from decimal import Decimal
 from typing import Any, Final
@@ -20,7 +20,7 @@ from redrive.operate.desk.causes import Cause
 from redrive.produce import bounds, payload
 from redrive.store.reads.desk import latest_requests, proposed_edit
 from redrive.store.reads.messages import list_parked, show_message, show_parked
-from redrive.store.reads.models import LIMIT_MAX, ParkedFilter, Payload, ProposedEdit, RequestView
+from redrive.store.reads.models import LIMIT_MAX, ParkedFilter, ParkedRecord, Payload, ProposedEdit, RequestView
 from redrive.store.runtime import desk
 from redrive.store.runtime.desk import StepResult
 from redrive.store.runtime.postgres import PostgresStore
@@ -68,23 +68,38 @@ _WHY_NOT: Final[Mapping[str, tuple[str, str]]] = {
 
 
 async def select(store: PostgresStore, wanted: ParkedFilter) -> list[MessageId]:
+    """All that match; NotFound if none does."""
     if wanted.reason is not ParkReason.DEAD:
         raise InvalidValue(f"The workflow is that of dead letters, not of what is {wanted.reason}.")
     found: list[MessageId] = []
-    page = await list_parked(store, replace(wanted, limit=LIMIT_MAX))
-    while True:
-        found += [record.id for record in page.rows]
-        if page.next is None:
-            return found
-        if len(found) >= SELECTED_MAX:
+    async for record in all_parked(store, wanted):
+        if len(found) == SELECTED_MAX:
             raise InvalidValue(f"More than {SELECTED_MAX:,} dead letters match; narrow the filter.")
-        page = await list_parked(store, replace(wanted, limit=LIMIT_MAX, before=page.next))
+        found.append(record.id)
+    if not found:
+        raise no_match()
+    return found
+
+
+def no_match() -> NotFound:
+    return NotFound("No dead letter matches.", next="redrive dead list")
+
+
+async def all_parked(store: PostgresStore, wanted: ParkedFilter) -> AsyncIterator[ParkedRecord]:
+    """Page after page."""
+    while True:
+        page = await list_parked(store, replace(wanted, limit=LIMIT_MAX))
+        for record in page.rows:
+            yield record
+        if page.next is None:
+            return
+        wanted = replace(wanted, before=page.next)
 
 
 async def triage(
     store: PostgresStore, ids: Sequence[MessageId], cause: Cause, who: Who, *, owner: str | None = None
 ) -> list[ActResult]:
-    return await _each(ids, "triage", lambda some: desk.triage(store, some, cause.value, owner=owner, **asdict(who)))
+    return await _each(store, ids, desk.triage, who, cause=cause.value, owner=owner)
 
 
 async def remediate(
@@ -95,17 +110,15 @@ async def remediate(
             one_line_text(name, given, most=TEXT_MAX)
     if evidence is None and ticket is None:
         raise InvalidValue("A remedy needs evidence or a ticket, or an edited payload.")
-
-    values: dict[str, Any] = {**asdict(who), "evidence": evidence, "ticket": ticket}
-    return await _each(ids, "remediate", lambda some: desk.remediate(store, some, **values))
+    return await _each(store, ids, desk.remediate, who, evidence=evidence, ticket=ticket)
 
 
 async def ignore(store: PostgresStore, ids: Sequence[MessageId], who: Who) -> list[ActResult]:
-    return await _each(ids, "ignore", lambda some: desk.ignore(store, some, **asdict(who)))
+    return await _each(store, ids, desk.ignore, who)
 
 
 async def verify(store: PostgresStore, ids: Sequence[MessageId], who: Who) -> list[ActResult]:
-    return await _each(ids, "verify", lambda some: desk.verify(store, some, **asdict(who)))
+    return await _each(store, ids, desk.verify, who)
 
 
 async def copy(store: PostgresStore, id_: MessageId, key: str, who: Who) -> MessageId:
@@ -176,12 +189,8 @@ async def approve(store: PostgresStore, id_: MessageId, proposed: ProposedEdit, 
     parked = await show_parked(store, id_)
     if parked is None:
         return _edited(id_, (await show_message(store, id_)).view.state)
-    given = {"body": proposed.body, "content_type": proposed.content_type, "paths": proposed.paths}
-    return await _new_version(store, id_, who, row_version=parked.row_version, **given)
-
-
-async def _new_version(store: PostgresStore, id_: MessageId, who: Who, **given: Any) -> ActResult:
-    return _edited(id_, await desk.edit(store, id_, **given, **asdict(who)))
+    given: dict[str, Any] = {"body": proposed.body, "content_type": proposed.content_type, "paths": proposed.paths}
+    return _edited(id_, await desk.edit(store, id_, row_version=parked.row_version, **given, **asdict(who)))
 
 
 def _edited(id_: MessageId, result: str) -> ActResult:
@@ -215,16 +224,16 @@ async def _edit_one(store: PostgresStore, id_: MessageId, patch: Any, who: Who, 
         return ActResult(
             id=id_, outcome=Outcome.REFUSED, detail=str(error).rstrip("."), next=f"redrive dead show {id_}"
         )
-    given = {"body": body, "content_type": details.payload.content_type, "paths": json_patch.paths(patch)}
-    return await _new_version(store, id_, who, row_version=details.parked.row_version, **given)
+    kind, paths = details.payload.content_type, json_patch.paths(patch)
+    given: dict[str, Any] = {"body": body, "content_type": kind, "paths": paths}
+    return _edited(id_, await desk.edit(store, id_, row_version=details.parked.row_version, **given, **asdict(who)))
 
 
 async def validate(
     store: PostgresStore, ids: Sequence[MessageId], who: Who, *, seconds: float = 30.0
 ) -> list[ActResult]:
     """Relays do it; waits `seconds` for their answers."""
-
-    asked = await _each(ids, "validate", lambda some: desk.validate(store, some, **asdict(who)))
+    asked = await _each(store, ids, desk.validate, who)
     waiting = [result.id for result in asked if result.outcome is Outcome.DONE]
     answers = await _answers(store, waiting, seconds=seconds)
     return [_validated(result, answers.get(result.id)) if result.id in answers else result for result in asked]
@@ -262,7 +271,11 @@ def _validated(result: ActResult, request: RequestView | None) -> ActResult:
 
 
 async def _each(
-    ids: Sequence[MessageId], act: str, step: Callable[[Sequence[MessageId]], Awaitable[list[StepResult]]]
+    store: PostgresStore,
+    ids: Sequence[MessageId],
+    step: Callable[..., Awaitable[list[StepResult]]],
+    who: Who,
+    **values: Any,
 ) -> list[ActResult]:
     """In transactions of a thousand, in the order given."""
     wanted = list(dict.fromkeys(ids))
@@ -270,8 +283,8 @@ async def _each(
         raise InvalidValue(f"{len(wanted)} messages are named; a step takes 1 to {SELECTED_MAX:,}.")
     results: dict[MessageId, ActResult] = {}
     for start in range(0, len(wanted), LIMIT_MAX):
-        for one in await step(wanted[start : start + LIMIT_MAX]):
-            results[one.id] = _result(one, act)
+        for one in await step(store, wanted[start : start + LIMIT_MAX], **values, **asdict(who)):
+            results[one.id] = _result(one, step.__name__)
     return [results[id_] for id_ in wanted]
 
 

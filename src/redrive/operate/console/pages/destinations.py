@@ -66,11 +66,10 @@ async def act(call: Call) -> Response:
     who, given = call.who(), call.options(action)
     await operations.require_known(call.store, name)
 
-    async def doing(job: Job) -> None:
+    async def doing(_: Job) -> str:
         answer = await action.call(call.store, name, who, **given)
         if isinstance(answer, Tested):
-            job.said = TESTED[answer.answered]
-        else:
-            job.said = f"{name} is {action.name}d." if answer else f"{name} {action.said}."
+            return TESTED[answer.answered]
+        return f"{name} is {action.name}d." if answer else f"{name} {action.said}."
 
-    return await call.carry_out(action.title, doing, back=call.url(f"/destinations/{name}"))
+    return await call.carry_out(action.title, doing, back=f"/destinations/{name}")

@@ -22,10 +22,9 @@ from redrive.operate.actions.model import Noun
 from redrive.operate.actions.table import find
 from redrive.operate.console import display
 from redrive.operate.console.calls import Call, redirect
-from redrive.operate.console.jobs import Job
 from redrive.operate.console.pages.groups import as_of, at_steps
 from redrive.operate.console.rendering import page
-from redrive.operate.desk import groups, json_diff, json_patch, workflow
+from redrive.operate.desk import groups, json_patch, workflow
 from redrive.operate.web.dependencies import note_payload_read
 from redrive.operate.web.principal import Permission
 from redrive.store.reads.dashboard import Sample, group_samples
@@ -66,17 +65,13 @@ class Looked:
 
 
 async def show(call: Call) -> Response:
-    call.require(Permission.PAYLOAD)
-    group = await groups.find_group(call.store, call.path("group"))
-    details = await _message(call, group)
+    group, details = await _opened(call)
     await note_payload_read(call.request, details.view.id, "the editor was opened")
     return await _editor(call, group, details, display.pretty(_body(details).decode()), Looked())
 
 
 async def check(call: Call) -> Response:
-    call.require(Permission.PAYLOAD)
-    group = await groups.find_group(call.store, call.path("group"))
-    details = await _message(call, group)
+    group, details = await _opened(call)
     text = _text(call)
     looked = look(_body(details), text, await group_samples(call.store, group.fingerprint, limit=SAMPLES))
     return await _editor(call, group, details, text, looked)
@@ -98,22 +93,14 @@ async def _editor(call: Call, group: GroupView, details: MessageDetails, after: 
 
 
 async def save(call: Call) -> Response:
-    call.require(Permission.PAYLOAD)
     call.require(Permission.ACT)
-    group = await groups.find_group(call.store, call.path("group"))
-    details = await _message(call, group)
+    group, details = await _opened(call)
     looked = look(_body(details), _text(call), [])
     if looked.problem or not looked.patch:
         raise InvalidValue(looked.problem or "Nothing was changed.")
-    who = call.who()
     alone = call.field("scope") == "one"
     ids = [details.view.id] if alone else await at_steps(call.store, group, EDITABLE, until=as_of(call))
-
-    async def doing(job: Job) -> None:
-        for id_ in ids:
-            job.add(await EDIT.call(call.store, [id_], who, patch=list(looked.patch)))
-
-    return await call.carry_out(EDIT.said, doing, back=call.url(f"/groups/{group.id}"), total=len(ids))
+    return await call.carry_out_on_many(EDIT, ids, back=f"/groups/{group.id}", size=1, patch=list(looked.patch))
 
 
 async def proposed(call: Call) -> Response:
@@ -138,7 +125,7 @@ async def approve(call: Call) -> Response:
     call.require(Permission.ACT)
     id_, seen, who = call.message_id(), call.field("sha256") or "", call.who()
     act = partial(workflow.approve_seen, call.store, id_, seen, who)
-    return await call.carry_out_on_one(EDIT.said, act, back=call.url(f"/messages/{id_}"))
+    return await call.carry_out_on_one(EDIT.said, act, back=f"/messages/{id_}")
 
 
 async def start(call: Call) -> Response:
@@ -153,7 +140,7 @@ def look(body: bytes, text: str, samples: Sequence[Sample]) -> Looked:
     before = display.pretty(body.decode())
     try:
         wanted = json.loads(text, parse_float=workflow.exact)
-        patch = json_diff.difference(json.loads(body, parse_float=workflow.exact), wanted)
+        patch = json_patch.difference(json.loads(body, parse_float=workflow.exact), wanted)
         if patch:
             workflow.patched(body, JSON_CONTENT, patch)
     except json.JSONDecodeError as error:
@@ -206,6 +193,12 @@ def _at(document: Any, path: str) -> Any:
         return json_patch.value_at(document, path)
     except InvalidValue:
         return _NOTHING
+
+
+async def _opened(call: Call) -> tuple[GroupView, MessageDetails]:
+    call.require(Permission.PAYLOAD)
+    group = await groups.find_group(call.store, call.path("group"))
+    return group, await _message(call, group)
 
 
 async def _message(call: Call, group: GroupView) -> MessageDetails:

@@ -15,7 +15,6 @@ from starlette.responses import Response
 
 from redrive.errors import InvalidValue, NotAllowed
 from redrive.message import MessageId, ParkReason
-from redrive.operate import cursors, operations
 from redrive.operate.actions.model import Action, Noun
 from redrive.operate.actions.table import MARKS, REPLAY, find
 from redrive.operate.console.calls import Call, Page
@@ -37,7 +36,6 @@ from redrive.store.reads.models import (
 from redrive.store.runtime.postgres import PostgresStore
 
 PAGE: Final = 25
-SAMPLES: Final = 5
 VALIDATED_AT_ONCE: Final = 500
 VIEWS: Final[dict[str, Sequence[GroupStatus] | None]] = {
     "open": groups.NEEDS_SOMEBODY,
@@ -94,29 +92,26 @@ async def list_(call: Call) -> Response:
         limit=PAGE,
     )
     found = await groups.list_groups(call.store, wanted)
-    following = cursors.encode(found.next)
-    return page(call, "groups.html", title="Failure groups", found=found, view=view, views=VIEWS, following=following)
+    return page(call, "groups.html", title="Failure groups", found=found, view=view, views=VIEWS)
 
 
 async def show(call: Call) -> Response:
-    group, advice = await groups.show_group(call.store, call.path("group"))
+    details = await groups.group_details(call.store, call.path("group"))
+    group = details.group
     repair = await repair_of(call.store, group)
-    wanted = ParkedFilter(reason=ParkReason.DEAD, failure_group=group.fingerprint, limit=SAMPLES)
-    samples = await operations.list_parked(call.store, wanted)
     plan = await replays.plan(call.store, new_replay(call, group)) if repair.at == 4 and repair.left else None
     return page(
         call,
         "group.html",
         title=group.error_class,
         group=group,
-        advice=advice,
+        details=details,
         repair=repair,
         words=WORDS,
         causes=CAUSES,
         evidence=workflow.EVIDENCE,
         marks=[one for one in MARKS if one.name != "reopen" or group.status not in groups.NEEDS_SOMEBODY],
-        samples=samples,
-        now=samples.at,
+        now=await call.store.now(),
         plan=plan,
         skipped=replays.SKIPPED,
         compared=await _compared(call, group) if repair.at <= 2 else None,
@@ -158,19 +153,13 @@ def step(action: Action, *, steps: Sequence[str] = ()) -> Page:
     """
 
     async def handler(call: Call) -> Response:
-        who, given = call.who(), call.options(action)
-
+        given = call.options(action)
         group = await groups.find_group(call.store, call.path("group"))
         ids = await at_steps(call.store, group, steps or action.steps, until=as_of(call))
         if not ids:
             raise InvalidValue("No message of the group is at this step any more; load the page again.")
         size = VALIDATED_AT_ONCE if action.name == "validate" else LIMIT_MAX
-
-        async def doing(job: Job) -> None:
-            for start in range(0, len(ids), size):
-                job.add(await action.call(call.store, ids[start : start + size], who, **given))
-
-        return await call.carry_out(action.said, doing, back=call.url(f"/groups/{group.id}"), total=len(ids))
+        return await call.carry_out_on_many(action, ids, back=f"/groups/{group.id}", size=size, **given)
 
     return handler
 
@@ -190,7 +179,7 @@ async def replay(call: Call) -> Response:
         made = await REPLAY.call(call.store, wanted)
         job.goes_to = call.url(f"/replays/{made.id}")
 
-    return await call.carry_out("Replay", doing, back=call.url(f"/groups/{group.id}"))
+    return await call.carry_out("Replay", doing, back=f"/groups/{group.id}")
 
 
 def new_replay(call: Call, group: GroupView) -> replays.NewReplay:
@@ -203,11 +192,11 @@ async def mark(call: Call) -> Response:
     action = find(Noun.GROUP, call.path("mark"))
     who, given = call.who(), call.options(action)
 
-    async def doing(job: Job) -> None:
+    async def doing(_: Job) -> str:
         group = await action.call(call.store, call.path("group"), who, **given)
-        job.said = f"The group is {group.status}." if action.name not in ("assign", "note") else "Noted."
+        return f"The group is {group.status}." if action.name not in ("assign", "note") else "Noted."
 
-    return await call.carry_out(action.title, doing, back=call.url(f"/groups/{call.path('group')}"))
+    return await call.carry_out(action.title, doing, back=f"/groups/{call.path('group')}")
 
 
 def as_of(call: Call) -> datetime | None:
@@ -222,14 +211,14 @@ async def at_steps(
     store: PostgresStore, group: GroupView, steps: Sequence[str], *, until: datetime | None
 ) -> list[MessageId]:
     """The dead letters of a group that are at one of these steps and were there by then."""
-    wanted = ParkedFilter(reason=ParkReason.DEAD, failure_group=group.fingerprint, limit=LIMIT_MAX)
+    wanted = ParkedFilter(reason=ParkReason.DEAD, failure_group=group.fingerprint)
     found: list[MessageId] = []
-    while True:
-        some = await operations.list_parked(store, wanted)
-        found += [one.id for one in some.rows if one.workflow in steps and (until is None or one.parked_at <= until)]
-        if some.next is None or len(found) >= workflow.SELECTED_MAX:
-            return found
-        wanted = replace(wanted, before=some.next)
+    async for one in workflow.all_parked(store, wanted):
+        if one.workflow in steps and (until is None or one.parked_at <= until):
+            found.append(one.id)
+        if len(found) == workflow.SELECTED_MAX:
+            break
+    return found
 
 
 def _percent(text: str | None) -> float:

@@ -7,7 +7,7 @@ from typing import Final
 from starlette.responses import Response
 
 from redrive.errors import InvalidValue
-from redrive.operate import cursors, operations
+from redrive.operate import operations
 from redrive.operate.actions.table import SKIP
 from redrive.operate.console.calls import Call
 from redrive.operate.console.jobs import Job
@@ -26,15 +26,7 @@ async def list_(call: Call) -> Response:
         limit=PAGE,
     )
     found = await operations.list_keys(call.store, wanted)
-    return page(
-        call,
-        "keys.html",
-        title="Blocked keys",
-        found=found,
-        following=cursors.encode(found.next),
-        wanted=wanted,
-        most=WAITING_MAX,
-    )
+    return page(call, "keys.html", title="Blocked keys", found=found, wanted=wanted, most=WAITING_MAX)
 
 
 async def ask(call: Call) -> Response:
@@ -50,9 +42,9 @@ async def skip(call: Call) -> Response:
     if not (sequence.isascii() and sequence.isdigit()):
         raise InvalidValue("The form is not whole; load the page again.")
 
-    async def doing(job: Job) -> None:
+    async def doing(_: Job) -> str:
         head = await operations.find_head(call.store, tenant, order_by, sequence=int(sequence))
         await SKIP.call(call.store, head, who)
-        job.said = f"Number {head.sequence} is skipped; {head.waiting:,} behind it go on."
+        return f"Number {head.sequence} is skipped; {head.waiting:,} behind it go on."
 
-    return await call.carry_out("Skip", doing, back=call.url("/keys"))
+    return await call.carry_out("Skip", doing, back="/keys")

@@ -89,8 +89,7 @@ async def perform(call: Call) -> Response:
     async def act() -> ActResult:
         return (await actions.perform(call.store, request, [id_]))[0]
 
-    title, back = f"{action.name.capitalize()}: done for", call.url(f"/messages/{id_}")
-    return await call.carry_out_on_one(title, act, back=back)
+    return await call.carry_out_on_one(f"{action.name.capitalize()}: done for", act, back=f"/messages/{id_}")
 
 
 async def _copy(call: Call, request: Request, id_: MessageId) -> Response:
@@ -100,7 +99,7 @@ async def _copy(call: Call, request: Request, id_: MessageId) -> Response:
         made = await request.action.call(call.store, id_, request.who, **request.options)
         job.goes_to = call.url(f"/messages/{made}")
 
-    return await call.carry_out(request.action.title, doing, back=call.url(f"/messages/{id_}"))
+    return await call.carry_out(request.action.title, doing, back=f"/messages/{id_}")
 
 
 async def find(call: Call) -> Response:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from redrive.errors import InvalidValue, NotFound
 from redrive.message import ParkReason
-from redrive.operate import cursors, operations
+from redrive.operate import operations
 from redrive.operate.console.calls import Call
 from redrive.operate.console.pages.messages import REASONS
 from redrive.operate.console.rendering import csv_file, page
@@ -33,7 +33,6 @@ async def list_(call: Call) -> Response:
         reason=wanted.reason,
         reasons=REASONS,
         wanted={name: call.given(name) for name in FILTERS},
-        following=cursors.encode(found.next),
         group=call.given("group"),
     )
 

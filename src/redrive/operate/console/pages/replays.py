@@ -69,26 +69,20 @@ async def steer(call: Call) -> Response:
     call.require(action.permission)
     who = call.who()
 
-    async def doing(job: Job) -> None:
+    async def doing(_: Job) -> str:
         replay = await action.call(call.store, call.path("replay"), who)
-        job.said = f"The replay is {replay.status}."
+        return f"The replay is {replay.status}."
 
-    return await call.carry_out(action.title, doing, back=call.url(f"/replays/{call.path('replay')}"))
+    return await call.carry_out(action.title, doing, back=f"/replays/{call.path('replay')}")
 
 
 async def verify(call: Call) -> Response:
     call.require(VERIFY.permission)
     replay = await replays.find(call.store, call.path("replay"))
-    who = call.who()
     ids = await delivered(call.store, replay.id)
-
-    async def doing(job: Job) -> None:
-        for start in range(0, len(ids), LIMIT_MAX):
-            job.add(await VERIFY.call(call.store, ids[start : start + LIMIT_MAX], who))
-
     if not ids:
         raise InvalidValue("Nothing of this replay is left to verify.")
-    return await call.carry_out(VERIFY.said, doing, back=call.url(f"/replays/{replay.id}"), total=len(ids))
+    return await call.carry_out_on_many(VERIFY, ids, back=f"/replays/{replay.id}")
 
 
 async def delivered(store: PostgresStore, replay: UUID) -> list[MessageId]:
