@@ -13,11 +13,9 @@ from redrive.operate.time_format import span
 from redrive.store.reads.models import LIVE_SECONDS
 from redrive.store.reads.status import Backlog, Holder, Status
 
-# The age from which a snapshot is shown, and from which it is a finding. In transactions if its start is unknown.
-HOLDER_SHOWN_SECONDS: Final = 60.0
-HOLDER_SHOWN_TRANSACTIONS: Final = 10_000
-HOLDER_FOUND_SECONDS: Final = 3600.0
-HOLDER_FOUND_TRANSACTIONS: Final = 1_000_000
+# The age from which a snapshot is shown, and is a finding: in seconds, or in transactions if its start is unknown.
+HOLDER_SHOWN: Final = (60.0, 10_000)
+HOLDER_FOUND: Final = (3600.0, 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +182,7 @@ def _halted(status: Status) -> Iterator[Finding]:
 def _held(status: Status) -> Iterator[Finding]:
     """A forgotten transaction; a dump that runs for less than an hour is none."""
     holder = status.oldest_holder
-    if holder is not None and _is_forgotten(holder, status.at):
+    if holder is not None and is_older(holder, status.at, HOLDER_FOUND):
         yield Finding(
             "old_snapshot",
             described(holder),
@@ -206,15 +204,8 @@ def described(holder: Holder) -> str:
     return f"{holder.kind} {holder.name or holder.pid}" + (f" ({known})" if known else "")
 
 
-def is_young(holder: Holder, at: datetime) -> bool:
-    return not _is_older(holder, at, seconds=HOLDER_SHOWN_SECONDS, transactions=HOLDER_SHOWN_TRANSACTIONS)
-
-
-def _is_forgotten(holder: Holder, at: datetime) -> bool:
-    return _is_older(holder, at, seconds=HOLDER_FOUND_SECONDS, transactions=HOLDER_FOUND_TRANSACTIONS)
-
-
-def _is_older(holder: Holder, at: datetime, *, seconds: float, transactions: int) -> bool:
+def is_older(holder: Holder, at: datetime, age: tuple[float, int]) -> bool:
+    seconds, transactions = age
     if holder.since is None:
         return holder.age >= transactions
     return (at - holder.since).total_seconds() >= seconds

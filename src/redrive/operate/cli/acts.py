@@ -48,33 +48,19 @@ def user_name() -> str:
         return f"uid {os.getuid()}"
 
 
-def why(body: Body) -> Body:
-    """--reason and --actor, which the audit keeps: the body gets them as `who`."""
-    return _why()(body)
-
-
-def why_not_required(reason: str) -> Callable[[Body], Body]:
-    """For an act that explains itself."""
-    return _why(default=reason)
-
-
-def _why(*, default: str | None = None) -> Callable[[Body], Body]:
+def why(body: Body, *, default: str | None = None) -> Body:
+    """--reason and --actor, which the audit keeps: the body gets them as `who`. default: of an obvious act."""
     reason = Option("reason", "Why; kept in the audit.", required=default is None, default=default, most=REASON_MAX)
     actor = Option("actor", "Who acts; kept in the audit.", most=ACTOR_MAX)
     whose = "the operating system's user"
-    reason_option = _parameter(reason)
-    actor_option = click.option(
-        "--actor", default=user_name, show_default=whose, callback=_checked(actor), help=actor.help
-    )
 
-    def decorate(body: Body) -> Body:
-        @wraps(body)
-        def command(*arguments: Any, actor: str, reason: str, **values: Any) -> Any:
-            return body(*arguments, who=Who(actor=actor, reason=reason), **values)
+    @_parameter(reason)
+    @click.option("--actor", default=user_name, show_default=whose, callback=_checked(actor), help=actor.help)
+    @wraps(body)
+    def command(*arguments: Any, actor: str, reason: str, **values: Any) -> Any:
+        return body(*arguments, who=Who(actor=actor, reason=reason), **values)
 
-        return reason_option(actor_option(command))
-
-    return decorate
+    return command
 
 
 dry_run: Final = click.option("--dry-run", is_flag=True, help="Say what would be done; change nothing.")
@@ -191,7 +177,7 @@ def _step_command(action: Action, noun: str) -> click.Command:
         given = {option.name: values.pop(option.name) for option in action.options}
         action.require_one(given)
         ids = await selecting.selected(store, *selecting.split(values)) if action.by_filter else values["ids"]
-        report_step(call, action, who, await action.call(store, ids, who, **given))
+        report(call, action, who, await action.call(store, ids, who, **given), shown=SHOWN_MAX)
 
     return _chosen(action, noun, options(action)(why(store_command(run))))
 
@@ -209,12 +195,12 @@ async def carry_out(
     if only_look or ask:
         previewed = await messages.preview(store, request, ids)
         if only_look:
-            report(call, request, previewed, only_look=True)
+            report(call, request.action, request.who, previewed, only_look=True)
             return
         _ask(request, previewed)
     with bars() as progress:
         results = await messages.perform(store, request, ids, progress=progress)
-    report(call, request, results)
+    report(call, request.action, request.who, results)
 
 
 def can_ask() -> bool:
@@ -243,33 +229,22 @@ def _ask(request: Request, previewed: Sequence[ActResult]) -> None:
     confirm(f"{name.capitalize()} {number}?", what=f"{name} of {number}")
 
 
-def report(call: Call, request: Request, results: Sequence[ActResult], *, only_look: bool = False) -> None:
-    _print(call, _head(request.action, request.who, only_look=only_look), results, shown=len(results))
+def report(
+    call: Call, action: Action, who: Who, results: Sequence[ActResult], *, only_look: bool = False, shown: int = 0
+) -> None:
+    """shown: of more messages only so many are listed, refused ones first; 0 = all, in their order."""
+    counted = count(results)
+    if call.json:
+        head = {"act": action.name, "dry_run": only_look, **asdict(who)}
+        output.document("acts", {**head, **{one.value: n for one, n in counted.items()}, "items": results})
+    elif len(results) > 1 or results[0].outcome in {Outcome.DONE, Outcome.ASKED, Outcome.WOULD}:
+        listed = sorted(results, key=lambda result: result.outcome is Outcome.DONE)[:shown] if shown else results
+        output.show(output.table(_COLUMNS, [_row(result) for result in listed]))
+        if rest := len(results) - len(listed):
+            output.note(f"and {rest:,} more; {counted[Outcome.DONE]:,} of {len(results):,} are done")
     if only_look:
         output.note("Dry run: nothing was changed.")
-    _raise_failures(request.action.name, results)
-
-
-def report_step(call: Call, action: Action, who: Who, results: Sequence[ActResult]) -> None:
-    """Of many messages the first few, refused ones before the others."""
-    worst = sorted(results, key=lambda result: result.outcome is Outcome.DONE)
-    _print(call, _head(action, who), results if call.json else worst, shown=SHOWN_MAX)
     _raise_failures(action.name, results)
-
-
-def _head(action: Action, who: Who, *, only_look: bool = False) -> dict[str, object]:
-    return {"act": action.name, "dry_run": only_look, **asdict(who)}
-
-
-def _print(call: Call, head: Mapping[str, object], results: Sequence[ActResult], *, shown: int) -> None:
-    if call.json:
-        counted = {one.value: n for one, n in count(results).items()}
-        output.document("acts", {**head, **counted, "items": results})
-    elif len(results) > 1 or results[0].outcome in {Outcome.DONE, Outcome.ASKED, Outcome.WOULD}:
-        output.show(output.table(_COLUMNS, [_row(result) for result in results[:shown]]))
-        if len(results) > shown:
-            done = count(results)[Outcome.DONE]
-            output.note(f"and {len(results) - shown:,} more; {done:,} of {len(results):,} are done")
 
 
 _COLUMNS: Final = (Column("message"), Column("outcome"), Column("destination", grow=True), Column("detail", fold=True))

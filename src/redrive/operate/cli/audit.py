@@ -15,7 +15,6 @@ from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.output import Column
 from redrive.operate.cli.paging import page_options, show_page
 from redrive.operate.desk import audit
-from redrive.operate.desk.audit import Verified
 from redrive.store.reads.models import AuditEntry
 from redrive.store.runtime.postgres import PostgresStore
 
@@ -60,17 +59,11 @@ async def verify(call: Call, store: PostgresStore, noted: str | None) -> None:
     was written anew, shows only against a head that was noted outside this database: keep what this prints.
     """
     verified = await audit.verify(store, noted=noted)
-    _report(call, verified)
-    if not verified.intact:
-        raise click.exceptions.Exit(Exit.FINDINGS)
-
-
-def _report(call: Call, verified: Verified) -> None:
     if call.json:
         output.document("audit_verified", verified)
-        return
-    for fault in verified.faults:
-        output.show(Text(fault.what, style="bold red"))
-    output.show(Text(f"{verified.checked:,} acts, {'as they were written' if verified.intact else 'BROKEN'}."))
-    if verified.head:
-        output.show(Text(f"head {verified.head}"))
+    else:
+        output.show(*(Text(fault.what, style="bold red") for fault in verified.faults))
+        output.show(f"{verified.checked:,} acts, {'as they were written' if verified.intact else 'BROKEN'}.")
+        output.show(*([f"head {verified.head}"] if verified.head else []))
+    if not verified.intact:
+        raise click.exceptions.Exit(Exit.FINDINGS)

@@ -60,18 +60,17 @@ def _server(stack: ExitStack) -> embedded.Server:
 
 def _table(measured: Sequence[Measured], version: str) -> Table:
     table = Table(title=f"PostgreSQL {version}; medians", title_justify="left", box=None)
-    for title in ("", "work", "reference", "ours"):
-        table.add_column(title, justify="right" if title in ("reference", "ours") else "left")
-    for title in ("ratio", "lowest–highest", "aim"):
-        table.add_column(title, justify="right")
+    for title in ("", "work", "reference", "ours", "ratio", "lowest–highest", "aim"):
+        table.add_column(title, justify="left" if title in ("", "work") else "right")
     for one in measured:
+        work = one.workload
         table.add_row(
-            one.workload.name,
-            one.workload.title,
-            one.workload.shown(one.rates[one.workload.reference]),
-            one.workload.shown(one.rates[one.workload.figure]),
+            work.name,
+            work.title,
+            work.shown(one.rates[work.reference]),
+            work.shown(one.rates[work.figure]),
             f"{one.ratio:.2f}",
             f"{one.ratio_low:.2f}–{one.ratio_high:.2f}",
-            f"{'≤ ' if one.workload.unit == 'ms' else ''}{one.workload.aim:.2f}",
+            f"{'≤ ' if work.unit == 'ms' else ''}{work.aim:.2f}",
         )
     return table

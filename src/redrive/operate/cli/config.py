@@ -13,8 +13,7 @@ from redrive.operate.cli.output import Column
 from redrive.settings import TABLE, Settings
 from redrive.store.runtime.open_store import without_secrets
 
-_COLUMNS: Final = (Column("setting"), Column("value", fold=True))
-_ORIGIN: Final = Column("from", fold=True)
+_COLUMNS: Final = (Column("setting"), Column("value", fold=True), Column("from", fold=True))
 
 
 @click.group()
@@ -33,9 +32,9 @@ def show(call: Call, origin: bool) -> None:
     if call.json:
         output.document("config", {"items": items, "destinations": _declared()})
         return
-    columns = (*_COLUMNS, _ORIGIN) if origin else _COLUMNS
-    names = ("name", "value", "origin")[: len(columns)]
-    output.show(output.table(columns, [[_cell(item[name]) for name in names] for item in items]))
+    shown = 3 if origin else 2
+    rows = [["none" if value is None else value for value in item.values()][:shown] for item in items]
+    output.show(output.table(_COLUMNS[:shown], rows))
     for name in _declared():
         output.note(f"The settings file declares the destination {name}.")
 
@@ -47,10 +46,6 @@ def _items(settings: Settings) -> list[dict[str, Any]]:
 
 def _value(name: str, value: Any) -> Any:
     return without_secrets(value) if TABLE[name].secret and value is not None else value
-
-
-def _cell(value: Any) -> str:
-    return "none" if value is None else str(value)
 
 
 def _declared() -> list[str]:

@@ -57,22 +57,17 @@ def setting_option(name: str, flag: str | None = None) -> Callable[[Command], Co
     return click.option(flag or setting.flag, name, type=kind, metavar=metavar, help=f"{help_text}.")
 
 
-class IdType(click.ParamType[MessageId]):
-    name = "id"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> MessageId:
-        try:
-            return MessageId(value if isinstance(value, UUID) else UUID(str(value).strip()))
-        except ValueError:
-            self.fail(f"{value!r} is no message id; one looks like 0199b2c4-7d1e-7a30-9c57-3f0a1b2c3d4e.", param, ctx)
-
-
-MESSAGE_ID = IdType()
+def as_message_id(value: str) -> MessageId:
+    try:
+        return MessageId(UUID(value.strip()))
+    except ValueError:
+        example_id = "0199b2c4-7d1e-7a30-9c57-3f0a1b2c3d4e"
+        raise click.BadParameter(f"{value!r} is no message id; one looks like {example_id}.") from None
 
 
 def message_ids(*, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return click.argument(
-        "ids", metavar="ID..." if required else "[ID]...", nargs=-1, required=required, type=MESSAGE_ID
+        "ids", metavar="ID..." if required else "[ID]...", nargs=-1, required=required, type=as_message_id
     )
 
 
@@ -97,21 +92,32 @@ def taking(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
 def plain_command(body: Callable[..., None]) -> Callable[..., None]:
     """For a command that does not use the store: the body gets a Call."""
 
+    @setting_option("dsn")
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")
+    @click.pass_context
     @wraps(body)
     def command(context: click.Context, /, *, dsn: str | None, as_json: bool, **values: Any) -> None:
-        body(_call(context, dsn=dsn, as_json=as_json), **values)
+        settings = load_settings(context, dsn=dsn)
+        # Commands speak for themselves; log lines of libraries only when something is wrong with them.
+        logs.configure(settings.log_format, "debug" if context.find_root().params.get("debug") else "error")
+        body(Call(settings, as_json), **values)
 
-    return _common_options(command)
+    return command
 
 
 def store_command(body: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """The body gets a Call and the open store."""
 
+    async def with_store(call: Call, values: dict[str, Any]) -> None:
+        async with operations.opened(call.dsn) as store:
+            await body(call, store, **values)
+
+    @plain_command
     @wraps(body)
     def command(call: Call, **values: Any) -> None:
-        asyncio.run(_with_store(call, body, values))
+        asyncio.run(with_store(call, values))
 
-    return plain_command(command)
+    return command
 
 
 def checked(check: Callable[[dict[str, Any]], None]) -> Callable[[Command], Command]:
@@ -126,26 +132,6 @@ def checked(check: Callable[[dict[str, Any]], None]) -> Callable[[Command], Comm
         return cast("Command", look_first)
 
     return decorate
-
-
-async def _with_store(call: Call, body: Callable[..., Awaitable[None]], values: dict[str, Any]) -> None:
-    async with operations.opened(call.dsn) as store:
-        await body(call, store, **values)
-
-
-def _common_options(command: Callable[..., None]) -> Callable[..., None]:
-    command = click.pass_context(command)
-    command = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of a table.")(
-        command
-    )
-    return setting_option("dsn")(command)
-
-
-def _call(context: click.Context, *, dsn: str | None, as_json: bool) -> Call:
-    settings = load_settings(context, dsn=dsn)
-    # Commands speak for themselves; log lines of libraries only when something is wrong with them.
-    logs.configure(settings.log_format, "debug" if context.find_root().params.get("debug") else "error")
-    return Call(settings, as_json)
 
 
 def example(*lines: str) -> str:

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import Any, Final, get_args
 
 import click
-from rich.text import Text
 
 from redrive.operate.cli import acts, output
 from redrive.operate.cli.context import Call, example, plain_command, store_command
@@ -56,11 +55,10 @@ def upgrade(call: Call, **options: Any) -> None:
         done = migrate.upgrade(call.dsn, sets=installed_sets(), progress=output.note, **options)
     if call.json:
         output.document("db.upgrade", {"already_current": done.already_current, "applied": done.applied})
-        return
-    if done.already_current:
-        output.show(Text("The schema was current already; nothing was changed."))
+    elif done.already_current:
+        output.show("The schema was current already; nothing was changed.")
     else:
-        output.show(Text(f"Applied {len(done.applied)} files; the schema is current."))
+        output.show(f"Applied {len(done.applied)} files; the schema is current.")
 
 
 @command.command("check", epilog=example("redrive db check --json"))
@@ -72,8 +70,7 @@ def check(call: Call) -> None:
     if call.json:
         output.document("db.check", {"usable": checked.state in migrate.USABLE, **plain(checked)})
     else:
-        output.show(Text(f"{checked.state}: {checked.detail}"))
-        output.show(*(Text(f"pending {label}") for label in checked.pending))
+        output.show(f"{checked.state}: {checked.detail}", *(f"pending {label}" for label in checked.pending))
         if checked.next:
             output.note(f"Next: {checked.next}")
     if checked.state not in migrate.USABLE:
@@ -116,10 +113,8 @@ async def restored(call: Call, store: PostgresStore, dry_run: bool, who: Who) ->
     """
     paused = await store.declare_restored(**asdict(who), dry_run=dry_run)
     if call.json:
-        items = [one._asdict() for one in paused]
-        output.document("db.restored", {"dry_run": dry_run, "destinations": items})
-        return
-    if paused:
+        output.document("db.restored", {"dry_run": dry_run, "destinations": [one._asdict() for one in paused]})
+    elif paused:
         rows = [(one.destination, one.pending, one.dead, "yes" if one.paused_before else "no") for one in paused]
         output.show(output.table(_RESTORED, rows))
         output.note("Dry run: nothing was changed." if dry_run else "Paused; what is counted here is in doubt now.")

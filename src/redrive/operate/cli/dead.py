@@ -61,7 +61,7 @@ async def edit(
     elif dry_run:
         await _show_patch(call, store, ids, patch)
     else:
-        acts.report_step(call, EDIT, who, await EDIT.call(store, ids, who, patch=patch))
+        acts.report(call, EDIT, who, await EDIT.call(store, ids, who, patch=patch), shown=acts.SHOWN_MAX)
 
 
 async def _approve(call: Call, store: PostgresStore, id_: MessageId, who: Who, *, yes: bool, dry_run: bool) -> None:
@@ -77,7 +77,7 @@ async def _approve(call: Call, store: PostgresStore, id_: MessageId, who: Who, *
         return
     if not yes:
         acts.confirm("Approve this payload?", what="--approve")
-    acts.report_step(call, EDIT, who, [await workflow.approve(store, id_, proposed, who)])
+    acts.report(call, EDIT, who, [await workflow.approve(store, id_, proposed, who)])
 
 
 async def _show_patch(call: Call, store: PostgresStore, ids: Sequence[MessageId], patch: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import click
@@ -145,14 +146,14 @@ _add_change(RESUME)
 @command.command(**acts.described(TEST, "destinations"))
 @click.argument("name")
 @acts.options(TEST)
-@acts.why_not_required("test")
+@partial(acts.why, default="test")
 @store_command
 async def test(call: Call, store: PostgresStore, name: str, who: Who, **given: Any) -> None:
     tested = await TEST.call(store, name, who, **given)
     if call.json:
         output.document("destination_test", _test_item(tested))
     else:
-        output.show(Text(one_line(_outcome(tested))))
+        output.show(one_line(_outcome(tested)))
     if not tested.answered:
         raise click.exceptions.Exit(Exit.FAILED)
 
@@ -191,6 +192,6 @@ def _say(call: Call, name: str, action: Action, changed: bool | None) -> None:
         values = {"name": name, "act": act, "dry_run": changed is None, "changed": bool(changed)}
         output.document("destination", values)
     elif changed is None:
-        output.show(Text(f"Dry run: would {act} {one_line(name)}. Nothing was changed."))
+        output.show(f"Dry run: would {act} {one_line(name)}. Nothing was changed.")
     else:
-        output.show(Text(f"{one_line(name)} {f'is {act}d' if changed else f'{action.said}; nothing was changed'}."))
+        output.show(f"{one_line(name)} {f'is {act}d' if changed else f'{action.said}; nothing was changed'}.")

@@ -66,7 +66,7 @@ def exit_of(error: BaseException) -> Exit:
 def problem(error: BaseException) -> dict[str, Any]:
     """By RFC 9457; `next` is the command that helps, or empty."""
     number = exit_of(error)
-    code = _code(error, number)
+    code = error.code if isinstance(error, RedriveError) else number.name
     return {
         "type": f"urn:redrive:error:{code}",
         "title": "Wrong usage" if number is Exit.USAGE else number.name.replace("_", " ").capitalize(),
@@ -74,12 +74,6 @@ def problem(error: BaseException) -> dict[str, Any]:
         "code": code,
         "next": _next(error),
     }
-
-
-def _code(error: BaseException, number: Exit) -> str:
-    if isinstance(error, RedriveError):
-        return error.code
-    return "FAILED" if number is Exit.FAILED else number.name
 
 
 def _detail(error: BaseException, number: Exit) -> str:

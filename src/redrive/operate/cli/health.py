@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from http.client import HTTPException
-from typing import Any, Final
+from typing import Final
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
@@ -63,8 +63,9 @@ async def _of_database(call: Call) -> tuple[Verdict, list[str]]:
 def _of_process(url: str) -> tuple[Verdict, list[str]]:
     if not url.startswith(("http://", "https://")):
         raise InvalidValue(f"{url!r} is no address of a relay or a worker; one looks like http://127.0.0.1:9464.")
-    said = _asked(f"{url.rstrip('/')}/health")
+    answer = _asked(f"{url.rstrip('/')}/health")
     try:
+        said = json.loads(answer)
         return Verdict(said["status"]), [str(reason) for reason in said["reasons"]]
     except (KeyError, TypeError, ValueError):
         raise Unreachable(
@@ -73,19 +74,15 @@ def _of_process(url: str) -> tuple[Verdict, list[str]]:
         ) from None
 
 
-def _asked(url: str) -> Any:
+def _asked(url: str) -> bytes:
     """An unhealthy process answers with status 503, and says why all the same."""
     try:
         with urlopen(url, timeout=SECONDS) as answer:  # noqa: S310 - http or https, looked at before
-            text = answer.read(BYTES_MAX)
+            return bytes(answer.read(BYTES_MAX))
     except HTTPError as error:
-        text = error.read(BYTES_MAX)
+        return error.read(BYTES_MAX)
     except (URLError, OSError, HTTPException) as error:
         why = getattr(error, "reason", None) or type(error).__name__
         raise Unreachable(
             f"Neither a relay nor a worker answers at {url}: {why}.", next="start it with --metrics-listen"
         ) from None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None

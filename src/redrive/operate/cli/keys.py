@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, Final
 
 import click
-from rich.text import Text
 
 from redrive.operate import operations
 from redrive.operate.actions.table import SKIP
@@ -109,7 +108,7 @@ async def skip(
         said = {"act": "skip", "dry_run": dry_run, **asdict(who), "skipped": not dry_run}
         output.document("key_skip", {**said, "key": head})
         return
-    output.show(Text(f"{'Would close' if dry_run else 'Closed'} {_described(head)}"))
+    output.show(f"{'Would close' if dry_run else 'Closed'} {_described(head)}")
     if dry_run:
         output.note("Dry run: nothing was changed.")
 

@@ -24,9 +24,9 @@ def demo_home() -> Path:
 def command_line(*words: object) -> str:
     """As a shell in another terminal and directory understands it."""
     program = Path(sys.argv[0])
-    if program.name != "redrive" or shutil.which(str(program.absolute())) is None:
-        return shlex.join([sys.executable, "-m", "redrive", *map(str, words)])  # as with `python -m redrive`
-    return shlex.join([str(program.absolute()), *map(str, words)])
+    is_script = program.name == "redrive" and shutil.which(str(program.absolute()))
+    command = [str(program.absolute())] if is_script else [sys.executable, "-m", "redrive"]
+    return shlex.join([*command, *map(str, words)])
 
 
 def running_dsn(settings: Settings) -> str | None:

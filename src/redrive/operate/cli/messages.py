@@ -13,7 +13,7 @@ from redrive.operate import operations
 from redrive.operate.actions.model import Noun
 from redrive.operate.actions.table import find
 from redrive.operate.cli import acts, output, parked
-from redrive.operate.cli.context import MESSAGE_ID, Call, example, filter_options, narrowed, store_command
+from redrive.operate.cli.context import Call, as_message_id, example, filter_options, narrowed, store_command
 from redrive.operate.cli.output import Column
 from redrive.operate.cli.paging import page_options, show_page
 from redrive.store.reads.messages import STATES
@@ -77,7 +77,7 @@ COPY: Final = find(Noun.MESSAGE, "copy")
 
 
 @command.command(**acts.described(COPY, "messages"))
-@click.argument("message_id", metavar="ID", type=MESSAGE_ID)
+@click.argument("message_id", metavar="ID", type=as_message_id)
 @acts.options(COPY)
 @acts.why
 @store_command

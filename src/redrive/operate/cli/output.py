@@ -23,13 +23,8 @@ from redrive.operate.documents import titled
 from redrive.operate.sanitize import one_line
 
 # Moments and durations in words.
-ago, moment, short_moment, span, until = (
-    time_format.ago,
-    time_format.moment,
-    time_format.short_moment,
-    time_format.span,
-    time_format.until,
-)
+ago, moment, short_moment = time_format.ago, time_format.moment, time_format.short_moment
+span, until = time_format.span, time_format.until
 
 WIDE: Final = 100_000  # columns where nothing is cut
 GAP: Final = 2  # columns between two of a table

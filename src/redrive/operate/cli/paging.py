@@ -21,26 +21,23 @@ Row = TypeVar("Row")
 Body = Callable[..., Any]
 
 
-class CursorType(click.ParamType[Any]):
+def _cursor(kind: Callable[..., Any]) -> Callable[[str], Any]:
     """Where the position is an id or a number, that itself will do."""
 
-    name = "position"
-
-    def __init__(self, kind: Callable[..., Any]) -> None:
-        self._kind = kind
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def position(value: str) -> Any:
         try:
-            return cursors.decode(self._kind, str(value), bare=True)
+            return cursors.decode(kind, value, bare=True)
         except InvalidValue:
-            self.fail(f"{value!r} is no position; use the one that a page ends with.", param, ctx)
+            raise click.BadParameter(f"{value!r} is no position; use the one that a page ends with.") from None
+
+    return position
 
 
 def page_options(option: str, kind: Callable[..., Any], *, rows: int = 50, of: str = "") -> Callable[[Body], Body]:
     """of: where only a part of the answer is a list, the option for that."""
     words = "Go on behind this position; each page says with which."
     going_on = click.option(
-        option, type=CursorType(kind), help=f"With {of}: {words[0].lower()}{words[1:]}" if of else words
+        option, type=_cursor(kind), help=f"With {of}: {words[0].lower()}{words[1:]}" if of else words
     )
     limit = click.option(
         "--limit", type=click.IntRange(1, LIMIT_MAX), default=rows, show_default=True, help="Rows of a page."

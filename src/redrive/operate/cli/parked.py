@@ -14,12 +14,12 @@ from redrive.message import MessageId, ParkReason
 from redrive.operate import operations
 from redrive.operate.actions.table import EXAMPLE_ID
 from redrive.operate.cli import output
-from redrive.operate.cli.context import MESSAGE_ID, Call, example, filter_options, narrowed, store_command
+from redrive.operate.cli.context import Call, as_message_id, example, filter_options, narrowed, store_command
 from redrive.operate.cli.message_page import message_page
 from redrive.operate.cli.output import Column
 from redrive.operate.cli.paging import page_options, show_page
-from redrive.operate.desk.groups import find_group
-from redrive.store.reads.models import ParkedFilter, ParkedPosition, ParkedRecord
+from redrive.operate.cli.selecting import parked_filter
+from redrive.store.reads.models import ParkedPosition, ParkedRecord
 from redrive.store.runtime.postgres import PostgresStore
 
 _COLUMNS: Final = (
@@ -37,9 +37,7 @@ def add_list(group: click.Group, reason: ParkReason, words: str) -> None:
     @page_options("--before", ParkedPosition)
     @store_command
     async def list_(call: Call, store: PostgresStore, group: str | None, **wanted: Any) -> None:
-        found = await find_group(store, group) if group else None
-        chosen = ParkedFilter(reason=reason, failure_group=found.fingerprint if found else None, **wanted)
-        page = await operations.list_parked(store, chosen)
+        page = await operations.list_parked(store, await parked_filter(store, reason, group=group, **wanted))
         waits = " matches." if group or narrowed(wanted) else ": nothing waits for you here."
         show_page(call, "parked", page, _COLUMNS, _row, nothing=f"No {reason} message{waits}")
 
@@ -64,7 +62,7 @@ def add_show(group: click.Group, noun: str, words: str) -> None:
     """Of `dead`, `held` and `unrecorded` only what is parked so."""
 
     @group.command("show", help=words, epilog=example(f"redrive {noun} show {EXAMPLE_ID}"))
-    @click.argument("message_id", metavar="ID", type=MESSAGE_ID)
+    @click.argument("message_id", metavar="ID", type=as_message_id)
     @click.option(
         "--payload", is_flag=True, help="Also headers and payload. Reading them is not yet kept in the audit."
     )

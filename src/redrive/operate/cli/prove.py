@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import getdoc
-from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 import click
@@ -176,7 +175,7 @@ def _prove(
     *,
     seed: int | None,
     as_json: bool,
-    more: Mapping[str, object] = MappingProxyType({}),
+    more: Mapping[str, object] | None = None,
     **options: Any,
 ) -> None:
     chosen = secrets.randbelow(SEEDS) if seed is None else seed
@@ -186,9 +185,9 @@ def _prove(
     _end(name, report, as_json=as_json, more=more)
 
 
-def _end(name: str, report: Any, *, as_json: bool, more: Mapping[str, object] = MappingProxyType({})) -> None:
+def _end(name: str, report: Any, *, as_json: bool, more: Mapping[str, object] | None = None) -> None:
     if as_json:
-        output.document(name, {**more, **report.document()})
+        output.document(name, {**(more or {}), **report.document()})
     else:
         for line in report.lines():
             click.echo(line)

@@ -69,7 +69,10 @@ def create_command(noun: str) -> click.Command:
         )
         if dry_run or (given and not yes):
             plan = await replays.plan(store, wanted)
-            _show_plan(call if dry_run else Call(call.settings, json=False), plan, to_stdout=dry_run)
+            if dry_run and call.json:
+                output.document("replay_plan", {"dry_run": True, **plain(replays.shown_plan(plan))})
+            else:
+                _show_plan(plan, dry_run=dry_run)
             if dry_run:
                 return
             acts.confirm(f"Send {plan.verdicts.get('would', 0):,} messages again?", what="A replay by filter")
@@ -81,15 +84,10 @@ def create_command(noun: str) -> click.Command:
     return made
 
 
-def _show_plan(call: Call, plan: Plan, *, to_stdout: bool) -> None:
-    if call.json:
-        output.document("replay_plan", {"dry_run": True, **plain(replays.shown_plan(plan))})
-        return
-    rows = [
-        (f"{count:,}", replays.SKIPPED.get(verdict, "would be sent again")) for verdict, count in plan.verdicts.items()
-    ]
+def _show_plan(plan: Plan, *, dry_run: bool) -> None:
+    rows = [(f"{count:,}", replays.SKIPPED.get(word, "would be sent again")) for word, count in plan.verdicts.items()]
     table = output.table((Column("messages", "right"), Column("verdict")), rows)
-    if to_stdout:
+    if dry_run:
         output.show(table)
         output.note("Dry run: nothing was changed." + (" It needs a second person." if plan.money else ""))
     else:
@@ -108,13 +106,8 @@ command.add_command(create_command("replay"))
 async def list_(call: Call, store: PostgresStore, only_open: bool, **page_of: Any) -> None:
     """Replays, latest first."""
     page = await replays.list_replays(store, finished=not only_open, **page_of)
-    show_page(call, "replays", page, _LIST, _row, nothing=_no_replay(only_open, page_of["before"]))
-
-
-def _no_replay(only_open: bool, before: UUID | None) -> str:
-    if before:
-        return "No further replay."
-    return "No replay is under way." if only_open else "There was no replay yet."
+    none_yet = "No replay is under way." if only_open else "There was no replay yet."
+    show_page(call, "replays", page, _LIST, _row, nothing="No further replay." if page_of["before"] else none_yet)
 
 
 def _row(replay: ReplayView, now: datetime) -> tuple[object, ...]:
@@ -172,23 +165,18 @@ def _show_replay(call: Call, replay: ReplayView) -> None:
     if call.json:
         output.document("replay", replay)
         return
-    why = f" ({replay.stop_reason})" if replay.stop_reason else ""
-    counts = ("waiting", "under_way", "delivered", "failed", "same_class", "skipped", "verified")
+    why, stop_at = f" ({replay.stop_reason})" if replay.stop_reason else "", f"{replay.failure_ratio_max:.0%}"
+    counts = ("waiting", "under_way", "delivered", "failed", "same_class", "skipped", "verified", "approved_by")
     rows: list[tuple[str, object]] = [
         ("replay", replay.id),
         ("name", replay.name),
         ("status", f"{replay.status}{why}"),
         ("made by", f"{replay.created_by}, {output.moment(replay.created_at)}: {replay.reason}"),
         ("filter", ", ".join(f"{name} {value}" for name, value in replay.filter.items())),
-        (
-            "rate",
-            f"{replay.rate_per_second:g} per second, {replay.canary} first, stops above {replay.failure_ratio_max:.0%}",
-        ),
+        ("rate", f"{replay.rate_per_second:g} per second, {replay.canary} first, stops above {stop_at}"),
         ("messages", replay.messages),
         *((output.words(name), getattr(replay, name)) for name in counts if getattr(replay, name)),
     ]
-    if replay.approved_by:
-        rows.append(("approved by", replay.approved_by))
     output.show(output.pairs(rows))
     if replay.status == "waiting":
         output.note(f"Next: redrive replay approve {replay.id} --reason '…', by a second person")

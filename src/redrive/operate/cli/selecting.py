@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import click
 
-from redrive.errors import NotFound
 from redrive.message import MessageId, ParkReason
 from redrive.operate.cli.context import filter_options, message_ids
 from redrive.operate.desk import workflow
@@ -39,25 +37,22 @@ def split(values: dict[str, Any]) -> tuple[tuple[MessageId, ...], dict[str, str]
 async def selected(store: PostgresStore, ids: Sequence[MessageId], given: Mapping[str, str]) -> list[MessageId]:
     if ids:
         return list(dict.fromkeys(ids))
-    found = await workflow.select(store, await _parked_filter(store, given))
-    return _some(found)
+    return await workflow.select(store, await parked_filter(store, ParkReason.DEAD, **given))
 
 
 async def first_selected(store: PostgresStore, given: Mapping[str, str], *, limit: int) -> list[MessageId]:
-    wanted = replace(await _parked_filter(store, given), limit=limit)
-    return _some([record.id for record in (await list_parked(store, wanted)).rows])
+    page = await list_parked(store, await parked_filter(store, ParkReason.DEAD, **given, limit=limit))
+    if not page.rows:
+        raise workflow.no_match()
+    return [record.id for record in page.rows]
 
 
-async def _parked_filter(store: PostgresStore, given: Mapping[str, str]) -> ParkedFilter:
-    plain = {name: value for name, value in given.items() if name != "group"}
-    group = await find_group(store, given["group"]) if "group" in given else None
-    return ParkedFilter(reason=ParkReason.DEAD, failure_group=group.fingerprint if group else None, **plain)  # type: ignore[arg-type]
-
-
-def _some(found: list[MessageId]) -> list[MessageId]:
-    if not found:
-        raise NotFound("No dead letter matches.", next="redrive dead list")
-    return found
+async def parked_filter(
+    store: PostgresStore, reason: ParkReason, /, *, group: str | None = None, **wanted: Any
+) -> ParkedFilter:
+    """group: the beginning of its id."""
+    found = await find_group(store, group) if group else None
+    return ParkedFilter(reason=reason, failure_group=found.fingerprint if found else None, **wanted)
 
 
 async def replay_filter(store: PostgresStore, ids: Sequence[MessageId], given: Mapping[str, str]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from redrive.operate.cli.context import Call, example, store_command
 from redrive.operate.cli.exit_codes import Exit
 from redrive.operate.cli.message_page import heading
 from redrive.operate.cli.output import Column
-from redrive.operate.findings import Finding, described, findings, is_young, report
+from redrive.operate.findings import HOLDER_SHOWN, Finding, described, findings, is_older, report
 from redrive.operate.sanitize import one_line
 from redrive.ports import TransientFailure
 from redrive.ports.workers import ConsumerReport
@@ -147,7 +147,7 @@ def _keys(status: Status) -> Iterator[RenderableType]:
 def _oldest_holder(status: Status) -> Iterator[RenderableType]:
     """There is always a youngest oldest one."""
     holder = status.oldest_holder
-    if holder is None or is_young(holder, status.at):
+    if holder is None or not is_older(holder, status.at, HOLDER_SHOWN):
         return
     since = f" since {output.moment(holder.since)}" if holder.since else ""
     yield Text(
