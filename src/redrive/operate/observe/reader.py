@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from redrive import redact
@@ -25,41 +26,33 @@ EVERY_SECONDS: Final = 15.0
 LET_GO_SECONDS: Final = 2.0
 
 
+@dataclass(eq=False)
 class Reader:
     """more: metrics of systems; some are queries."""
 
-    def __init__(
-        self,
-        store: PostgresStore,
-        worker: WorkerId,
-        *,
-        events: Events,
-        every_seconds: float = EVERY_SECONDS,
-        more: Sequence[Metric] = (),
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._store = store
-        self._worker = worker
-        self._events = events
-        self._every_seconds = every_seconds
-        self._queries = [(metric.gauge, metric.query) for metric in more if metric.gauge and metric.query]
-        self._monotonic = monotonic
-        self._shown = Reading()
-        self._shown_until = 0.0
+    store: PostgresStore
+    worker: WorkerId
+    _: KW_ONLY
+    events: Events
+    every_seconds: float = EVERY_SECONDS
+    more: Sequence[Metric] = ()
+    monotonic: Callable[[], float] = time.monotonic
+    _shown: Reading = field(default=Reading(), init=False)
+    _shown_until: float = field(default=0.0, init=False)
 
     def reading(self) -> Reading:
-        return self._shown if self._monotonic() < self._shown_until else Reading()
+        return self._shown if self.monotonic() < self._shown_until else Reading()
 
     async def run(self) -> None:
         try:
             while True:
                 await self._tried()
-                await asyncio.sleep(self._every_seconds)
+                await asyncio.sleep(self.every_seconds)
         finally:
             self._shown_until = 0.0
             with suppress(TransientFailure, TimeoutError):
                 async with asyncio.timeout(LET_GO_SECONDS):
-                    await self._store.end_duty(DUTY, self._worker, result="let go")
+                    await self.store.end_duty(DUTY, self.worker, result="let go")
 
     async def _tried(self) -> None:
         """A login that may not read stops no relay."""
@@ -68,17 +61,18 @@ class Reader:
         except TransientFailure:
             pass
         except Exception as error:
-            self._events.emit("duty.failed", duty=DUTY, error=redact.error_type(error))
+            self.events.emit("duty.failed", duty=DUTY, error=redact.error_type(error))
 
     async def read_once(self) -> bool:
         """True if this relay holds the duty and has read."""
-        asked_at = self._monotonic()
-        if not await hold_duty(self._store, DUTY, self._worker, every_seconds=self._every_seconds):
+        asked_at = self.monotonic()
+        if not await hold_duty(self.store, DUTY, self.worker, every_seconds=self.every_seconds):
             self._shown_until = 0.0
             return False
-        gauges = await read_gauges(self._store)
-        for name, query in self._queries:
-            gauges += [Gauge(name, *row) for row in await self._store.rows(query, [])]
+        gauges = await read_gauges(self.store)
+        for metric in self.more:
+            if metric.gauge and metric.query:
+                gauges += [Gauge(metric.gauge, *row) for row in await self.store.rows(metric.query, [])]
         self._shown = Reading(gauges, at=time.time(), is_reader=True)
-        self._shown_until = asked_at + duty_hold_seconds(self._every_seconds)
+        self._shown_until = asked_at + duty_hold_seconds(self.every_seconds)
         return True
