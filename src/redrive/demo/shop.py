@@ -11,7 +11,6 @@ import os
 from pathlib import Path
 from random import Random, choice
 from typing import Any
-from uuid import UUID
 
 import psycopg
 
@@ -95,9 +94,6 @@ async def place_order(conn: psycopg.AsyncConnection[Any]) -> int:
         destinations = ["warehouse", "mail"] + (["partner"] if order % PARTNER_EVERY == 0 else [])
         for destination in destinations:
             receipt = await redrive.aenqueue(conn, destination, {"order": order}, key=f"{destination}:{order}")
-            await _remember(conn, order, receipt.id)
+            insert = "INSERT INTO shop.order_messages (order_id, message_id) VALUES (%s, %s)"
+            await conn.execute(insert, [order, receipt.id])
     return order
-
-
-async def _remember(conn: psycopg.AsyncConnection[Any], order: int, message: UUID) -> None:
-    await conn.execute("INSERT INTO shop.order_messages (order_id, message_id) VALUES (%s, %s)", [order, message])

@@ -13,10 +13,11 @@ from redrive.django import database
 READ_ONLY = "It is read through this model, not changed: use redrive.enqueue, redrive.cancel or `manage.py redrive`."
 
 
-class ReadOnly(models.QuerySet):
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError(READ_ONLY)
+def _refuse(*_: Any, **__: Any) -> NoReturn:
+    raise TypeError(READ_ONLY)
 
+
+class ReadOnly(models.QuerySet):
     create = bulk_create = get_or_create = update_or_create = update = bulk_update = delete = _refuse
 
 
@@ -27,6 +28,7 @@ class Rows(models.Manager):
 
 class ReadOnlyModel(models.Model):
     objects = Rows()
+    save = delete = _refuse
 
     class Meta:
         abstract = True
@@ -35,12 +37,6 @@ class ReadOnlyModel(models.Model):
 
     def __str__(self) -> str:
         return str(self.pk)
-
-    def save(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError(READ_ONLY)
-
-    def delete(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError(READ_ONLY)
 
 
 class Message(ReadOnlyModel):

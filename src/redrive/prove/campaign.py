@@ -66,44 +66,38 @@ class Tally:
     """What was injected, and which processes ended without a fault."""
 
     faults: Counter[str] = field(default_factory=Counter)
-    points: Counter[str] = field(default_factory=Counter)
+    points: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(failpoints.boundaries(), 0)))
     complaints: list[str] = field(default_factory=list)
 
 
+@dataclass
 class Campaign:
     """restart: stops PostgreSQL at once and starts it; cut: loses one reply."""
 
-    def __init__(
-        self,
-        environment: Environment,
-        plan: Plan,
-        *,
-        cut: Callable[[], bool],
-        restart: Callable[[], None] | None,
-        progress: Progress,
-    ) -> None:
-        self._environment = environment
-        self._plan = plan
-        self._cut = cut
-        self._restart = restart
-        self._progress = progress
-        self._strikes = Strikes(environment)
-        self._script = Script(seed=plan.seed, limited=tuple(environment.config.limited))
+    environment: Environment
+    plan: Plan
+    cut: Callable[[], bool]
+    restart: Callable[[], None] | None
+    progress: Progress
+    tally: Tally = field(default_factory=Tally)
+
+    def __post_init__(self) -> None:
+        self._strikes = Strikes(self.environment)
+        self._script = Script(seed=self.plan.seed, limited=tuple(self.environment.config.limited))
         self._steady: list[Process] = []
         self._busy = [threading.Lock() for _ in range(STEADY)]
         self._producers: list[Process] = []
         self._runs = 0
         self._tallying = threading.Lock()
-        self.tally = Tally(points=Counter(dict.fromkeys(failpoints.boundaries(), 0)))
 
     def run(self) -> None:
-        self._observer = self._environment.observe(self._script)
+        self._observer = self.environment.observe(self._script)
         self._steady = [self._start_steady(number) for number in range(STEADY)]
         self._producers = [*map(self._start_producer, range(PRODUCERS)), self._start_bursts()]
-        with ThreadPoolExecutor(config.STRIKES_AT_ONCE + len(self._plan.kinds)) as pool:
-            jobs = [pool.submit(self._inject, kind, count) for kind, count in self._plan.kinds.items()]
-            jobs += [pool.submit(self._strike, event, act) for event, act in self._plan.strikes]
-            _wait_for_all(jobs, self._environment)
+        with ThreadPoolExecutor(config.STRIKES_AT_ONCE + len(self.plan.kinds)) as pool:
+            jobs = [pool.submit(self._inject, kind, count) for kind, count in self.plan.kinds.items()]
+            jobs += [pool.submit(self._strike, event, act) for event, act in self.plan.strikes]
+            _wait_for_all(jobs, self.environment)
 
     def finish(self, *, seconds: float) -> float:
         """No more faults and messages: seconds until everything had ended by itself. Given up when no attempt has
@@ -111,8 +105,8 @@ class Campaign:
         began = time.monotonic()
         for producer in self._producers:
             producer.end()
-        last = [self._environment.relay(f"last-{number}") for number in range(2)]
-        self._environment.settle_down(seconds=seconds)
+        last = [self.environment.relay(f"last-{number}") for number in range(2)]
+        self.environment.settle_down(seconds=seconds)
         took = time.monotonic() - began
         for relay in (*self._steady, *last):
             self._stop(relay)
@@ -120,16 +114,14 @@ class Campaign:
 
     def _stop(self, relay: Process) -> None:
         relay.signal(signal.SIGTERM)
-        self._environment.wait(lambda: relay.code is not None, seconds=20.0)
+        self.environment.wait(lambda: relay.code is not None, seconds=20.0)
         if relay.code != 0:
             self._complain(relay)
 
     # what runs all the time
 
     def _start_steady(self, number: int) -> Process:
-        return self._environment.relay(
-            f"steady-{number}", only=[*config.DESTINATIONS, *self._environment.config.limited]
-        )
+        return self.environment.relay(f"steady-{number}", only=[*config.DESTINATIONS, *self.environment.config.limited])
 
     def _start_producer(self, number: int) -> Process:
         """Until it is killed; started again it has another name, and so other keys."""
@@ -138,24 +130,24 @@ class Campaign:
             name=f"producer-{number}-{self._runs}",
             count=sys.maxsize,
             destinations=list(config.DESTINATIONS),
-            seed=self._plan.seed,
+            seed=self.plan.seed,
             pause_seconds=PRODUCER_PAUSE_SECONDS,
             keys=list(config.ORDERING_KEYS),
             unordered=[config.HOLD],
         )
-        return self._environment.produce(order)
+        return self.environment.produce(order)
 
     def _start_bursts(self) -> Process:
         order = Order(
             name="bursts",
             count=sys.maxsize,
-            destinations=list(self._environment.config.limited),
+            destinations=list(self.environment.config.limited),
             plain=True,
             burst=BURST,
             pause_seconds=BURST_PAUSE_SECONDS,
             keys=list(config.ORDERING_KEYS),
         )
-        return self._environment.produce(order)
+        return self.environment.produce(order)
 
     def _complain(self, relay: Process) -> None:
         with self._tallying:
@@ -170,20 +162,20 @@ class Campaign:
             self.tally.faults[kind] += met
             if act == "kill":
                 self.tally.points[event] += met
-            self._progress("step boundaries", sum(self.tally.points.values()), len(self._plan.strikes))
+            self.progress("step boundaries", sum(self.tally.points.values()), len(self.plan.strikes))
 
     def _inject(self, kind: str, count: int) -> None:
-        chance = random.Random(f"{self._plan.seed}/{kind}")
+        chance = random.Random(f"{self.plan.seed}/{kind}")
         _, pause, inject = FAULTS[kind]
         for done in range(1, count + 1):
             self._pause(chance.uniform(*pause))
             happened = inject(self, chance)
             with self._tallying:
                 self.tally.faults[kind] += happened
-            self._progress(kind, done, count)
+            self.progress(kind, done, count)
 
     def _pause(self, seconds: float) -> None:
-        self._environment.wait(lambda: False, seconds=seconds)
+        self.environment.wait(lambda: False, seconds=seconds)
 
     def _kill_relay(self, chance: random.Random) -> bool:
         number = chance.randrange(STEADY)
@@ -201,21 +193,21 @@ class Campaign:
             relay = self._steady[number]
             relay.signal(signal.SIGSTOP)
             try:
-                self._pause(chance.uniform(1.2, 2.5) * self._environment.config.lease_seconds)
+                self._pause(chance.uniform(1.2, 2.5) * self.environment.config.lease_seconds)
             finally:
                 relay.signal(signal.SIGCONT)
         return True
 
     def _restart_server(self, _: random.Random) -> bool:
-        assert self._restart is not None
-        self._restart()
+        assert self.restart is not None
+        self.restart()
         return True
 
     def _lose_reply(self, _: random.Random) -> bool:
-        return self._cut()
+        return self.cut()
 
     def _terminate_backend(self, _: random.Random) -> bool:
-        terminated = self._environment.value(
+        terminated = self.environment.value(
             "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity"
             " WHERE datname = current_database() AND application_name LIKE 'redrive%%' ORDER BY random() LIMIT 1) one"
         )
@@ -233,7 +225,7 @@ class Campaign:
     def _kill_observer(self, _: random.Random) -> bool:
         self._observer.signal(signal.SIGKILL)
         self._observer.wait(10.0)
-        self._observer = self._environment.observe(self._script)
+        self._observer = self.environment.observe(self._script)
         return True
 
 

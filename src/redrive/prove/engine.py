@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from typing import Final
 from redrive.kit.proof import report as proof_report
 from redrive.kit.proof.database import ProofDatabase, open_proof_database
 from redrive.kit.proof.directories import open_directory
-from redrive.kit.proof.loop_thread import LoopThread, loop_thread
+from redrive.kit.proof.loop_thread import loop_thread
 from redrive.kit.proof.proxy import Proxy
 from redrive.kit.proof.report import Progress
 from redrive.prove import report
@@ -61,14 +61,14 @@ def _campaign(*, seed: int, scale: float, dsn: str | None, progress: Progress) -
     with (
         open_directory() as directory,
         open_proof_database(directory, dsn) as database,
-        _wire(directory, database.dsn, seed) as wire,
+        _wire(directory, database.dsn, seed) as (wire, lose_reply),
+        Environment(directory, database.dsn, wire=wire) as environment,
     ):
-        with Environment(directory, database.dsn, wire=wire.dsn) as environment:
-            environment.prepare()
-            plan = Plan.of(seed=seed, scale=scale, own_server=database.restart is not None)
-            campaign = Campaign(environment, plan, cut=wire.lose_reply, restart=database.restart, progress=progress)
-            campaign.run()
-            return _judged(environment, campaign, database, seed=seed, scale=scale, began=began)
+        environment.prepare()
+        plan = Plan.of(seed=seed, scale=scale, own_server=database.restart is not None)
+        campaign = Campaign(environment, plan, cut=lose_reply, restart=database.restart, progress=progress)
+        campaign.run()
+        return _judged(environment, campaign, database, seed=seed, scale=scale, began=began)
 
 
 def _judged(
@@ -99,25 +99,15 @@ def _judged(
     )
 
 
-class _Wire:
-    """The proxy in a thread of its own."""
-
-    def __init__(self, proxy: Proxy, loop: LoopThread) -> None:
-        self._proxy = proxy
-        self._loop = loop
-        self.dsn = proxy.dsn
-
-    def lose_reply(self) -> bool:
-        async def lose() -> bool:
-            return self._proxy.lose_reply()
-
-        return self._loop.run(lose())
-
-
 @contextmanager
-def _wire(parent: Path, dsn: str, seed: int) -> Iterator[_Wire]:
+def _wire(parent: Path, dsn: str, seed: int) -> Iterator[tuple[str, Callable[[], bool]]]:
+    """The proxy in a thread of its own: the DSN through it, and how it loses a reply."""
     directory = parent / "wire"
     directory.mkdir()
     proxy = Proxy(directory, dsn, seed=seed)
+
+    async def lose_reply() -> bool:
+        return proxy.lose_reply()
+
     with loop_thread(proxy) as loop:
-        yield _Wire(proxy, loop)
+        yield proxy.dsn, lambda: loop.run(lose_reply())

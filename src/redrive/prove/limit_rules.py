@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
-from redrive.prove.config import Config, Limits
+from redrive.prove.config import Config
 from redrive.prove.effect_rules import is_late
 from redrive.prove.evidence import Evidence, Row
 from redrive.prove.script import OUTAGE
@@ -34,7 +34,8 @@ def never_too_many_a_second(evidence: Evidence, config: Config) -> Iterator[str]
     """In any second at most the rate, rounded up, and what was claimed before and sent in it."""
     for destination, limits in config.limited.items():
         sends = _sends(evidence, destination)
-        allowed = _in_a_second(limits)
+        # Claims are counted; of those claimed earlier no more can be on their way than may be at once.
+        allowed = math.ceil(limits.rate) + limits.global_concurrency
         for first, last in zip(sends, sends[allowed:], strict=False):
             if last["at"] - first["at"] < 1.0:
                 yield (
@@ -49,7 +50,8 @@ def left_alone_when_down(evidence: Evidence, config: Config) -> Iterator[str]:
     for destination, limits in config.limited.items():
         for outage in _outages(evidence, destination):
             seconds = outage[-1]["at"] - outage[0]["at"]
-            allowed = _until_it_opens(limits) + _probes(limits, seconds)
+            until_it_opens = FINDERS_MAX * (limits.failures - 1) + 1 + limits.global_concurrency
+            allowed = until_it_opens + math.ceil(seconds / limits.cool_off_seconds)
             if len(outage) > allowed:
                 yield (
                     f"{destination} was down for {seconds:.1f} s and saw {len(outage)} sends, the first of message"
@@ -114,19 +116,6 @@ def _outages(evidence: Evidence, destination: str) -> Sequence[Sequence[Row]]:
         begun += place > 0 and line["at"] - down[place - 1]["at"] > OUTAGE_GAP_SECONDS
         numbered.append((begun, line))
     return [[line for _, line in group] for _, group in groupby(numbered, key=lambda pair: pair[0])]
-
-
-def _until_it_opens(limits: Limits) -> int:
-    return FINDERS_MAX * (limits.failures - 1) + 1 + limits.global_concurrency
-
-
-def _probes(limits: Limits, seconds: float) -> int:
-    return math.ceil(seconds / limits.cool_off_seconds)
-
-
-def _in_a_second(limits: Limits) -> int:
-    """Claims are counted; of those claimed earlier no more can be on their way than may be at once."""
-    return math.ceil(limits.rate) + limits.global_concurrency
 
 
 RULES: Final[Mapping[str, Rule]] = {

@@ -99,21 +99,10 @@ async def aassert_parked(conn: Any, destination: str, error_class: str, *, count
 
 def _enqueued(destination: str) -> Steps[list[Enqueued]]:
     rows = yield _MESSAGES, (destination,)
-    return [_read(*row) for row in rows]
-
-
-def _read(
-    id: Any,
-    destination: str,
-    body: Any,
-    key: str | None,
-    tenant: str,
-    kind: str,
-    order_by: str | None,
-    content_type: str,
-) -> Enqueued:
-    payload = json.loads(bytes(body)) if content_type == JSON_CONTENT else bytes(body)
-    return Enqueued(id, destination, payload, key, tenant, kind, order_by)
+    return [
+        Enqueued(id, name, json.loads(bytes(body)) if content_type == JSON_CONTENT else bytes(body), *others)
+        for id, name, body, *others, content_type in rows
+    ]
 
 
 def _parked(destination: str) -> Steps[list[Parked]]:

@@ -19,8 +19,7 @@ from redrive.systems.payments import Instruction
 from redrive.systems.payments.prove import config, rules
 from redrive.systems.payments.prove.config import Config, Plan
 from redrive.systems.payments.prove.environment import Scene
-from redrive.systems.payments.prove.prove import prove
-from redrive.systems.payments.prove.report import PaymentsReport
+from redrive.systems.payments.prove.prove import PaymentsReport, prove
 from redrive.systems.payments.rail.ledger import Effect, read_effects
 from redrive.systems.payments.rail.script import Fault
 from tests.support.scratch import scratch

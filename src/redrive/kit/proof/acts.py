@@ -1,9 +1,15 @@
-"""What operators do to messages in a history, as statements with named values. `who` does it."""
+"""What operators do to messages in a history: how it is drawn, and statements with named values. `who` does it."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import Final, LiteralString
+
+UNFITTING: Final = 0.12  # of the acts are drawn from all
+
+# Where something can be: how often it is then chosen, and how often each verb.
+Situations = Mapping[str, tuple[int, Mapping[str, int]]]
 
 ACTS: Final[Mapping[str, LiteralString]] = {
     "requeue": "SELECT redrive.requeue_1(%(id)s, %(who)s, 'history', %(stage)s, %(out_of_order)s)",
@@ -30,3 +36,13 @@ SELECT k.row_version, coalesce(b.bytes, m.body) FROM redrive.parked k JOIN redri
   LEFT JOIN redrive.body b ON b.message_id = k.id AND b.version = k.version
  WHERE k.id = %s
 """
+
+
+def drawn_act(chance: random.Random, found: Mapping[str, str], situations: Situations) -> tuple[str, str]:
+    """One of what was found in those situations, and a verb."""
+    subject = chance.choices([*found], [situations[there][0] for there in found.values()])[0]
+    _, fitting = situations[found[subject]]
+    verb = chance.choices([*fitting], [*fitting.values()])[0]
+    if chance.random() < UNFITTING:
+        verb = chance.choice(sorted({verb for _, verbs in situations.values() for verb in verbs}))
+    return subject, verb

@@ -9,30 +9,19 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from redrive.kit.proof.acts import Situations, drawn_act
 from redrive.kit.proof.commands import Command
 from redrive.prove.histories.destinations import DESTINATIONS, HEALTHY
 
-UNFITTING: Final = 0.12  # of the acts are drawn from all
-_ACTS: Final[Mapping[str, Mapping[str, int]]] = {
-    "dead": {"requeue": 6, "edit": 3, "replay": 3, "discard": 2, "confirm": 1, "skip": 1, "triage": 1, "group": 1},
-    "held": {"deny": 4, "confirm": 2, "discard": 2, "skip": 1, "requeue": 1, "group": 1},
-    "unrecorded": {"repair": 5, "discard": 1, "skip": 1},
-    "pending": {"stop_message": 3, "skip": 2, "pause": 1, "requeue": 1},
-    "behind": {"stop_message": 1, "skip": 1},
-    "leased": {"stop_message": 2, "skip": 1, "pause": 1},
-    "discarded": {"copy": 4},
-    "closed": {"requeue": 1, "copy": 1, "discard": 1, "confirm": 1, "resume": 2, "pause": 1},
-}
-_ALL: Final = sorted({verb for acts in _ACTS.values() for verb in acts})
-_WEIGHTS: Final = {
-    "dead": 8,
-    "held": 8,
-    "unrecorded": 8,
-    "pending": 4,
-    "behind": 1,
-    "leased": 3,
-    "discarded": 2,
-    "closed": 1,
+_SITUATIONS: Final[Situations] = {
+    "dead": (8, {"requeue": 6, "edit": 3, "replay": 3, "discard": 2, "confirm": 1, "skip": 1, "triage": 1, "group": 1}),
+    "held": (8, {"deny": 4, "confirm": 2, "discard": 2, "skip": 1, "requeue": 1, "group": 1}),
+    "unrecorded": (8, {"repair": 5, "discard": 1, "skip": 1}),
+    "pending": (4, {"stop_message": 3, "skip": 2, "pause": 1, "requeue": 1}),
+    "behind": (1, {"stop_message": 1, "skip": 1}),
+    "leased": (3, {"stop_message": 2, "skip": 1, "pause": 1}),
+    "discarded": (2, {"copy": 4}),
+    "closed": (1, {"requeue": 1, "copy": 1, "discard": 1, "confirm": 1, "resume": 2, "pause": 1}),
 }
 
 
@@ -43,12 +32,8 @@ def acts(draw: int, states: Mapping[str, str], paused: Sequence[str]) -> list[Co
         return [Command("resume", {"destination": chance.choice(sorted(paused))})]
     if not states:
         return []
-    situations = {message: state if state in _ACTS else "closed" for message, state in states.items()}
-    message = chance.choices([*situations], [_WEIGHTS[there] for there in situations.values()])[0]
-    fitting = _ACTS[situations[message]]
-    verb = chance.choices([*fitting], [*fitting.values()])[0]
-    if chance.random() < UNFITTING:
-        verb = chance.choice(_ALL)
+    found = {message: state if state in _SITUATIONS else "closed" for message, state in states.items()}
+    message, verb = drawn_act(chance, found, _SITUATIONS)
     first = Command(verb, _values(chance, verb, message))
     if verb == "edit":
         return [first, Command("requeue", {"message": message})]

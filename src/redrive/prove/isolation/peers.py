@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -45,12 +45,7 @@ async def dribbling(writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(DRIBBLE_SECONDS)
 
 
-KINDS: Final[dict[str, Callable[[asyncio.StreamWriter], Awaitable[None]]]] = {
-    "well": well,
-    "resting": resting,
-    "endless": endless,
-    "dribbling": dribbling,
-}
+KINDS: Final = {kind.__name__: kind for kind in (well, resting, endless, dribbling)}
 
 
 @contextmanager

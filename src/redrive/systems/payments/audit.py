@@ -55,7 +55,7 @@ def told(event: Row, instruction: Row) -> str:
             return f"{_who(event)} has it in hand."
         case "act":
             return _act(event)
-    return _attempt(event)
+    return f"{_who(event)} {_attempt(event)}"
 
 
 def account_of(destination: Row | None) -> str:
@@ -89,8 +89,7 @@ def _act(event: Row) -> str:
     done = ACTS.get(event["state"], event["state"].lower())
     if event["actor"] is None:
         return f"It was {done}."
-    reference = f", reference {event['reference']}" if event["reference"] else ""
-    return f"{event['actor']}: it is {done}{reference}. Reason: {event['reason']}."
+    return f"{event['actor']}: it is {done}{_reference(event)}. Reason: {event['reason']}."
 
 
 def _attempt(event: Row) -> str:
@@ -98,35 +97,31 @@ def _attempt(event: Row) -> str:
         case "DISPATCHED":
             how = "asked the rail and found it paid" if event["by_lookup"] else "paid it"
             said = f" (the rail said {event['rail_code']})" if event["rail_code"] else ""
-            return f"{_who(event)} {how}{said}{_reference(event)}."
+            return f"{how}{said}{_reference(event)}."
         case "ZOMBIE_REQUEUE":
             return (
-                f"{_who(event)} was lost with it in hand ({event['code']}). Whether it was paid is not known; it comes"
+                f"was lost with it in hand ({event['code']}). Whether it was paid is not known; it comes"
                 " back with the same token and the same number."
             )
         case "FAILED":
-            why = f"{_said(event)} That is final: it was not paid."
-            return (
-                f"{_who(event)} was refused: {why}"
-                if event["answer"] == "terminal"
-                else f"{_who(event)} gave up: {why}"
-            )
+            how = "was refused" if event["answer"] == "terminal" else "gave up"
+            return f"{how}: {_said(event)} That is final: it was not paid."
         case "HELD":
-            return f"{_who(event)} cannot know whether it was paid: {_said(event)} It is held until a person finds out."
+            return f"cannot know whether it was paid: {_said(event)} It is held until a person finds out."
         case "HAND_BACK":
-            return f"{_who(event)} handed it back before anything was sent."
+            return "handed it back before anything was sent."
         case "RETRYABLE":
             return _retry(event)
-    return f"{_who(event)}: it was {event['state'].lower()}."
+    return f"ended: it was {event['state'].lower()}."
 
 
 def _retry(event: Row) -> str:
     again = f" Next at {_clock(event['next_at'])}." if event["next_at"] else ""
     if event["answer"] == "unknown" and event["by_lookup"]:
-        return f"{_who(event)} asked the rail, which could not tell: {_said(event)} It was not sent again.{again}"
+        return f"asked the rail, which could not tell: {_said(event)} It was not sent again.{again}"
     if event["answer"] == "unknown":
-        return f"{_who(event)} does not know whether it was paid: {_said(event)} The rail comes first next time.{again}"
-    return f"{_who(event)} could not pay it: {_said(event)} Nothing was paid.{again}"
+        return f"does not know whether it was paid: {_said(event)} The rail comes first next time.{again}"
+    return f"could not pay it: {_said(event)} Nothing was paid.{again}"
 
 
 def _late(event: Row) -> str:

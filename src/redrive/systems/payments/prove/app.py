@@ -24,24 +24,19 @@ def environment(config: Config, urls: Mapping[str, str]) -> dict[str, str]:
 
 
 def rails(config: Config, urls: Mapping[str, str]) -> list[Rail]:
-    policy = Policy(
-        attempts=config.attempts, backoff=_QUICK, lookups=config.lookups, lookup_backoff=_QUICK, crashes=config.crashes
-    )
-    return [
-        Rail(
-            rail_type=rail_type,
-            url=url,
-            token_ttl_seconds=config.token_ttl_seconds,
-            can_look_up=True,
-            lookup_after_seconds=config.lookup_after_seconds,
-            has_statement=True,
-            timeout_seconds=config.timeout_seconds,
-            breaker=_BREAKER if config.breaker else None,
-            policy=policy,
-            egress=SIMULATED,
-        )
-        for rail_type, url in urls.items()
-    ]
+    options: dict[str, Any] = {
+        **{name: getattr(config, name) for name in ("token_ttl_seconds", "lookup_after_seconds", "timeout_seconds")},
+        "can_look_up": True,
+        "has_statement": True,
+        "breaker": _BREAKER if config.breaker else None,
+        "policy": Policy(
+            **{name: getattr(config, name) for name in ("attempts", "lookups", "crashes")},
+            backoff=_QUICK,
+            lookup_backoff=_QUICK,
+        ),
+        "egress": SIMULATED,
+    }
+    return [Rail(rail_type=rail_type, url=url, **options) for rail_type, url in urls.items()]
 
 
 def _app(declared: Mapping[str, Any]) -> App:

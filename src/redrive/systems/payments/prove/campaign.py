@@ -7,13 +7,13 @@ import random
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import psycopg
 
 from redrive.kit.database import open_database
 from redrive.kit.proof import journal
-from redrive.kit.proof.database import ProofDatabase
 from redrive.kit.proof.environment import ProofEnvironment
 from redrive.kit.proof.processes import Ended
 from redrive.kit.proof.report import Progress
@@ -46,27 +46,27 @@ _CLOSED = "SELECT count(*) FROM redrive.attempt WHERE closed IS NOT NULL"
 _OPEN = "SELECT (SELECT count(*) FROM redrive.pending) + (SELECT count(*) FROM redrive.lease)"
 
 
+@dataclass
 class _Run:
     """What both runs share."""
 
-    def __init__(
-        self, environment: ProofEnvironment, plan: Plan, progress: Progress, config: Config, *, name: str
-    ) -> None:
-        self._environment = environment
-        self._plan = plan
-        self._progress = progress
-        self._config = config
-        self._scene = Scene(environment, config, name=name)
-        self.counts: Counter[str] = Counter()
-        self.violations: list[str] = []
+    environment: ProofEnvironment
+    plan: Plan
+    progress: Progress
+    config: ClassVar[Config]
+    counts: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._scene = Scene(self.environment, self.config, name=type(self).__name__.lower())
 
     def _wait(self, condition: Callable[[], Any], what: str, payments_count: int) -> None:
         seconds = SECONDS_MAX + SECONDS_PER_PAYMENT * payments_count
-        if not self._environment.wait(condition, seconds=seconds, every_seconds=LOOK_SECONDS):
+        if not self.environment.wait(condition, seconds=seconds, every_seconds=LOOK_SECONDS):
             self.violations.append(f"{what} did not end within {seconds:.0f} s.")
 
     def _is_over(self) -> bool:
-        return bool(self._environment.value(_OPEN) == 0)
+        return bool(self.environment.value(_OPEN) == 0)
 
     def _lines(self) -> list[dict[str, Any]]:
         """What the rails wrote down, by their time."""
@@ -77,8 +77,8 @@ class _Run:
         """Twice: the first round confirms what was paid late."""
 
         async def compare() -> list[Compared]:
-            async with open_database(self._environment.dsn) as store:
-                rails = app.rails(self._config, self._scene.urls)
+            async with open_database(self.environment.dsn) as store:
+                rails = app.rails(self.config, self._scene.urls)
                 return [await reconcile(store, rail, lag_seconds=0) for rail in (*rails, *rails)]
 
         return asyncio.run(compare())
@@ -93,19 +93,22 @@ class _Run:
             self.violations.append(f"{sum(one.open for one in last)} payments are not over on all sides.")
 
 
+@dataclass
 class Within(_Run):
     """Ten thousand payments, relays killed, PostgreSQL stopped; each is paid once."""
 
-    def __init__(self, environment: ProofEnvironment, plan: Plan, database: ProofDatabase, progress: Progress) -> None:
-        super().__init__(environment, plan, progress, WITHIN, name="within")
-        self._database = database
-        self._wanted = instructions(plan)
-        self._random = random.Random(f"{plan.seed}/faults")
+    config = WITHIN
+    restart: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._wanted = instructions(self.plan)
+        self._random = random.Random(f"{self.plan.seed}/faults")
 
     def run(self) -> None:
-        self._scene.open_rails(RAILS, seed=self._plan.seed, faults=FAULTS)
+        self._scene.open_rails(RAILS, seed=self.plan.seed, faults=FAULTS)
         self._scene.open_relays()
-        producer = threading.Thread(target=submit_all, args=[self._environment, self._wanted])
+        producer = threading.Thread(target=submit_all, args=[self.environment, self._wanted])
         producer.start()
         self._inject()
         producer.join()
@@ -114,13 +117,13 @@ class Within(_Run):
         self._judge()
 
     def _closed(self) -> int:
-        done: int = self._environment.value(_CLOSED)
-        self._progress("payments", done, len(self._wanted))
+        done: int = self.environment.value(_CLOSED)
+        self.progress("payments", done, len(self._wanted))
         return done
 
     def _inject(self) -> None:
         """Each fault when its share of the payments is over, so that all of them meet work."""
-        kinds = ["relays killed"] * self._plan.kills + ["PostgreSQL stopped at once"] * self._plan.stops
+        kinds = ["relays killed"] * self.plan.kills + ["PostgreSQL stopped at once"] * self.plan.stops
         self._random.shuffle(kinds)
         for number, kind in enumerate(kinds, 1):
             share = 0.9 * len(self._wanted) * number / (len(kinds) + 1)
@@ -128,15 +131,15 @@ class Within(_Run):
             if kind == "relays killed":
                 self._scene.kill_busiest_relay()
             else:
-                assert self._database.restart is not None
-                self._database.restart()
+                assert self.restart is not None
+                self.restart()
             self.counts[kind] += 1
-            self._progress(kind, self.counts[kind], kinds.count(kind))
+            self.progress(kind, self.counts[kind], kinds.count(kind))
 
     def _judge(self) -> None:
         lines = self._lines()
         made = effects_in(lines)
-        rows = self._environment.rows("SELECT participant_id, sequence_id FROM redrive_payments.intent")
+        rows = self.environment.rows("SELECT participant_id, sequence_id FROM redrive_payments.intent")
         numbers: dict[str, list[int]] = defaultdict(list)
         for participant, number in rows:
             numbers[participant].append(number)
@@ -152,28 +155,31 @@ class Within(_Run):
         self._judge_books(self._reconcile())
 
     def _judge_state(self) -> None:
-        counts = self._environment.counts()
-        self.counts["claims taken back from killed relays"] = self._environment.value(
+        counts = self.environment.counts()
+        self.counts["claims taken back from killed relays"] = self.environment.value(
             "SELECT count(*) FROM redrive.attempt WHERE verb = 'reap'"
         )
         if counts["closed"] != len(self._wanted) or counts["enqueued"] != len(self._wanted):
             self.violations.append(f"It is not quiescent, or not conserved: {counts}.")
-        found = self._environment.value("SELECT count(*) FROM redrive_payments.finding")
+        found = self.environment.value("SELECT count(*) FROM redrive_payments.finding")
         if found:
             self.violations.append(f"Reconciliation, which ran all the while, had {found} findings.")
 
 
+@dataclass
 class Beyond(_Run):
     """A rail that forgets tokens pays after its "not found" is believed: held, and never paid twice."""
 
-    def __init__(self, environment: ProofEnvironment, plan: Plan, progress: Progress) -> None:
-        super().__init__(environment, plan, progress, BEYOND, name="beyond")
-        self._wanted = beyond_instructions(plan)
+    config = BEYOND
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._wanted = beyond_instructions(self.plan)
 
     def run(self) -> None:
-        self._scene.open_rails([BEYOND_RAIL], seed=self._plan.seed, faults=BEYOND_FAULTS)
+        self._scene.open_rails([BEYOND_RAIL], seed=self.plan.seed, faults=BEYOND_FAULTS)
         self._scene.open_relays()
-        submit_all(self._environment, self._wanted)
+        submit_all(self.environment, self._wanted)
         self._wait(self._is_over, "The payments on the second rail", len(self._wanted))
         self._wait(lambda: self._paid() >= len(self._wanted), "The late effects", len(self._wanted))
         self.violations += self._scene.close_relays()
@@ -181,14 +187,14 @@ class Beyond(_Run):
 
     def _paid(self) -> int:
         paid = len(effects_in(self._lines()))
-        self._progress("late effects", paid, len(self._wanted))
+        self.progress("late effects", paid, len(self._wanted))
         return paid
 
     def _judge(self) -> None:
         lines = self._lines()
         late = {line["token"]: line["instruction_id"] for line in lines if line.get("fault") == Fault.LATE}
         found = {late.get(line["token"]) for line in lines if line["log"] == "looked_up" and line["found"]}
-        held = {row[0] for row in self._environment.rows(_HELD)}
+        held = {row[0] for row in self.environment.rows(_HELD)}
         made = effects_in(lines)
         self.counts |= Counter({"payments": len(self._wanted), **rules.counted(lines), "held for a person": len(held)})
         self.violations += [*rules.paid_once(self._wanted, made), *rules.paid_to_the_cent(self._wanted, made)]

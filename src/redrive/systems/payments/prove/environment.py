@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from redrive.kit.proof.environment import READY_SECONDS, ProofEnvironment
@@ -20,35 +21,35 @@ SELECT r.name FROM redrive.relay r JOIN redrive.lease l USING (worker)
 """
 
 
+@dataclass
 class Scene:
     """Rails and relays of one run. ledgers: by rail type."""
 
-    def __init__(self, environment: ProofEnvironment, config: Config, *, name: str) -> None:
-        self._environment = environment
-        self._config = config
-        self._name = name
-        self._relays: list[Process] = []
-        self.urls: dict[str, str] = {}
-        self.ledgers: dict[str, Path] = {}
+    environment: ProofEnvironment
+    config: Config
+    name: str
+    urls: dict[str, str] = field(default_factory=dict)
+    ledgers: dict[str, Path] = field(default_factory=dict)
+    _relays: list[Process] = field(default_factory=list)
 
     def open_rails(self, rails: Sequence[RailConfig], *, seed: int, faults: Mapping[str, float]) -> None:
         started = {rail.rail_type: self._start_rail(rail.rail_type, seed, faults) for rail in rails}
         for rail_type, process in started.items():
-            if not self._environment.wait(lambda said=process.said: _address(said), seconds=READY_SECONDS):  # type: ignore[misc]
+            if not self.environment.wait(lambda said=process.said: _address(said), seconds=READY_SECONDS):  # type: ignore[misc]
                 raise RuntimeError(f"Rail {rail_type} did not start; see {process.said}.")
             self.urls[rail_type] = _address(process.said)
 
     def _start_rail(self, rail_type: str, seed: int, faults: Mapping[str, float]) -> Process:
-        self.ledgers[rail_type] = self._environment.directory / f"{self._name}-{rail_type}.ledger"
+        self.ledgers[rail_type] = self.environment.directory / f"{self.name}-{rail_type}.ledger"
         script = {
             "seed": seed,
             "faults": dict(faults),
-            "late_seconds": self._config.late_seconds,
-            "retry_after_seconds": self._config.retry_after_seconds,
-            "hang_seconds": self._config.hang_seconds,
+            "late_seconds": self.config.late_seconds,
+            "retry_after_seconds": self.config.retry_after_seconds,
+            "hang_seconds": self.config.hang_seconds,
         }
-        settings = {"ledger": str(self.ledgers[rail_type]), "profile": self._config.profile, "script": script}
-        return self._environment.processes.start(f"rail-{rail_type}", SERVER, settings=settings)
+        settings = {"ledger": str(self.ledgers[rail_type]), "profile": self.config.profile, "script": script}
+        return self.environment.processes.start(f"rail-{rail_type}", SERVER, settings=settings)
 
     def open_relays(self, count: int = RELAYS) -> list[Process]:
         self._relays += [self._start_relay(len(self._relays) + number) for number in range(count)]
@@ -56,7 +57,7 @@ class Scene:
 
     def kill_busiest_relay(self) -> None:
         """Kills the one that has most in hand; another one takes its place."""
-        name = self._environment.value(_BUSIEST)
+        name = self.environment.value(_BUSIEST)
         number = next((number for number, relay in enumerate(self._relays) if relay.name == name), 0)
         self._relays[number].end()
         with suppress(Ended):
@@ -66,11 +67,11 @@ class Scene:
         """Stops them gracefully; returns what did not end as it must."""
         for relay in self._relays:
             # One that has just been started does not know yet how to stop.
-            self._environment.wait(lambda relay=relay: self._has_begun(relay), seconds=STOP_SECONDS)  # type: ignore[misc]
+            self.environment.wait(lambda relay=relay: self._has_begun(relay), seconds=STOP_SECONDS)  # type: ignore[misc]
             relay.signal(signal.SIGTERM)
         complaints = []
         for relay in self._relays:
-            self._environment.wait(lambda relay=relay: relay.code is not None, seconds=STOP_SECONDS)  # type: ignore[misc]
+            self.environment.wait(lambda relay=relay: relay.code is not None, seconds=STOP_SECONDS)  # type: ignore[misc]
             if relay.code != 0:
                 complaints.append(f"Relay {relay.name} {relay.ending}")
             relay.end()
@@ -79,11 +80,11 @@ class Scene:
 
     def _has_begun(self, relay: Process) -> bool:
         known = "SELECT count(*) FROM redrive.relay WHERE pid = %s"
-        return relay.code is not None or self._environment.value(known, relay.pid) > 0
+        return relay.code is not None or self.environment.value(known, relay.pid) > 0
 
     def _start_relay(self, number: int) -> Process:
-        return self._environment.relay(
-            f"{self._name}-relay-{number}", app=app.SPEC, environment=app.environment(self._config, self.urls)
+        return self.environment.relay(
+            f"{self.name}-relay-{number}", app=app.SPEC, environment=app.environment(self.config, self.urls)
         )
 
 

@@ -6,60 +6,46 @@ What was drawn stands in the script, so a script that is repeated or shrunk draw
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from redrive.kit.proof.acts import Situations, drawn_act
 from redrive.kit.proof.commands import Command
 from redrive.systems.payments.prove.drawing import APPROVER, PEOPLE
 from redrive.systems.payments.prove.judging import Reported
 
 # What the engine answers where it does not let people do something to money.
 GUARDS: Final = ("evidence", "second_person", "approver", "in_doubt", "owned", "one_stage", "moved_on")
-UNFITTING: Final = 0.12  # of the acts are drawn from all
-_ACTS: Final[Mapping[str, Mapping[str, int]]] = {
-    "evidence": {
-        "requeue": 2,
-        "deny": 3,
-        "edit": 2,
-        "replay": 2,
-        "copy": 1,
-        "discard": 2,
-        "skip": 2,
-        "cancel": 2,
-        "confirm": 1,
-        "second_key": 2,
-    },
-    "held": {"deny": 6, "confirm": 2, "discard": 2, "edit": 1, "requeue": 1, "skip": 2, "cancel": 1, "replay": 1},
-    "dead": {"requeue": 6, "edit": 5, "discard": 2, "replay": 3, "confirm": 1, "skip": 1, "copy": 2, "second_key": 1},
-    "dead in doubt": {"edit": 4, "requeue": 3, "replay": 2, "discard": 2, "confirm": 1, "copy": 1, "second_key": 1},
-    "pending in doubt": {"cancel": 3, "skip": 3, "app_cancel": 3, "second_key": 2, "again": 1, "discard": 1},
-    "pending": {"cancel": 2, "skip": 2, "app_cancel": 2, "again": 1, "copy": 1},
-    "closed unpaid": {"copy": 4, "second_key": 3, "again": 1, "requeue": 1},
-    "over": {"second_key": 3, "again": 2, "copy": 2, "requeue": 1, "discard": 1, "confirm": 1},
-}
-_ALL: Final = sorted({verb for acts in _ACTS.values() for verb in acts})
-_WEIGHTS: Final[Mapping[str, int]] = {
-    "evidence": 12,
-    "held": 6,
-    "dead": 6,
-    "dead in doubt": 8,
-    "pending in doubt": 5,
-    "pending": 2,
-    "closed unpaid": 2,
-    "over": 1,
+_SITUATIONS: Final[Situations] = {
+    "evidence": (
+        12,
+        {"requeue": 2, "deny": 3, "edit": 2, "replay": 2, "copy": 1, "discard": 2, "skip": 2, "cancel": 2, "confirm": 1}
+        | {"second_key": 2},
+    ),
+    "held": (6, {"deny": 6, "confirm": 2, "discard": 2, "edit": 1, "requeue": 1, "skip": 2, "cancel": 1, "replay": 1}),
+    "dead": (
+        6,
+        {"requeue": 6, "edit": 5, "discard": 2, "replay": 3, "confirm": 1, "skip": 1, "copy": 2, "second_key": 1},
+    ),
+    "dead in doubt": (
+        8,
+        {"edit": 4, "requeue": 3, "replay": 2, "discard": 2, "confirm": 1, "copy": 1, "second_key": 1},
+    ),
+    "pending in doubt": (5, {"cancel": 3, "skip": 3, "app_cancel": 3, "second_key": 2, "again": 1, "discard": 1}),
+    "pending": (2, {"cancel": 2, "skip": 2, "app_cancel": 2, "again": 1, "copy": 1}),
+    "closed unpaid": (2, {"copy": 4, "second_key": 3, "again": 1, "requeue": 1}),
+    "over": (1, {"second_key": 3, "again": 2, "copy": 2, "requeue": 1, "discard": 1, "confirm": 1}),
 }
 _OF_PRODUCERS: Final = frozenset({"second_key", "again", "app_cancel"})
 _BOTH: Final = ["alice", APPROVER]
 
 
 def situation_of(one: Reported) -> str:
+    if one.has_evidence and one.state in ("dead", "held", "pending", "leased"):
+        return "evidence"
     if one.state in ("dead", "held"):
-        if one.has_evidence:
-            return "evidence"
         return "dead in doubt" if one.state == "dead" and one.in_doubt else one.state
     if one.state in ("pending", "leased"):
-        if one.has_evidence:
-            return "evidence"
         return "pending in doubt" if one.in_doubt else "pending"
     return "closed unpaid" if one.state in ("cancelled", "discarded", "skipped", "expired") else "over"
 
@@ -76,20 +62,16 @@ class _Drawing:
         self._chance = random.Random(f"payments/act/{draw}")
         self._draw = draw
         self._keys = 0
-        self._situations = dict.fromkeys(payments, "over")
+        self._found = dict.fromkeys(payments, "over")
         for one in seen:
-            if one.instruction_id in self._situations:
-                there = situation_of(one)
-                if _WEIGHTS[there] > _WEIGHTS[self._situations[one.instruction_id]]:
-                    self._situations[one.instruction_id] = there
+            before = self._found.get(one.instruction_id)
+            if before:
+                self._found[one.instruction_id] = max(
+                    before, situation_of(one), key=lambda there: _SITUATIONS[there][0]
+                )
 
     def drawn(self) -> list[Command]:
-        weights = [_WEIGHTS[there] for there in self._situations.values()]
-        payment = self._chance.choices([*self._situations], weights)[0]
-        fitting = _ACTS[self._situations[payment]]
-        verb = self._chance.choices([*fitting], [*fitting.values()])[0]
-        if self._chance.random() < UNFITTING:
-            verb = self._chance.choice(_ALL)
+        payment, verb = drawn_act(self._chance, self._found, _SITUATIONS)
         first = self._command(verb, payment)
         if verb not in _OF_PRODUCERS and self._chance.random() < 0.15:
             return self._interrupted(first)
