@@ -134,6 +134,10 @@ def _text(what: str, value: object, *, shortest: int, longest: int) -> str:
         raise InvalidValue(f"{what} has {len(text):,} characters; it must have {shortest} to {longest:,}.")
     if "\0" in text:
         raise InvalidValue(f"{what} is {shown(text)}; PostgreSQL cannot store a NUL character.")
+    return whole_characters(what, text)
+
+
+def whole_characters(what: str, text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -14,6 +14,7 @@ from typing import Final, Literal
 from uuid import UUID, uuid5
 
 from redrive.errors import InvalidValue
+from redrive.produce.bounds import whole_characters
 
 Algorithm = Literal["sha256", "uuid5", "seed003"]
 
@@ -90,8 +91,4 @@ def _text(what: str, value: object, *, may_be_empty: bool = False) -> str:
         raise InvalidValue(f"{what} is empty; the key would be the same for everything without one.")
     if len(text) > PART_MAX:
         raise InvalidValue(f"{what} has {len(text):,} characters; at most {PART_MAX:,} are allowed.")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InvalidValue(f"{what} is {text[:60]!r}; it has a lone surrogate, which is no character.") from None
-    return text
+    return whole_characters(what, text)

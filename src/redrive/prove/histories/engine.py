@@ -36,12 +36,11 @@ class Histories(history_campaign.Histories[EngineTold]):
         """Waits of messages of the healthy destination, in seconds."""
         if not self.count:
             return {}
-        delays = self.delays
+        waits = {"without a fault beside it": self.delays.calm, "with every fault": self.delays.every}
         return {
-            "without a fault beside it, p99": percentile(delays.calm, 0.99),
-            "without a fault beside it, longest": max(delays.calm, default=0.0),
-            "with every fault, p99": percentile(delays.every, 0.99),
-            "with every fault, longest": max(delays.every, default=0.0),
+            f"{what}, {which}": seconds
+            for what, delays in waits.items()
+            for which, seconds in (("p99", percentile(delays, 0.99)), ("longest", max(delays, default=0.0)))
         }
 
     def lines(self) -> Iterator[str]:

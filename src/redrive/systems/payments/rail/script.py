@@ -75,6 +75,7 @@ class LookupFault(StrEnum):
 
 
 REFUSALS: Final[Mapping[str, int]] = {
+    Fault.UNAVAILABLE: 503,
     Fault.INSUFFICIENT_FUNDS: 402,
     Fault.ACCOUNT_CLOSED: 422,
     Fault.LIMIT_EXCEEDED: 422,

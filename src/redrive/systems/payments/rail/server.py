@@ -113,8 +113,6 @@ class Rail:
             case Fault.THROTTLED:
                 seconds = f"{self._script.retry_after_seconds:g}"
                 return _said(429, "THROTTLED", headers={"Retry-After": seconds})
-            case Fault.UNAVAILABLE:
-                return _said(503, "UNAVAILABLE")
             case Fault.ERROR_BEFORE:
                 return _said(500, "INTERNAL")
             case str() if fault in REFUSALS:
