@@ -84,14 +84,6 @@ class Answer(NamedTuple):
     state: str
 
 
-class Conflict(NamedTuple):
-    """A key of a message with other content. place: None for a single one."""
-
-    message: Prepared
-    first: UUID
-    place: int | None = None
-
-
 def prepare(message: NewMessage) -> Prepared:
     body, content_type = payload.encode(message.payload)
     due_at, expires_at = bounds.times(message.due_at, message.expires_at)
@@ -135,7 +127,7 @@ def one(message: Prepared) -> Steps[Receipt]:
             raise InvalidValue(_has_passed(message))
     answer = _answer(*rows[0])
     if answer.result == "conflict" and not message.first_wins:
-        raise _key_reused([Conflict(message, first=answer.id)])
+        raise _key_reused([_conflict(message, answer)])
     return _receipt(answer)
 
 
@@ -196,7 +188,7 @@ def _run_chunk(
 
 def _refuse_conflicts(messages: Sequence[Prepared], answers: Sequence[Answer]) -> None:
     conflicts = [
-        Conflict(message, first=answer.id, place=place)
+        f"messages[{place}]: {_conflict(message, answer)}"
         for place, (message, answer) in enumerate(zip(messages, answers, strict=True))
         if answer.result == "conflict" and not message.first_wins
     ]
@@ -259,8 +251,8 @@ def _has_passed(message: Prepared) -> str:
     )
 
 
-def _key_reused(conflicts: Sequence[Conflict]) -> KeyReused:
-    lines = [_whose(conflict) for conflict in conflicts[:LISTED_MAX]]
+def _key_reused(conflicts: Sequence[str]) -> KeyReused:
+    lines = list(conflicts[:LISTED_MAX])
     if len(conflicts) > LISTED_MAX:
         lines.append(f"… and {len(conflicts) - LISTED_MAX} more.")
     return KeyReused(
@@ -269,11 +261,9 @@ def _key_reused(conflicts: Sequence[Conflict]) -> KeyReused:
     )
 
 
-def _whose(conflict: Conflict) -> str:
-    where = "" if conflict.place is None else f"messages[{conflict.place}]: "
-    message = conflict.message
+def _conflict(message: Prepared, answer: Answer) -> str:
     return (
-        f"{where}key {bounds.shown(message.key)} of tenant {message.tenant!r} belongs to message {conflict.first},"
+        f"key {bounds.shown(message.key)} of tenant {message.tenant!r} belongs to message {answer.id},"
         " which has another payload, kind or destination."
     )
 

@@ -28,7 +28,3 @@ def show(conn: Connection, instruction_id: str, *, tenant: str) -> Shown:
     if not found:
         raise NotFound(f"There is no instruction {instruction_id!r} of tenant {tenant!r}.")
     return Shown(found[0], SQL.rows(conn, "intents", named))
-
-
-def participants(conn: Connection, *, tenant: str, after: str, limit: int) -> Sequence[Row]:
-    return SQL.rows(conn, "participants", {"tenant": tenant, "after": after, "limit": limit})

@@ -9,9 +9,8 @@ import click
 from redrive.kit.cli import Call, Column, Who, example, output, why
 from redrive.kit.database import Connection
 from redrive.systems.payments import findings
-from redrive.systems.payments.cli.shared import payments_command
+from redrive.systems.payments.cli.shared import page_limit, payments_command
 
-LIMIT_MAX: Final = 500
 _COLUMNS: Final = (
     Column("rail"),
     Column("kind"),
@@ -29,7 +28,7 @@ def command() -> None:
 @command.command("list", epilog=example("redrive payments findings list", "redrive payments findings list --all"))
 @click.option("--rail", "rail_type", help="Of this rail only.")
 @click.option("--all", "resolved", is_flag=True, help="Also those that a later comparison no longer found.")
-@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, help="Rows of a page.")
+@page_limit
 @payments_command
 def list_(call: Call, conn: Connection, rail_type: str | None, resolved: bool, limit: int, tenant: str) -> None:  # noqa: ARG001
     """The latest first, with what people have acknowledged. Findings are of a rail, whatever the tenant."""

@@ -8,11 +8,10 @@ import click
 
 from redrive.kit.cli import Call, Column, example, output
 from redrive.kit.database import Connection
-from redrive.systems.payments import reads
-from redrive.systems.payments.cli.shared import payments_command
+from redrive.systems.payments.cli.shared import page_limit, payments_command
+from redrive.systems.payments.reads import SQL
 from redrive.systems.payments.submission import add_participant
 
-LIMIT_MAX: Final = 500
 _COLUMNS: Final = (
     Column("participant", grow=True),
     Column("name", grow=True),
@@ -41,23 +40,19 @@ def add(call: Call, conn: Connection, participant_id: str, name: str, tenant: st
 
 @command.command("list", epilog=example("redrive payments participants list"))
 @click.option("--after", default="", help="Go on behind this one.")
-@click.option("--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, help="Rows of a page.")
+@page_limit
 @payments_command
 def list_(call: Call, conn: Connection, tenant: str, after: str, limit: int) -> None:
     """By id, with the number that the next payment of each takes."""
-    rows = reads.participants(conn, tenant=tenant, after=after, limit=limit)
+    rows = SQL.rows(conn, "participants", {"tenant": tenant, "after": after, "limit": limit})
     following = rows[-1]["participant_id"] if len(rows) == limit else None
     if call.json:
         output.document("payments_participants", {"items": rows, "next": following})
         return
-    output.show(
-        output.table(
-            _COLUMNS,
-            [
-                (one["participant_id"], one["name"], one["next_sequence_id"], output.short_moment(one["created_at"]))
-                for one in rows
-            ],
-        )
-    )
+    shown = [
+        (one["participant_id"], one["name"], one["next_sequence_id"], output.short_moment(one["created_at"]))
+        for one in rows
+    ]
+    output.show(output.table(_COLUMNS, shown))
     if following:
         output.note(f"More: the same with --after {following}")

@@ -26,6 +26,11 @@ def payments_command(body: Callable[..., None]) -> Callable[..., None]:
     return plain_command(with_tenant)
 
 
+page_limit = click.option(
+    "--limit", type=click.IntRange(1, 500), default=100, show_default=True, help="Rows of a page."
+)
+
+
 def money(row: Row) -> str:
     return f"{row['amount']} {row['currency']}" if row["amount"] is not None else "no amount"
 
