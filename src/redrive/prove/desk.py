@@ -23,7 +23,7 @@ from redrive.kit.proof.database import open_proof_database
 from redrive.kit.proof.directories import open_directory
 from redrive.kit.proof.journal import Line, read
 from redrive.kit.proof.processes import Ended, Process
-from redrive.kit.proof.report import Progress, ProofReport, commit
+from redrive.kit.proof.report import Progress, ProofReport
 from redrive.message import MessageId, NewMessage, ParkReason
 from redrive.operate.actions.results import ActResult, Outcome
 from redrive.operate.desk import audit, groups, replays, workflow
@@ -68,7 +68,6 @@ def prove(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> De
         return DeskReport(
             seed=seed,
             scale=scale,
-            commit=commit(),
             server=database.server,
             seconds=time.monotonic() - began,
             counts=dict(proof.counts),

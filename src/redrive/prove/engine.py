@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Unpack
 
-from redrive.kit.proof import report as proof_report
 from redrive.kit.proof.database import ProofDatabase, open_proof_database
 from redrive.kit.proof.directories import open_directory
+from redrive.kit.proof.history_campaign import HistoryOptions
 from redrive.kit.proof.loop_thread import loop_thread
 from redrive.kit.proof.proxy import Proxy
 from redrive.kit.proof.report import Progress
@@ -36,18 +36,16 @@ def prove(
     scale: float,
     dsn: str | None,
     progress: Progress,
-    histories: int | None = None,
-    history: int | None = None,
-    script: Path | None = None,
+    **options: Unpack[HistoryOptions],
 ) -> Report:
-    """histories: how many random ones; they need their own server, so with a DSN none by default. history: only
-    that of this seed. script: only the one in this file."""
+    """Random histories need their own server, so with a DSN there are none by default."""
     began = time.monotonic()
-    alone = CAMPAIGN.named(history, script)
+    alone = CAMPAIGN.named(options)
     if alone is not None:
         told = CAMPAIGN.run([alone], progress=progress, say=print)
         return report.of_histories(told, seed=seed, scale=scale, seconds=time.monotonic() - began)
     ran = _campaign(seed=seed, scale=scale, dsn=dsn, progress=progress)
+    histories = options.get("histories")
     if histories is None:
         histories = 0 if dsn else max(1, round(HISTORIES * scale))
     if not histories:
@@ -85,7 +83,6 @@ def _judged(
     return Report(
         seed=seed,
         scale=scale,
-        commit=proof_report.commit(),
         server=database.server,
         config=environment.config.printed(),
         seconds=time.monotonic() - began,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from redrive.kit.proof.report import ProofReport, bound, commit, table
+from redrive.kit.proof.report import ProofReport, bound, table
 from redrive.prove import config
 
 if TYPE_CHECKING:
@@ -105,7 +105,6 @@ def of_histories(told: Histories, *, seed: int, scale: float, seconds: float) ->
     empty = Report(
         seed=seed,
         scale=scale,
-        commit=commit(),
         server=told.server,
         config={**config.DEFAULT.printed(), "limits": dict(told.limits)},
         seconds=seconds,

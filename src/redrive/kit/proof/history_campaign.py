@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Generic, LiteralString, TypeVar
+from typing import Any, Final, Generic, LiteralString, TypedDict, TypeVar
 
 from redrive.kit.proof.commands import History
 from redrive.kit.proof.directories import open_directory
@@ -103,6 +103,15 @@ def _say_nothing(_: str) -> None:
     pass
 
 
+class HistoryOptions(TypedDict, total=False):
+    """Of a proof, as `redrive.kit.group.history_options` gives them. histories: how many. history: only that of this
+    seed. script: only the one in this file."""
+
+    histories: int | None
+    history: int | None
+    script: Path | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Campaign(Generic[HistoryType, HistoriesType]):
     """proof: its name on the command line. module: what the fork server runs. tables: besides those of the engine and
@@ -122,11 +131,12 @@ class Campaign(Generic[HistoryType, HistoriesType]):
     def drawn(self, seed: int, count: int) -> list[HistoryType]:
         return [self.draw(seed * SEEDS_OF_A_RUN + number) for number in range(count)]
 
-    def named(self, history: int | None, script: Path | None) -> HistoryType | None:
-        """The one that is written in a file, or that of a seed."""
-        if script is not None:
+    def named(self, options: HistoryOptions) -> HistoryType | None:
+        """The only one that is asked for, where one is."""
+        if script := options.get("script"):
             return self.read(script.read_text("utf-8"))
-        return None if history is None else self.draw(history)
+        seed = options.get("history")
+        return None if seed is None else self.draw(seed)
 
     def run(self, histories: Sequence[HistoryType], *, progress: Progress, say: Say = _say_nothing) -> HistoriesType:
         """say: hears each line of their scripts as it happens."""

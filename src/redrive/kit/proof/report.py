@@ -5,11 +5,26 @@ from __future__ import annotations
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 Progress = Callable[[str, int, int], None]
+
+
+def commit_of_the_code() -> str | None:
+    """Where it runs from a repository."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"],  # noqa: S607 - of the PATH
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +34,7 @@ class ProofReport(ABC):
     proof: ClassVar[str]
     seed: int
     scale: float
-    commit: str | None
+    commit: str | None = field(default_factory=commit_of_the_code)
     server: str
     seconds: float
     counts: Mapping[str, int]
@@ -71,18 +86,3 @@ def table(title: str, values: Mapping[str, int]) -> Iterator[str]:
 
 def of_commit(commit: str | None) -> str:
     return f", commit {commit}" if commit else ""
-
-
-def commit() -> str | None:
-    """Of the code that runs, where it runs from a repository."""
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"],  # noqa: S607 - of the PATH
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None

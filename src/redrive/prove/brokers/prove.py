@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from redrive.errors import SettingsError
 from redrive.kit.proof import brokers as kit
-from redrive.kit.proof import report as proof_report
 from redrive.kit.proof.brokers.proxy import Proxy
 from redrive.kit.proof.database import open_another_database, open_proof_database
 from redrive.kit.proof.directories import open_directory
@@ -71,7 +70,6 @@ def prove(*, dsn: str | None, brokers: Sequence[str], **terms: Any) -> BrokersRe
     return BrokersReport(
         seed=given.seed,
         scale=given.scale,
-        commit=proof_report.commit(),
         server=database.server,
         seconds=time.monotonic() - began,
         counts={"messages": sum(one.counts["committed"] for one in shown.values())},

@@ -10,7 +10,7 @@ from typing import Any
 
 from redrive.kit.proof.database import open_proof_database
 from redrive.kit.proof.directories import open_directory
-from redrive.kit.proof.report import Progress, commit, of_commit
+from redrive.kit.proof.report import Progress, commit_of_the_code, of_commit
 from redrive.prove.isolation.environment import Case, CaseEnvironment, Figure
 
 
@@ -53,7 +53,7 @@ def prove(cases: Sequence[Case], *, dsn: str | None, progress: Progress) -> Repo
         with open_directory() as directory, open_proof_database(directory, dsn) as database:
             server = database.server
             measured.append(_measure(case, directory, database.dsn))
-    return Report(commit=commit(), server=server, cases=measured)
+    return Report(commit=commit_of_the_code(), server=server, cases=measured)
 
 
 def _measure(case: Case, directory: Path, dsn: str) -> Measured:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from redrive.kit.proof.database import open_proof_database
 from redrive.kit.proof.directories import open_directory
 from redrive.kit.proof.environment import ProofEnvironment
-from redrive.kit.proof.report import Progress, ProofReport, bound, commit, table
+from redrive.kit.proof.history_campaign import HistoryOptions
+from redrive.kit.proof.report import Progress, ProofReport, bound, table
 from redrive.systems import payments
 from redrive.systems.payments.prove.campaign import Beyond, Within
 from redrive.systems.payments.prove.config import BEYOND, WITHIN, Plan
@@ -59,15 +59,14 @@ def prove(
     scale: float,
     dsn: str | None,
     progress: Progress,
-    histories: int | None = None,
-    history: int | None = None,
-    script: Path | None = None,
+    **options: Unpack[HistoryOptions],
 ) -> PaymentsReport:
-    """history: only the one of this seed. script: only the one that is written there."""
     began = time.monotonic()
-    alone = CAMPAIGN.named(history, script)
+    alone = CAMPAIGN.named(options)
     campaigns = _Campaigns() if alone else _campaigns(seed=seed, scale=scale, dsn=dsn, progress=progress)
-    count = max(1, round(HISTORIES * scale)) if histories is None else histories
+    count = options.get("histories")
+    if count is None:
+        count = max(1, round(HISTORIES * scale))
     if alone:
         told = CAMPAIGN.run([alone], progress=progress, say=print)
     else:
@@ -75,7 +74,6 @@ def prove(
     return PaymentsReport(
         seed=seed,
         scale=scale,
-        commit=commit(),
         server=campaigns.server or told.server,
         seconds=time.monotonic() - began,
         settings=campaigns.settings,
