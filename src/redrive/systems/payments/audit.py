@@ -55,7 +55,8 @@ def told(event: Row, instruction: Row) -> str:
             return f"{_who(event)} has it in hand."
         case "act":
             return _act(event)
-    return f"{_who(event)} {_attempt(event)}"
+    done = _attempt(event)
+    return f"{_who(event)} {done}" if done else f"{_who(event)}: it was {event['state'].lower()}."
 
 
 def account_of(destination: Row | None) -> str:
@@ -112,7 +113,7 @@ def _attempt(event: Row) -> str:
             return "handed it back before anything was sent."
         case "RETRYABLE":
             return _retry(event)
-    return f"ended: it was {event['state'].lower()}."
+    return ""
 
 
 def _retry(event: Row) -> str:
