@@ -120,17 +120,14 @@ class Subscription:
         await self._connection.close()
 
     async def wait(self) -> None:
-        """About a second for the first message."""
-        if self._ready or not self.is_open():
+        """About a second for the first message, or until the channel is lost."""
+        if self._ready:
             return
         self._changed.clear()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), WAIT_SECONDS)
 
     def take(self, limit: int) -> list[Delivery]:
-        """What was received on a channel that is lost comes again on the next one."""
-        if not self.is_open():
-            raise Unreachable("RabbitMQ has ended the subscription, or the connection was lost.")
         taken, self._ready = self._ready[:limit], self._ready[limit:]
         return taken
 
