@@ -23,7 +23,7 @@ from tests.transports.brokers.nats_broker import NatsBroker
 from tests.transports.brokers.redis_broker import RedisBroker
 from tests.transports.brokers.subjects import started
 
-pytestmark = pytest.mark.req("G-36")
+pytestmark = pytest.mark.req("G-23")
 DAY = 86_400.0
 
 
