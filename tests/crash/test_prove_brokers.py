@@ -6,10 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from redrive.kit.proof.processes import Processes
 from redrive.kit.proof.report import bound
 from redrive.prove.brokers import plan
 from redrive.prove.brokers.judge import SHOWN_MAX, Effect, Evidence, judged
@@ -123,6 +125,17 @@ def test_the_report_says_what_happened_with_each_broker_and_how_to_repeat_it() -
     bad = replace(report, violations=["nats: [lost] a"])
     assert not bad.ok
     assert "Nothing was lost" not in "\n".join(bad.lines())
+
+
+def test_the_processes_of_a_proof_take_nothing_from_the_settings_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their `redrive relay` and `redrive worker` would read them, and the `redrive.toml` of the directory."""
+    monkeypatch.setenv("REDRIVE_METRICS_LISTEN", "127.0.0.1:9464")
+    code = "import os; print(os.getcwd(), sorted(name for name in os.environ if name.startswith('REDRIVE_')))"
+    process = Processes(tmp_path, {"REDRIVE_DSN": "of the proof"}).start("any", "timeit", "-n1", "-r1", code)
+    assert process.wait(60) == 0
+    assert process.said.read_text().splitlines()[0] == f"{tmp_path} ['REDRIVE_DSN']"
 
 
 @pytest.mark.timeout(600)

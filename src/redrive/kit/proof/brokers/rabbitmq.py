@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import aio_pika
-from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
+from aio_pika.abc import AbstractChannel
 
 from redrive.kit.proof.brokers.server import ServerProcess, free_port, in_thread
-from redrive.ports.sources import Delivery
+from redrive.sources.rabbitmq import RabbitSource
 from redrive.transports.rabbitmq import RabbitTransport
 
 T = TypeVar("T")
-EMPTY_SECONDS: Final = 0.1
 PROGRAM: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 
@@ -29,8 +26,8 @@ def transport(port: int, place: str, **options: Any) -> RabbitTransport:
     return RabbitTransport(url_of(port), **{"routing_key": place, **options})
 
 
-def source(port: int, place: str, *, consumer: str) -> BareSource:  # noqa: ARG001 - a queue has one
-    return BareSource(url_of(port), place)
+def source(port: int, place: str, *, consumer: str) -> RabbitSource:  # noqa: ARG001 - a queue has one
+    return RabbitSource(url_of(port), queue=place)
 
 
 def url_of(port: int) -> str:
@@ -100,62 +97,6 @@ def _environment(directory: Path, port: int, mapper: int) -> dict[str, str]:
         "RABBITMQ_CONF_ENV_FILE": str(directory / "none"),
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1} +S 2:2",
     }
-
-
-class BareSource:
-    """Gets message by message from a queue."""
-
-    def __init__(self, url: str, place: str) -> None:
-        self._url, self._place = url, place
-        self._connection: AbstractConnection | None = None
-        self._queue: AbstractQueue | None = None
-
-    async def receive(self, limit: int, /) -> Sequence[Delivery]:
-        try:
-            queue = self._queue or await self._opened()
-            messages = [message async for message in _got(queue, limit)]
-        except BaseException:
-            await self.aclose()  # what was got and not acknowledged goes back to the queue
-            raise
-        if not messages:
-            await asyncio.sleep(EMPTY_SECONDS)
-        return [_delivery(message) for message in messages]
-
-    async def ack(self, delivery: Delivery, /) -> None:
-        await delivery.handle.ack()
-
-    async def give_back(self, delivery: Delivery, /) -> None:
-        await delivery.handle.nack(requeue=True)
-
-    async def aclose(self) -> None:
-        connection, self._connection, self._queue = self._connection, None, None
-        if connection is not None:
-            with suppress(Exception):
-                await connection.close()
-
-    async def _opened(self) -> AbstractQueue:
-        self._connection = await aio_pika.connect(self._url, timeout=5)
-        channel = await self._connection.channel()
-        self._queue = await channel.get_queue(self._place)
-        return self._queue
-
-
-async def _got(queue: AbstractQueue, limit: int) -> AsyncIterator[AbstractIncomingMessage]:
-    for _ in range(limit):
-        message = await queue.get(fail=False, timeout=5)
-        if message is None:
-            return
-        yield message
-
-
-def _delivery(message: AbstractIncomingMessage) -> Delivery:
-    return Delivery(
-        body=message.body,
-        headers={name: str(value) for name, value in message.headers.items()},
-        content_type=message.content_type or "",
-        id=message.message_id or "",
-        handle=message,
-    )
 
 
 server = RabbitServer
