@@ -9,6 +9,7 @@ that a mutant cannot die of old age.
     test = "tests/interleavings/test_pairs.py::test_…[suspect]"
     money = true             # a second effect is possible: must always be killed, runs in CI
     quick = true             # runs in CI as well
+    full = true              # the test is marked `full`: it needs a broker of the system
     [[change]]
     file = "src/redrive/store/sql/verbs/settle.sql"
     old = "AND x.attempt = i.attempt FOR UPDATE"
@@ -54,7 +55,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Mutant:
-    """money: a second effect becomes possible. quick: runs in CI although no money is at stake."""
+    """money: a second effect becomes possible. quick: runs in CI although no money is at stake. full: as its test is."""
 
     name: str
     about: str
@@ -62,6 +63,7 @@ class Mutant:
     changes: tuple[Change, ...]
     money: bool = False
     quick: bool = False
+    full: bool = False
 
     @property
     def in_ci(self) -> bool:
@@ -86,7 +88,7 @@ def judge(mutant: Mutant, server_dsn: str) -> str:
         for change in mutant.changes:
             _plant(place, change)
         try:
-            done = _run_test(place, mutant.test, server_dsn)
+            done = _run_test(place, mutant, server_dsn)
         finally:
             _drop_template(place, server_dsn)
     return _verdict(done)
@@ -110,7 +112,7 @@ def _plant(place: Path, change: Change) -> None:
     path.write_text(text.replace(change.old, change.new))
 
 
-def _run_test(place: Path, test: str, server_dsn: str) -> subprocess.CompletedProcess[str]:
+def _run_test(place: Path, mutant: Mutant, server_dsn: str) -> subprocess.CompletedProcess[str]:
     off = [f"no:{plugin}" for plugin in ("cacheprovider", "schemathesis")]
     command = [
         sys.executable,
@@ -121,7 +123,8 @@ def _run_test(place: Path, test: str, server_dsn: str) -> subprocess.CompletedPr
         "-rfE",
         "-n0",
         *(word for name in off for word in ("-p", name)),
-        test,
+        *(["--full"] if mutant.full else []),
+        mutant.test,
     ]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))}
     environment = {**kept, "REDRIVE_TEST_DSN": server_dsn, "PYTHONDONTWRITEBYTECODE": "1"}
