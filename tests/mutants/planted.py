@@ -55,7 +55,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Mutant:
-    """money: a second effect becomes possible. quick: runs in CI although no money is at stake. full: as its test is."""
+    """money: a second effect becomes possible. quick: runs in CI although no money is at stake. full: as its test."""
 
     name: str
     about: str
