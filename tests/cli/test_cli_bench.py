@@ -7,13 +7,14 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from redrive.bench.workloads import WORKLOADS, Workload
+from redrive.bench.workloads import Workload
+from redrive.operate.cli.bench import ALL
 from redrive.operate.cli.main import cli
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(240)]
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.name)
+@pytest.mark.parametrize("workload", ALL, ids=lambda workload: workload.name)
 def test_a_workload_gives_both_its_figures(workload: Workload, database: str) -> None:
     command = ["bench", workload.name, "--scale", "0.02", "--repeat", "1", "--json", "--dsn", database]
     ran = CliRunner().invoke(cli, command, catch_exceptions=False)

@@ -15,9 +15,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import redrive
+from redrive.bench.bare import IN_FLIGHT
 from redrive.events import Events
 from redrive.policy import Settlement
+from redrive.ports import Transport
 from redrive.relay.process import RelayProcess, run_relay
+from redrive.transports.cloudevents import CloudEvents
 
 
 async def record(conn: Any, attempt: redrive.Attempt, _: Settlement) -> None:
@@ -79,6 +82,21 @@ def declare(app: redrive.App, name: str, settings: Mapping[str, Any]) -> Callabl
     return (lambda _: declared(ask_for_a_rest)) if name in settings.get("resting", ()) else declared
 
 
+def transport_of(broker: Mapping[str, str]) -> Transport:
+    url, place, cloudevents = broker["url"], broker["place"], CloudEvents("/bench")
+    if broker["name"] == "nats":
+        from redrive.transports.nats import NatsTransport
+
+        return NatsTransport(url, subject=f"{place}.{{order_by}}", cloudevents=cloudevents)
+    if broker["name"] == "rabbitmq":
+        from redrive.transports.rabbitmq import RabbitTransport
+
+        return RabbitTransport(url, routing_key=place, cloudevents=cloudevents)
+    from redrive.transports.redis import RedisTransport
+
+    return RedisTransport(url, stream=place, cloudevents=cloudevents)
+
+
 async def refuse(_: redrive.Attempt) -> None:
     raise ConnectionRefusedError
 
@@ -90,7 +108,10 @@ async def ask_for_a_rest(_: redrive.Attempt) -> redrive.Retryable:
 async def drain(settings: Mapping[str, Any]) -> dict[str, Any]:
     seen, events, app = Seen(settings), Events(), redrive.App()
     for name in settings["destinations"]:
-        declare(app, name, settings)(seen.handler)
+        if "broker" in settings:
+            app.transport(name, transport_of(settings["broker"]), concurrency=IN_FLIGHT)
+        else:
+            declare(app, name, settings)(seen.handler)
     events.subscribe(seen.heard, "relay.started", "claim.stop", "settle.stop")
     process = RelayProcess(app=app, dsn=settings["dsn"], name="bench", listen=settings.get("listen", True))
     relay = asyncio.create_task(run_relay(process, events=events, signals=False))

@@ -64,6 +64,7 @@ class Workload:
     aim: float
     measure: Callable[[str, float], Rates]
     unit: str = "/s"
+    require: Callable[[], None] = lambda: None  # raises what it lacks here
 
     def shown(self, value: float) -> str:
         return f"{value:,.0f}/s" if self.unit == "/s" else f"{value:.2f} {self.unit}"
@@ -135,8 +136,8 @@ def drain(server: str, scale: float) -> Rates:
         fill(dsn, "ours", count)
         checkpoint(dsn)
         raw = ceiling.drain_rate(dsn, "raw", count)
-        ours = _relay_rate(dsn, ["ours"], count)
-        _require_all_delivered(dsn, 2 * count)
+        ours = relay_rate(dsn, ["ours"], count)
+        require_all_delivered(dsn, 2 * count)
     return {"SQL without a client": raw, "one relay": ours}
 
 
@@ -148,8 +149,8 @@ def drain_beside_history(server: str, scale: float) -> Rates:
         fill_finished(dsn, behind)
         fill(dsn, "ours", count)
         checkpoint(dsn)
-        full = _relay_rate(dsn, ["ours"], count)
-        _require_all_delivered(dsn, behind + count)
+        full = relay_rate(dsn, ["ours"], count)
+        require_all_delivered(dsn, behind + count)
     return {"empty tables": empty, "behind history": full}
 
 
@@ -158,7 +159,7 @@ def _alone_rate(server: str, name: str, count: int) -> float:
     with fresh_database(server, name) as dsn:
         fill(dsn, "ours", count)
         checkpoint(dsn)
-        return _relay_rate(dsn, ["ours"], count)
+        return relay_rate(dsn, ["ours"], count)
 
 
 def drain_beside_others(server: str, scale: float) -> Rates:
@@ -179,7 +180,7 @@ def drain_beside_others(server: str, scale: float) -> Rates:
             fill(dsn, name, count // len(others))
         checkpoint(dsn)
         odd = {"records": [recorded], "rates": {limited: SLOW_RATE}, "down": [down], "resting": [resting]}
-        beside = _relay_rate(dsn, names, len(others) * (count // len(others)), **odd)
+        beside = relay_rate(dsn, names, len(others) * (count // len(others)), **odd)
     return {"one destination": alone, "beside others": beside}
 
 
@@ -191,7 +192,7 @@ def drain_in_order(server: str, scale: float) -> Rates:
         checkpoint(dsn)
         raw = ceiling.drain_lanes_rate(dsn, "raw", count)
         ours = _ordered_rate(dsn, count)
-        _require_all_delivered(dsn, 2 * count)
+        require_all_delivered(dsn, 2 * count)
     return {"SQL without a client": raw, "one relay": ours}
 
 
@@ -212,7 +213,7 @@ def _ordered_rate(dsn: str, count: int) -> float:
     with _relay(dsn, ["ours"], count) as relay:
         time.sleep(1)
         fill_lanes(dsn, "ours", count, keys=KEYS)
-        seen = _report(relay)
+        seen = report_of(relay)
     return float(count / (seen["ended"] - seen["claimed"]))
 
 
@@ -227,8 +228,8 @@ def drain_beside_old_transaction(server: str, scale: float) -> Rates:
             holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             holder.execute("SELECT count(*) FROM redrive.destination")
             with _relay(dsn, ["ours"], count, edge=edge) as relay:
-                seen = _report(relay)
-        _require_all_delivered(dsn, count)
+                seen = report_of(relay)
+        require_all_delivered(dsn, count)
     return {
         "first 50,000": edge / (seen["first_edge"] - seen["claimed"]),
         "last 50,000": edge / (seen["ended"] - seen["last_edge"]),
@@ -242,7 +243,7 @@ def wake_up(server: str, scale: float) -> Rates:
     with fresh_database(server, "bench_w4") as dsn, _relay(dsn, ["ours"], count, note=True) as relay:
         time.sleep(1)
         asked, committed = _one_every(dsn, count, seconds=0.01)
-        handled = _report(relay)["handled"]
+        handled = report_of(relay)["handled"]
     p50, p99 = _percentiles_ms(committed, handled)
     p50_asked, p99_asked = _percentiles_ms(asked, handled)
     return {
@@ -290,19 +291,17 @@ def _producers_rate(server: str, scale: float, *, listen: bool) -> float:
         dsn = stack.enter_context(fresh_database(server, "bench_w9"))
         settings = json.dumps({"dsn": dsn, "connections": PRODUCERS_EACH, "each": each})
         relay = stack.enter_context(_relay(dsn, ["ours"], count, listen=listen))
-        producers = [
-            stack.enter_context(_process("redrive.bench.produce", settings)) for _ in range(PRODUCER_PROCESSES)
-        ]
+        producers = [stack.enter_context(child("redrive.bench.produce", settings)) for _ in range(PRODUCER_PROCESSES)]
         for producer in producers:
             assert producer.stdin is not None
             producer.stdin.write("go\n")
             producer.stdin.flush()
-        seen = [_report(producer) for producer in producers]
-        _report(relay)
+        seen = [report_of(producer) for producer in producers]
+        report_of(relay)
     return float(count / (max(one["ended"] for one in seen) - min(one["began"] for one in seen)))
 
 
-def _report(process: subprocess.Popen[str]) -> dict[str, Any]:
+def report_of(process: subprocess.Popen[str]) -> dict[str, Any]:
     out, _ = process.communicate(timeout=DRAIN_SECONDS_MAX)
     if process.returncode:
         raise LostOrDoubled(f"{process.args!r} ended with {process.returncode}")
@@ -311,7 +310,7 @@ def _report(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 @contextmanager
-def _process(module: str, settings: str) -> Iterator[subprocess.Popen[str]]:
+def child(module: str, settings: str) -> Iterator[subprocess.Popen[str]]:
     """A process that was given its settings and has said that it is ready."""
     with subprocess.Popen(
         [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -331,18 +330,18 @@ def _process(module: str, settings: str) -> Iterator[subprocess.Popen[str]]:
 def _relay(dsn: str, destinations: Sequence[str], count: int, **more: Any) -> Iterator[subprocess.Popen[str]]:
     """A relay process that has registered; it ends when it has settled so many."""
     settings = {"dsn": dsn, "destinations": list(destinations), "count": count, **more}
-    with _process("redrive.bench.drain", json.dumps(settings)) as process:
+    with child("redrive.bench.drain", json.dumps(settings)) as process:
         yield process
 
 
-def _relay_rate(dsn: str, destinations: Sequence[str], count: int, **more: Any) -> float:
+def relay_rate(dsn: str, destinations: Sequence[str], count: int, **more: Any) -> float:
     """From the relay's start to its last settle."""
     with _relay(dsn, destinations, count, **more) as relay:
-        seen = _report(relay)
+        seen = report_of(relay)
     return float(count / (seen["ended"] - seen["started"]))
 
 
-def _require_all_delivered(dsn: str, count: int) -> None:
+def require_all_delivered(dsn: str, count: int) -> None:
     enqueued, pending, leased, parked, closed = one_row(dsn, "SELECT * FROM redrive.conservation")
     if (enqueued, pending, leased, parked, closed) != (count, 0, 0, 0, count):
         raise LostOrDoubled(f"{count} expected; {enqueued=} {pending=} {leased=} {parked=} {closed=}")

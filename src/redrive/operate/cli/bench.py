@@ -11,15 +11,18 @@ from typing import Final
 import click
 from rich.table import Table
 
+from redrive.bench.broker_workloads import BROKER_WORKLOADS
 from redrive.bench.chart import svg
 from redrive.bench.run import Measured, measure, server_facts
-from redrive.bench.workloads import WORKLOADS
+from redrive.bench.workloads import WORKLOADS, Workload
+from redrive.errors import RedriveError
 from redrive.operate import embedded
 from redrive.operate.cli import output
 from redrive.operate.cli.context import example
 from redrive.operate.cli.progress import bars
 
-NAMES: Final = [workload.name for workload in WORKLOADS]
+ALL: Final = (*WORKLOADS, *BROKER_WORKLOADS)
+NAMES: Final = [workload.name for workload in ALL]
 SERVER_SETTINGS: Final = {"shared_buffers": "1GB", "max_wal_size": "4GB"}
 
 
@@ -33,11 +36,13 @@ SERVER_SETTINGS: Final = {"shared_buffers": "1GB", "max_wal_size": "4GB"}
 def command(
     workloads: Sequence[str], repeat: int, scale: float, dsn: str | None, chart: Path | None, as_json: bool
 ) -> None:
-    """Measure enqueueing and draining, each beside its own reference, and print the ratios.
+    """Measure enqueueing, draining, publishing and consuming, each beside its own reference, and print the ratios.
 
     Makes databases named bench_* and drops them again. Compare only what one run printed: machines are noisy.
     """
-    wanted = [workload for workload in WORKLOADS if not workloads or workload.name in workloads]
+    wanted = [workload for workload in ALL if (workload.name in workloads if workloads else _can_run(workload))]
+    for workload in wanted:
+        workload.require()
     with ExitStack() as stack:
         server = dsn or stack.enter_context(_server(stack)).dsn
         facts = server_facts(server)
@@ -50,6 +55,16 @@ def command(
         output.document("bench", {"server": facts, "repeat": repeat, "results": results})
     else:
         output.stdout().print(_table(measured, facts["server_version"]))
+
+
+def _can_run(workload: Workload) -> bool:
+    """What is not installed is left out, and said."""
+    try:
+        workload.require()
+    except RedriveError as error:
+        output.note(f"{workload.name} is left out: {error}")
+        return False
+    return True
 
 
 def _server(stack: ExitStack) -> embedded.Server:
