@@ -58,11 +58,13 @@ class Campaign:
         self.stuck: list[str] = []
 
     def run(self) -> None:
-        for phase in (self._publish, self._consume):
+        """Where a phase is stuck its processes are stopped too, so that one that has ended is named."""
+        for phase, stop in ((self._publish, self._stop_publishing), (self._consume, self._stop_consuming)):
             try:
                 phase()
             except Stuck as stuck:
                 self.stuck.append(f"[stuck] {stuck}")
+            stop()
 
     def complaints(self) -> list[str]:
         return [*self.stuck, *self._publisher.complaints, *self._consumer.complaints]
@@ -102,11 +104,9 @@ class Campaign:
             plan.RESTARTED: self._restart,
         }
         self._inject("publishing", self._plan.publishing, acts, self._sent)
-        self._until(
-            "published",
-            lambda: finished(producers) and not self._publisher.open_messages(),
-            lambda: self._proxy.messages,
-        )
+        self._until("published", lambda: self._is_published(producers), self._sent)
+
+    def _stop_publishing(self) -> None:
         for relay in self._relays:
             self._publisher.stop(relay)
 
@@ -147,17 +147,17 @@ class Campaign:
         }
         committed = len(self._publisher.business())
         self._inject("consuming", self._plan.consuming, acts, self._consumer.effect_count)
-        try:
-            self._until(
-                "consumed",
-                lambda: self._is_consumed(committed),
-                self._moves,
-                seconds=self._quiet_seconds,
-                every_seconds=LEFT_SECONDS,
-            )
-        finally:
-            self._consumer.stop(self._worker)
-            self._consumer.stop(self._relay)
+        self._until(
+            "consumed",
+            lambda: self._is_consumed(committed),
+            self._moves,
+            seconds=self._quiet_seconds,
+            every_seconds=LEFT_SECONDS,
+        )
+
+    def _stop_consuming(self) -> None:
+        self._consumer.stop(self._worker)
+        self._consumer.stop(self._relay)
 
     def _kill_worker(self) -> None:
         self._consumer.kill(self._worker)
