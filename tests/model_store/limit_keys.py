@@ -67,13 +67,15 @@ class LimitKeys(Upkeep):
         now: Now = None,
     ) -> Opened:
         before, moment = self._key(destination, key), self.at(now)
-        known = destinations.opened(
-            before,
-            claimed_at=claimed_at,
-            cool_off_seconds=cool_off_seconds,
-            cool_off_max_seconds=cool_off_max_seconds,
-            now=moment,
-        )
+        known = before
+        if before.breaker != "open":  # a relay holds a key back by its state, whatever the date of a claim
+            known = destinations.opened(
+                before,
+                claimed_at=claimed_at,
+                cool_off_seconds=cool_off_seconds,
+                cool_off_max_seconds=cool_off_max_seconds,
+                now=moment,
+            )
         if known is not before:
             known = replace(known, breaker_code=code)
         self._limit_keys[destination, key] = known

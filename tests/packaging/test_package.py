@@ -53,5 +53,5 @@ def test_a_page_that_uses_redrive_installs_it_from_the_clone_that_it_is_read_in(
     lines = re.findall(r"^pip install ([^#\n]+)", (REPOSITORY / page).read_text("utf-8"), re.MULTILINE)
     words = [word for line in lines for word in shlex.split(line)]
     assert [word for word in words if word.startswith("redrive")] == []
-    paths = [(REPOSITORY / page).parent / word for word in words if word.startswith(".")]
+    paths = [(REPOSITORY / page).parent / word.partition("[")[0] for word in words if word.startswith(".")]
     assert [path.resolve() for path in paths] == [REPOSITORY]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from aio_pika.abc import AbstractChannel
+from aio_pika.exceptions import ChannelNotFoundEntity
 
 from redrive.kit.proof.brokers import rabbitmq
 from redrive.testing import Condition
@@ -27,10 +28,13 @@ class RabbitBroker(rabbitmq.RabbitServer):
         return [message.headers["idempotency-key"] for message in self.read(place)]
 
     def read(self, place: str) -> list[Any]:
-        """Taken and not acknowledged: the queue has them back when the channel is closed."""
+        """Taken and not acknowledged: the queue has them back when the channel is closed. None of a deleted queue."""
 
         async def read(channel: AbstractChannel) -> list[Any]:
-            queue = await channel.declare_queue(place, passive=True)
+            try:
+                queue = await channel.declare_queue(place, passive=True)
+            except ChannelNotFoundEntity:
+                return []
             return [await queue.get() for _ in range(queue.declaration_result.message_count or 0)]
 
         return self.ask(read)
