@@ -111,8 +111,9 @@ def test_the_status_document_keeps_its_keys(redrive: Redrive, shop: Shop) -> Non
     document = redrive.json("status")
     assert document["schema"] == "redrive.status/v1"
     assert list(document) == [
-        "schema", "at", "backlog", "relays", "duties", "late_answers", "blocked_keys", "keys_looked_at", "counted_max",
-        "lanes_mended", "oldest_holder", "waiting_replays", "clock_jumps", "sees_nothing", "findings",
+        "schema", "at", "backlog", "relays", "duties", "late_answers", "workers", "consumers", "blocked_keys",
+        "keys_looked_at", "counted_max", "lanes_mended", "oldest_holder", "waiting_replays",
+        "clock_jumps", "sees_nothing", "findings",
     ]  # fmt: skip
     assert list(document["relays"][0]) == [
         "worker", "name", "host", "pid", "version", "destinations", "started_at", "seen_seconds_ago", "leases", "live",
