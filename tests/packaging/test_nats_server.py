@@ -46,19 +46,21 @@ async def stored(url: str) -> list[bytes | None]:
         await client.close()
 
 
+def said_without_a_login(port: int) -> bytes:
+    """Until the server hangs up. Not by nats-py, which leaves a refused connection open."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as conn:
+        conn.sendall(b"CONNECT {}\r\nPING\r\n")
+        return b"".join(iter(lambda: conn.recv(4096), b""))
+
+
 async def test_it_listens_on_loopback_and_asks_for_the_password(place: Path) -> None:
     with nats_server.start(place) as server:
         assert re.fullmatch(rf"nats://redrive:[^@]{{20,}}@127\.0\.0\.1:{server.port}", server.url)
-        with pytest.raises(nats.errors.Error, match=r"(?i)authorization"):
-            await nats.connect(f"nats://127.0.0.1:{server.port}", allow_reconnect=False, error_cb=_ignore)
+        assert b"-ERR 'Authorization Violation'" in said_without_a_login(server.port)
         await store(server.url, "m")
         for secret in (place / "nats.conf", place.with_name("data.nats.password"), place.with_name("data.nats.log")):
             assert secret.stat().st_mode & 0o077 == 0, secret
     assert not server.running
-
-
-async def _ignore(error: Exception) -> None:
-    pass
 
 
 async def test_after_a_kill_it_has_its_port_its_login_and_what_it_confirmed(place: Path) -> None:
