@@ -66,6 +66,7 @@ schema = schemathesis.pytest.from_fixture("described")
 
 
 @schema.parametrize()
+@pytest.mark.timeout(600)  # what is judged is the answer, not how fast a busy machine gives it
 @hypothesis.settings(max_examples=1, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))
 def test_no_request_makes_it_fail(case: Any, house: House) -> None:
     """The host, the key and who asks are as they should be; the rest is what the description makes of it."""

@@ -305,7 +305,10 @@ def report_of(process: subprocess.Popen[str]) -> dict[str, Any]:
     out, _ = process.communicate(timeout=DRAIN_SECONDS_MAX)
     if process.returncode:
         raise LostOrDoubled(f"{process.args!r} ended with {process.returncode}")
-    report: dict[str, Any] = json.loads(out)
+    try:
+        report: dict[str, Any] = json.loads(out)
+    except ValueError as error:
+        raise LostOrDoubled(f"{process.args!r} printed {out[-500:]!r}") from error
     return report
 
 
