@@ -78,7 +78,7 @@ class Correlation:
 @dataclass(frozen=True, kw_only=True)
 class EventType:
     """category: the kind of entity, such as `definition`. by: what tells two events of this type and entity apart; None
-    = there is one for each entity, ever. keyed: False = nothing tells two of its events apart, so each gets a new key."""
+    = there is one for each entity, ever. keyed: False = nothing tells two of them apart, so each gets a new key."""
 
     name: str
     category: str
