@@ -51,6 +51,14 @@ def _from_settings(table: Mapping[str, Any], file: Path) -> System:
     return from_settings(table, file)
 
 
+def _demo(**values: Any) -> int:
+    """Events of three tenants, told as they happen."""
+    from redrive.systems.tenant.demo.play import Demo, run
+
+    console = values.pop("console")
+    return run(Demo(**values), console)
+
+
 def _prove(**values: Any) -> Any:
     """Write and deliver events of many tenants while producers repeat themselves and one tenant's endpoint is hostile.
 
@@ -78,6 +86,7 @@ system = System(
     router=_router,
     router_path="/api/workflow/outbox",
     views=VIEWS,
+    demo=_demo,
     prove=_prove,
     from_settings=_from_settings,
 )

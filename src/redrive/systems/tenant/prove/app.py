@@ -23,8 +23,8 @@ OPTIONS: Final = OutboxOptions(
 )
 
 
-def outbox_of(url: str, **transport: Any) -> Outbox:
-    """url: of the server. transport: other options of `HttpTransport`."""
+def outbox_of(url: str, *, transport: type[HttpTransport] = HttpTransport, **options: Any) -> Outbox:
+    """url: of the server. transport, options: a test breaks a promise with others."""
 
     def endpoint(attempt: Attempt) -> str:
         return f"{url}/{attempt.tenant}"
@@ -35,16 +35,17 @@ def outbox_of(url: str, **transport: Any) -> Outbox:
     return Outbox(
         TYPES,
         options=OPTIONS,
-        transport=HttpTransport(endpoint, egress=egress, **{"limit_by": "tenant", **transport}),
+        transport=transport(endpoint, egress=egress, **{"limit_by": "tenant", **options}),
         timeout_seconds=TIMEOUT_SECONDS,
         concurrency=CONCURRENCY,
     )
 
 
-def app_of(**transport: Any) -> App:
+def app_of(**values: Any) -> App:
+    """values: of `outbox_of`."""
     made = App()
     if VARIABLE in os.environ:
-        made.include(outbox_of(os.environ[VARIABLE], **transport).system())
+        made.include(outbox_of(os.environ[VARIABLE], **values).system())
     return made
 
 

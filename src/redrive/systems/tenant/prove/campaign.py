@@ -194,7 +194,8 @@ class Campaign:
         )
 
     def _domain(self) -> frozenset[Name]:
-        return frozenset(self._environment.rows("SELECT DISTINCT tenant, name FROM redrive_prove.domain"))  # type: ignore[arg-type]
+        found = self._environment.rows("SELECT DISTINCT tenant, name FROM redrive_prove.domain")
+        return frozenset((tenant, name) for tenant, name in found)
 
     def _add_tomorrows(self) -> None:
         """So that the snapshot has a backlog to count while nothing moves."""

@@ -25,6 +25,7 @@ from redrive.systems.tenant.prove.plan import HOSTILE
 
 HOST: Final = "127.0.0.1"
 HANG_SECONDS: Final = 4.0  # longer than a relay waits
+RETRY_AFTER_SECONDS: Final = "2"
 TRICKLE_SECONDS: Final = 0.02
 TRICKLED_BYTES: Final = 20
 FAULTS_MAX: Final = 3  # of one event: then its endpoint takes it
@@ -88,7 +89,7 @@ class Server:
             case "500" | "503":
                 return web.Response(status=int(kind))
             case "429":
-                return web.Response(status=429, headers={"Retry-After": "1"})
+                return web.Response(status=429, headers={"Retry-After": RETRY_AFTER_SECONDS})
             case "slow":
                 return await _trickled(request)
         return web.Response(status=204)
