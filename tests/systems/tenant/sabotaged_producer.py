@@ -15,7 +15,7 @@ from redrive.systems.tenant.prove.app import TYPES
 
 
 class Careless(OutboxWriter):
-    """It forgets the order; gives one event of two another key each time, and adds the others outside the transaction."""
+    """It forgets the order, gives one event of two a new key each time, and adds the others outside the transaction."""
 
     def add(self, conn: Any, tenant: str, event: Event, *, key: UUID | str | None = None) -> Added:
         unordered = replace(event, order_by=None)

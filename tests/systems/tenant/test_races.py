@@ -1,4 +1,4 @@
-"""Many connections add one event at the same instant, and relays dispatch side by side: one row, one process for each."""
+"""Many connections add one event at the same instant, and relays dispatch side by side: one row, one process."""
 
 from __future__ import annotations
 

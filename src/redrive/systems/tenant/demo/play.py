@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shlex
 import signal
@@ -30,6 +31,7 @@ from redrive.systems.tenant.demo import app as demo_app
 from redrive.systems.tenant.demo import story
 from redrive.systems.tenant.demo.story import TENANTS, Order
 from redrive.systems.tenant.health import judge
+from redrive.systems.tenant.names import LOGGER
 from redrive.systems.tenant.writer import Added, OutboxWriter
 
 SUBSCRIBERS: Final = "redrive.systems.tenant.demo.subscribers"
@@ -86,6 +88,7 @@ def _with_database(demo: Demo, dsn: str, console: Console) -> int:
 
 
 async def _play(demo: Demo, told: Told) -> int:
+    logging.getLogger(LOGGER).addHandler(logging.NullHandler())  # its lines would stand between those of the story
     for signum in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signum, told.ended.set)
     app = demo_app.made()
@@ -228,7 +231,7 @@ class Told:
         self.console.print(
             f"{when}: backlog {numbers.backlog_size}, failed {numbers.failed_pending}, dead letters"
             f" {numbers.dead_letters}, processed {numbers.processed}, failure ratio {numbers.failure_ratio:.0%};"
-            f" {health.verdict}{''.join(f' ({reason})' for reason in health.reasons)}",
+            f" {': '.join([health.verdict, *filter(None, ['; '.join(health.reasons)])])}",
             style="bold",
             soft_wrap=True,
         )

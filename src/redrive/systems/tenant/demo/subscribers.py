@@ -2,7 +2,7 @@
 
     PUT /{tenant}    what its subscriber answers from now on, such as 503: a control that no subscriber has
 
-An event whose `Idempotency-Key` is known is taken once. What was taken is a line in the ledger before the answer leaves.
+An event whose `Idempotency-Key` is known is taken once. What was taken is in the ledger before the answer leaves.
 """
 
 from __future__ import annotations

@@ -71,6 +71,8 @@ def _all(
 
 def _part(environment: ProofEnvironment, tenant: str | None, attempts: Sequence[Attempted]) -> Iterator[Counted]:
     """The middle third of the run: a window that leaves out what was before and after it."""
+    if not attempts:
+        return
     first, last = min(one.completed_at for one in attempts), max(one.completed_at for one in attempts)
     third = (last - first) / 3
     begin, end = first + third, last - third

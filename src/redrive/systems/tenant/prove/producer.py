@@ -38,7 +38,7 @@ VALUES (%s, %s, %s, %s) RETURNING "Id"
 
 
 class Producer:
-    """steps: as `plan.Step.printed`. pause_seconds: between two steps. writer: tests break promises with another one."""
+    """steps: as `plan.Step.printed`. pause_seconds: between two steps. writer: tests break promises with others."""
 
     def __init__(
         self, log: Path, *, steps: list[dict[str, Any]], pause_seconds: float, writer: tenant.OutboxWriter = WRITER
