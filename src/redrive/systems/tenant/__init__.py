@@ -1,4 +1,4 @@
-"""The tenant outbox: domain events of many tenants, each once by its key, with the names of the document that asked for it.
+"""The tenant outbox: domain events of many tenants, each once by its key, by the names of its document.
 
     outbox = tenant.Outbox(TYPES)                                            # event types and options, declared once
     outbox.writer.add(conn, "acme", tenant.Event("DefinitionPublished", {…}, parts={"entity": "d-7", "version": 3}))

@@ -1,6 +1,6 @@
-"""`Outbox`: event types, options and the way out, declared once; gives the producers their writer and the relay its system.
+"""`Outbox`: event types, options and the way out, declared once: producers take its writer, a relay its system.
 
-    outbox = tenant.Outbox(TYPES, options=tenant.OutboxOptions(MaxRetries=8))
+    outbox = tenant.Outbox(TYPES, options=tenant.OutboxOptions(max_retries=8))
 
     @outbox.deliver                                     # or Outbox(…, transport=HttpTransport(…))
     async def publish(event: redrive.Attempt) -> None: ...

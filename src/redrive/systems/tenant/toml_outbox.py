@@ -24,7 +24,7 @@ from redrive.systems.tenant.outbox import Outbox
 
 @dataclass(frozen=True)
 class Subscriber:
-    """Where events are posted. outbox: whose events. concurrency: at a time in one relay, half of them to one tenant."""
+    """Where events are posted. outbox: whose events. concurrency: at a time in a relay, half of them to one tenant."""
 
     url: str
     _: KW_ONLY
