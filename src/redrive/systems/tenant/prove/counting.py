@@ -64,7 +64,7 @@ def _all(
     yield Counted(f"dead letters {whose}", said.dead_letters, sum(reason == "dead" for _, reason in mine))
     yield Counted(f"processed {whose}", said.processed, processed)
     yield Counted(f"failures {whose}", said.failures, failures)
-    yield Counted(f"events a second {whose}", said.throughput, processed / OPTIONS.window_seconds)
+    yield Counted(f"events a second {whose}", said.throughput, processed / said.window_seconds)
     ratio = failures / (processed + failures) if processed + failures else 0.0
     yield Counted(f"as the failure ratio {whose}", said.failure_ratio, ratio)
 

@@ -17,7 +17,7 @@ from redrive.systems.tenant.prove.plan import HOSTILE
 
 SHOWN_MAX: Final = 10  # of one rule
 # Generous, because the machine may be shared; without a limit key for each tenant it is many times as long.
-MEDIAN_SECONDS_MAX: Final = 3.0
+MEDIAN_SECONDS_MAX: Final = 1.0
 P99_SECONDS_MAX: Final = 20.0
 
 Line = Mapping[str, Any]
@@ -197,7 +197,7 @@ def _delayed(evidence: Evidence) -> Iterator[str]:
         ("99th percentile", found.p99, P99_SECONDS_MAX * evidence.patience),
     ):
         if value > limit:
-            yield f"The {name} of the neighbours' delay is {value:.1f} s, above {limit:.0f} s."
+            yield f"The {name} of the neighbours' delay is {value:.1f} s, above {limit:.1f} s."
 
 
 RULES: Final = (_lost, _twice, _invented, _strayed, _overtaken, _shown, _counted, _delayed)
