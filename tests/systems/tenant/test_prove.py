@@ -158,7 +158,7 @@ def test_the_same_seed_plans_the_same_and_every_fault_and_kind_of_event_is_in_it
 def test_the_snapshot_says_what_the_proof_counts_in_the_tables(database: str, tmp_path: Path) -> None:
     """Of all tenants and of each; over the whole window and over a part of the run, which leaves attempts out."""
     often = [BUSY] * 3
-    for number, answers in enumerate([[None], [BUSY], [GONE], [None], often, [None], [BUSY]]):
+    for number, answers in enumerate([[None], [BUSY], [GONE], [None], [None], [BUSY], often]):
         with psycopg.connect(database) as conn:
             box, _ = outbox(*answers, base_retry_delay_seconds=0.0 if answers is often else 3600.0)
             box.writer.add(conn, f"tenant-{number % 2}", published(version=number))
@@ -170,7 +170,6 @@ def test_the_snapshot_says_what_the_proof_counts_in_the_tables(database: str, tm
     whole = ("in the backlog", "failed", "old failures", "dead letters", "processed", "failures")
     assert [said[f"{what} of all"] for what in whole] == [3, 4, 1, 1, 3, 6]
     assert said["processed in the middle of the run of all"] < 3
-    assert said["processed in the middle of the run of all"] + said["failures in the middle of the run of all"] > 0
 
 
 REPORT = TenantReport(
