@@ -1,11 +1,17 @@
 -- What an auditor and old readers know: one row an event, by the names of the document (T-09). Security-invoker views: a reader sees
 -- what its role and tenant may see of the engine's tables.
 
--- json_of: a body as JSON; NULL where it is none, so that one bad row fails no list.
-CREATE OR REPLACE FUNCTION redrive_tenant.json_of(p_body bytea) RETURNS jsonb
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $body$
+-- payload_of: the payload of a version as JSON. NULL where it is none, so that one bad row fails no list, and for a reader who may not
+-- see payloads: the engine keeps them apart (redrive_console, redrive_approver).
+-- Not SECURITY DEFINER: it reads with the rights of the caller, and only if there are any.
+CREATE OR REPLACE FUNCTION redrive_tenant.payload_of(p_id uuid, p_version integer) RETURNS jsonb
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    RETURN convert_from(p_body, 'UTF8')::jsonb;
+    IF NOT has_column_privilege('redrive.message', 'body', 'SELECT') THEN
+        RETURN NULL;
+    END IF;
+    RETURN convert_from(coalesce((SELECT b.bytes FROM redrive.body b WHERE b.message_id = p_id AND b.version = p_version),
+                                 (SELECT m.body FROM redrive.message m WHERE m.id = p_id)), 'UTF8')::jsonb;
 EXCEPTION WHEN data_exception OR statement_too_complex OR program_limit_exceeded THEN
     RETURN NULL;
 END $body$;
@@ -46,8 +52,7 @@ SELECT a.message_id, a.tenant, a.destination, a.version, a.closed, true,
 
 CREATE OR REPLACE VIEW redrive_tenant.outbox_messages WITH (security_invoker = true) AS
 SELECT m.id, m.tenant AS tenant_id, m.kind AS event_type,
-       redrive_tenant.json_of(coalesce((SELECT b.bytes FROM redrive.body b WHERE b.message_id = s.id AND b.version = s.version),
-                                       m.body)) AS payload,
+       redrive_tenant.payload_of(s.id, s.version) AS payload,
        redrive_tenant.key_of(m.key) AS idempotency_key, m.created_at, s.processed_at, s.is_processed, s.retry_count,
        CASE WHEN s.state <> 'delivered' AND (s.retry_count > 0 OR s.dead_letter)
             THEN coalesce(s.error, redrive_tenant.last_error(s.id)) END AS error,
