@@ -12,12 +12,12 @@ the flush, so the transaction goes on. The table is in a `MetaData` of its own: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final
 from uuid import UUID
 
-from sqlalchemy import DateTime, FetchedValue, MetaData, Text, Uuid, event, inspect
+from sqlalchemy import Connection, DateTime, FetchedValue, MetaData, Text, Uuid, event, inspect
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import (
     DeclarativeBase,
@@ -33,6 +33,7 @@ from redrive.systems.tenant.event_types import EventTypes
 from redrive.systems.tenant.models import shared
 
 _DUPLICATES: Final = "redrive.tenant.duplicates"
+_ROWS: Final = "insertmanyvalues_page_size"
 _WRITE: Final = "`with Session(engine) as session, session.begin():`, without isolation_level='AUTOCOMMIT'"
 
 
@@ -97,10 +98,14 @@ def _prepare(session: Session, *_: Any) -> None:
         shared.refuse_change()
     added = [one for one in session.new if isinstance(one, OutboxMessageMixin)]
     if added:
-        _check_transaction(session, added[0])
+        connection = session.connection(bind_arguments={"mapper": inspect(type(added[0]))})
+        _check_transaction(connection)
         for one in added:
             _complete(one)
         session.info[_DUPLICATES] = _without_duplicates(session, added)
+        kept = [one.idempotency_key for one in added if one in session]
+        if len(set(kept)) < len(kept):
+            session.info[_ROWS] = _insert_one_by_one(connection)
 
 
 def _complete(one: OutboxMessageMixin) -> None:
@@ -116,16 +121,27 @@ def _complete(one: OutboxMessageMixin) -> None:
 def _without_duplicates(
     session: Session, added: list[OutboxMessageMixin]
 ) -> list[tuple[OutboxMessageMixin, OutboxMessageMixin]]:
-    """Takes out of the session what is there already by its key; returns each with the first one."""
+    """Takes out of the session what is there already by its key; returns those whose first one is yet to be written."""
     held = (one for one in session.identity_map.values() if isinstance(one, OutboxMessageMixin))
     known = {one.__dict__.get("_written"): one for one in held}
-    duplicates = []
+    waiting = []
     for one in added:
         first = known.setdefault(_identity(one), one)
-        if first is not one:
-            session.expunge(one)
-            duplicates.append((one, first))
-    return duplicates
+        if first is one:
+            continue
+        session.expunge(one)
+        if inspect(first).persistent:
+            _copy(first, one)
+        else:
+            waiting.append((one, first))
+    return waiting
+
+
+def _insert_one_by_one(connection: Connection) -> Callable[[], object]:
+    """Two tenants have the same key in this flush, so that the key alone does not tell which returned row is whose."""
+    kept = connection.get_execution_options().get(_ROWS, 1000)  # SQLAlchemy's default
+    connection.execution_options(**{_ROWS: 1})
+    return lambda: connection.execution_options(**{_ROWS: kept})
 
 
 @event.listens_for(Session, "after_flush")
@@ -135,6 +151,8 @@ def _note(session: Session, *_: Any) -> None:
             one.__dict__["_written"] = _identity(one)
     for duplicate, first in session.info.pop(_DUPLICATES, ()):
         _copy(first, duplicate)
+    if give_back := session.info.pop(_ROWS, None):
+        give_back()
 
 
 def _copy(first: OutboxMessageMixin, duplicate: OutboxMessageMixin) -> None:
@@ -160,8 +178,7 @@ def _refuse_statements(execution: ORMExecuteState) -> None:
         shared.refuse_change()
 
 
-def _check_transaction(session: Session, one: OutboxMessageMixin) -> None:
-    connection = session.connection(bind_arguments={"mapper": inspect(type(one))})
+def _check_transaction(connection: Connection) -> None:
     if connection.connection.dbapi_connection.autocommit:  # type: ignore[union-attr]
         shared.refuse_autocommit(_WRITE)
 
