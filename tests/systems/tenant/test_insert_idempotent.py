@@ -1,7 +1,7 @@
-"""Inserts in plain SQL, as from another language: a tenant's key is one row, and the database itself refuses a second one.
+"""Inserts in plain SQL, as from another language: a tenant's key is one row, and the database refuses a second one.
 
 The document expects a database error for a duplicate; here an insert through the view is a success, and below it the
-primary key of `redrive.idempotency` (tenant, hash of the key) is what the document calls UX_Outbox_Tenant_IdempotencyKey.
+primary key of `redrive.idempotency` (tenant, hash of the key) is the document's UX_Outbox_Tenant_IdempotencyKey.
 """
 
 from __future__ import annotations
