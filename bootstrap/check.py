@@ -27,6 +27,11 @@ from xml.etree import ElementTree as ET
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKERS = "3"  # on two cores: a third of the time of a test is waiting
+# A module stays with one worker, which makes its fixtures once; one that has nothing left takes from the longest queue.
+SHARING = ["-n", WORKERS, "--dist", "worksteal"]
+# The run's server need not survive a power cut. Autovacuum looks into every database once in its naptime: with the
+# embedded server's second and a database for each test, a worker of it starts about every tenth of a second.
+SERVER = {"fsync": "off", "full_page_writes": "off", "autovacuum_naptime": "10s"}
 MEMORY = Path("/dev/shm")  # noqa: S108 - directories in it are made by mkdtemp
 MEMORY_FREE_MIN = 8 << 30  # a run needs up to 2 GB
 PG15_BIN = Path("/usr/lib/postgresql/15/bin")
@@ -213,7 +218,7 @@ def pytest_on(report: Report, binaries: Path | None, arguments: list[str], *, al
         results = place / "results.xml"
         environment |= {"REDRIVE_TEST_DSN": dsn, "REDRIVE_TEST_SCRATCH": str(place)}
         LAST_FAILED.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "pytest", "-rs", "-n", WORKERS, f"--junitxml={results}", *arguments]
+        command = [sys.executable, "-m", "pytest", "-rs", *SHARING, f"--junitxml={results}", *arguments]
         code = subprocess.run(command, env=environment, check=False).returncode
         counts = count(results)
         report.durations += durations(results)
@@ -271,14 +276,14 @@ def directory_of_run() -> Iterator[Path]:
 
 @contextmanager
 def server(directory: Path, environment: dict[str, str]) -> Iterator[str]:
-    """The run's server. It need not survive a power cut; tests of durability start their own."""
+    """The run's server; tests of durability start their own."""
     from redrive.operate import embedded
 
     before = os.environ.get("REDRIVE_PG_BIN")
     if "REDRIVE_PG_BIN" in environment:
         os.environ["REDRIVE_PG_BIN"] = environment["REDRIVE_PG_BIN"]
     try:
-        running = embedded.start(directory / "data", settings={"fsync": "off", "full_page_writes": "off"})
+        running = embedded.start(directory / "data", settings=SERVER)
     finally:
         if before is None:
             os.environ.pop("REDRIVE_PG_BIN", None)

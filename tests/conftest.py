@@ -19,10 +19,10 @@ import pytest
 
 from redrive.operate import embedded
 from tests.support import databases
+from tests.support.order import PG15_DIRECTORIES, is_left_out, long_ones_early
 from tests.support.scratch import scratch
 
 pytest_plugins = ["pytester"]
-PG15_DIRECTORIES = frozenset({"conformance", "crash", "desk", "drivers", "frameworks", "lifecycle", "migration"})
 ON_REQUEST = {"full": "--full", "soak": "--soak"}
 
 # How long an example took to make says how busy the machine was, and nothing about the code.
@@ -38,6 +38,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         parser.addoption(option, action="store_true", default=False, help=f"also run tests marked {marker}")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Without what is certainly not asked for; None leaves the answer to others."""
+    return is_left_out(collection_path, config.option.markexpr) or None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark by directory; leave out what was not asked for, visibly, as deselected."""
     kept: list[pytest.Item] = []
@@ -51,7 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (kept if wanted else left).append(item)
     if left:
         config.hook.pytest_deselected(items=left)
-        items[:] = kept
+    items[:] = long_ones_early(kept, workers=int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 
 @pytest.fixture(scope="session")

@@ -20,11 +20,9 @@ that a mutant cannot die of old age.
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +30,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
+from tests.mutants.fork_server import ForkServer
 from tests.support import databases
 from tests.support.scratch import scratch
 
@@ -39,6 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PLANTED = Path(__file__).parent / "planted"
 COPIED = ("src", "tests", "tools", "pyproject.toml")
 KILLED = "killed"
+PLUGINS = ("_hypothesis_pytestplugin", "pytest_asyncio.plugin", "pytest_randomly", "pytest_timeout", "xdist.plugin")
 SECONDS = 110
 TESTS_FAILED = 1
 
@@ -81,14 +81,14 @@ def read(path: Path) -> Mutant:
     return Mutant(name=path.stem, changes=changes, **given)
 
 
-def judge(mutant: Mutant, server_dsn: str) -> str:
+def judge(mutant: Mutant, server_dsn: str, forks: ForkServer) -> str:
     """`killed` when the named test failed; else what happened instead."""
     with scratch("redrive-mutant-") as place:
         _copy(place)
         for change in mutant.changes:
             _plant(place, change)
         try:
-            done = _run_test(place, mutant, server_dsn)
+            done = _run_test(place, mutant, server_dsn, forks)
         finally:
             _drop_template(place, server_dsn)
     return _verdict(done)
@@ -112,23 +112,13 @@ def _plant(place: Path, change: Change) -> None:
     path.write_text(text.replace(change.old, change.new))
 
 
-def _run_test(place: Path, mutant: Mutant, server_dsn: str) -> subprocess.CompletedProcess[str]:
-    off = [f"no:{plugin}" for plugin in ("cacheprovider", "schemathesis")]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-rfE",
-        "-n0",
-        *(word for name in off for word in ("-p", name)),
-        *(["--full"] if mutant.full else []),
-        mutant.test,
-    ]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHONPATH"))}
-    environment = {**kept, "REDRIVE_TEST_DSN": server_dsn, "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=SECONDS)
+def _run_test(place: Path, mutant: Mutant, server_dsn: str, forks: ForkServer) -> subprocess.CompletedProcess[str]:
+    arguments = ["-q", "-x", "-rfE", "-n0", "-p", "no:cacheprovider"]
+    for plugin in PLUGINS:
+        arguments += ["-p", plugin]
+    arguments += [*(["--full"] if mutant.full else []), mutant.test]
+    variables = {"REDRIVE_TEST_DSN": server_dsn, "PYTHONDONTWRITEBYTECODE": "1"}
+    return forks.pytest(place, arguments, variables, seconds=SECONDS)
 
 
 def _verdict(done: subprocess.CompletedProcess[str]) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from tests.mutants.fork_server import ForkServer
 from tests.mutants.planted import KILLED, Mutant, judge, mutants
 
 ALL = mutants()
@@ -13,10 +16,16 @@ def _as_parameter(mutant: Mutant) -> object:
     return pytest.param(mutant, id=mutant.name, marks=pytest.mark.full if mutant.in_ci else pytest.mark.soak)
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[ForkServer]:
+    with ForkServer() as started:
+        yield started
+
+
 @pytest.mark.req("G-14")
 @pytest.mark.parametrize("mutant", [_as_parameter(mutant) for mutant in ALL])
-def test_a_planted_bug_is_found_by_the_test_that_names_it(mutant: Mutant, server_dsn: str) -> None:
-    assert judge(mutant, server_dsn) == KILLED
+def test_a_planted_bug_is_found_by_the_test_that_names_it(mutant: Mutant, server_dsn: str, forks: ForkServer) -> None:
+    assert judge(mutant, server_dsn, forks) == KILLED
 
 
 def test_ci_tries_every_mutant_about_money_and_at_least_six_others() -> None:
