@@ -7,10 +7,12 @@ see `redrive.answers`. Every class has a stable `code`; it is the label in logs 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 if TYPE_CHECKING:
     from redrive.message import Status
+
+APPROVER_ADVICE: Final = "the same by an approver: a login with the role redrive_approver"
 
 
 class RedriveError(Exception):
@@ -116,6 +118,10 @@ class NotFound(OperatorError):
 
     code = "NOT_FOUND"
 
+    @classmethod
+    def message_of(cls, id: object) -> Self:
+        return cls(f"There is no message {id}.", next="redrive messages list")
+
 
 class NotAllowed(OperatorError):
     """The database login has no privilege for it; nothing was changed."""
@@ -133,6 +139,9 @@ class ApproverNeeded(ActRefused):
     """Another person has asked for the same, and the second one must be an approver; nothing was changed."""
 
     code = "ROLE_TOO_LOW"
+
+    def __init__(self, message: str, *, next: str = APPROVER_ADVICE) -> None:
+        super().__init__(message, next=next)
 
 
 class NotFinished(RedriveError, TimeoutError):

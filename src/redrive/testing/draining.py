@@ -11,9 +11,9 @@ by what the clock was advanced.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
@@ -100,21 +100,9 @@ def drain_into(
     """In a thread of its own: the caller may be inside an event loop."""
     if is_async(conn):
         raise UnsupportedConnection("This connection is asynchronous; await redrive.testing.adrain.")
-    failed: list[BaseException] = []
     below = psycopg_below(conn)  # in this thread: to another one, `django.db.connection` is another connection
-
-    def run() -> None:
-        try:
-            asyncio.run(adrain_into(drained, below, app, clock, to_the_end=to_the_end))
-        except BaseException as error:
-            failed.append(error)
-
-    with lent_to_threads(conn, app):
-        thread = threading.Thread(target=run)
-        thread.start()
-        thread.join()
-    if failed:
-        raise failed[0]
+    with lent_to_threads(conn, app), ThreadPoolExecutor(1) as pool:
+        pool.submit(lambda: asyncio.run(adrain_into(drained, below, app, clock, to_the_end=to_the_end))).result()
 
 
 async def adrain_into(

@@ -174,6 +174,11 @@ class Connection(Generic[C]):
                 await self._close(connection)
 
 
+def require_confirm_seconds(seconds: float) -> None:
+    if not seconds > 0:
+        raise InvalidValue(f"confirm_seconds is {seconds}; it must be above 0.")
+
+
 async def connected(connection: Connection[C]) -> C:
     """The connection, for a send: one that is cut off while it waits has not begun."""
     try:

@@ -116,8 +116,7 @@ class KafkaTransport:
         refused = sorted(_OWN_OPTIONS & set(config or {}))
         if refused:
             raise InvalidValue(f"config has {refused[0]!r}, which the transport sets itself.")
-        if not confirm_seconds > 0:
-            raise InvalidValue(f"confirm_seconds is {confirm_seconds}; it must be above 0.")
+        brokers.require_confirm_seconds(confirm_seconds)
         self._topic = Naming("topic", topic)
         self._bytes_max, self._cloudevents = message_bytes_max, cloudevents
         self._connection = connection(

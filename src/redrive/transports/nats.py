@@ -25,7 +25,6 @@ from nats.errors import AuthorizationError, ConnectionClosedError, Error, NoServ
 from nats.js.api import StorageType
 
 from redrive.answers import Answer, Delivered, Retryable, Terminal
-from redrive.errors import InvalidValue
 from redrive.message import Attempt
 from redrive.policy import address_of
 from redrive.ports.broker_risks import BrokerRisk
@@ -99,8 +98,7 @@ class NatsTransport:
         connect_seconds: float = CONNECT_SECONDS,
         confirm_seconds: float = CONFIRM_SECONDS,
     ) -> None:
-        if not confirm_seconds > 0:
-            raise InvalidValue(f"confirm_seconds is {confirm_seconds}; it must be above 0.")
+        brokers.require_confirm_seconds(confirm_seconds)
         self._subject = Naming("subject", subject, encode=_token)
         self._stream, self._cloudevents, self._confirm_seconds = stream, cloudevents, confirm_seconds
         self._connection = connection(url, credentials=credentials, connect_seconds=connect_seconds)

@@ -113,8 +113,7 @@ class RabbitTransport:
         confirm_seconds: float = CONFIRM_SECONDS,
     ) -> None:
         check_url(url)
-        if not confirm_seconds > 0:
-            raise InvalidValue(f"confirm_seconds is {confirm_seconds}; it must be above 0.")
+        brokers.require_confirm_seconds(confirm_seconds)
         self._routing_key = Naming("routing_key", routing_key, encode=_word)
         self._bytes_max, self._cloudevents, self._confirm_seconds = message_bytes_max, cloudevents, confirm_seconds
         self._connection = connection(url, exchange=exchange, connect_seconds=connect_seconds)

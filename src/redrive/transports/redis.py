@@ -108,8 +108,7 @@ class RedisTransport:
     ) -> None:
         if length_max is not None and length_max < 1:
             raise InvalidValue(f"length_max is {length_max}; it must be at least 1, or None.")
-        if not confirm_seconds > 0:
-            raise InvalidValue(f"confirm_seconds is {confirm_seconds}; it must be above 0.")
+        brokers.require_confirm_seconds(confirm_seconds)
         self._url, self._stream = url, Naming("stream", stream)
         self._options = [*([] if create else ["NOMKSTREAM"]), *(["MAXLEN", "~", length_max] if length_max else [])]
         self._bytes_max, self._cloudevents = message_bytes_max, cloudevents

@@ -9,9 +9,9 @@ import pytest
 from nats.js.api import StorageType, StreamConfig
 
 from redrive.app import App
-from redrive.kit.proof.brokers.server import free_port
 from redrive.operate.doctor import Point, Verdict
 from redrive.operate.doctor_brokers import examine_brokers
+from redrive.operate.embedded.processes import free_port
 from redrive.sources.nats import NatsSource
 from redrive.sources.redis import RedisSource
 from redrive.testing import ScriptedSource

@@ -114,7 +114,7 @@ async def act_on_one(
     """
     result = (await _acted(store, principal, VERBS[act], [id], body))[0]
     if result.outcome is Outcome.NOT_FOUND:
-        raise NotFound(f"There is no message {id}.", next="redrive messages list")
+        raise NotFound.message_of(id)
     raise_refused(result)
     return result
 

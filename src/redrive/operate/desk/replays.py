@@ -117,10 +117,7 @@ async def steer(
             next=f"redrive replay approve {replay.id} by another --actor",
         )
     if answer == "approver":
-        raise ApproverNeeded(
-            f"Replay {replay.name!r} moves money: to approve it takes the role approver.",
-            next="the same by an approver: a login with the role redrive_approver",
-        )
+        raise ApproverNeeded(f"Replay {replay.name!r} moves money: to approve it takes the role approver.")
     if answer != "done":
         raise _does_not_fit(replay, answer, act)
     return await find(store, str(replay.id))

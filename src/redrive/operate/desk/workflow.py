@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from decimal import Decimal
 from typing import Any, Final
 
-from redrive.errors import ActRefused, InvalidValue, NotFound
+from redrive.errors import APPROVER_ADVICE, ActRefused, InvalidValue, NotFound
 from redrive.message import MessageId, ParkReason, is_json
 from redrive.operate.actions.results import ActResult, Outcome, not_found
 from redrive.operate.desk import json_patch
@@ -60,7 +60,7 @@ _WHY_NOT: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "approver": (
         "it moves money and another person has proposed this payload; to approve it takes the role approver",
-        "the same by an approver: a login with the role redrive_approver",
+        APPROVER_ADVICE,
     ),
     "not_replayed": ("it was not replayed", "redrive messages show {id}"),
     "verified": ("it is verified already", ""),
@@ -129,7 +129,7 @@ async def copy(store: PostgresStore, id_: MessageId, key: str, who: Who) -> Mess
         case "new" | "duplicate" if copied is not None:
             return copied
         case "not_found":
-            raise NotFound(f"There is no message {id_}.", next="redrive messages list")
+            raise NotFound.message_of(id_)
         case "conflict":
             raise ActRefused(f"The key {key!r} belongs to another message.", next="another --key")
         case "owned":

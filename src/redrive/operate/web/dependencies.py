@@ -69,7 +69,7 @@ ScopedStore = Annotated[TenantStore, Depends(scoped_store)]
 async def require_visible(store: PostgresStore, id_: MessageId) -> None:
     """NotFound unless the caller may see the message: a verb acts by the id alone."""
     if id_ not in await find_messages(store, [id_]):
-        raise NotFound(f"There is no message {id_}.", next="redrive messages list")
+        raise NotFound.message_of(id_)
 
 
 async def note_payload_read(request: Request, id_: MessageId, why: str) -> None:

@@ -73,7 +73,7 @@ async def show_message(store: PostgresStore, message_id: MessageId, *, payload: 
     async with message_snapshot(store) as ask:
         views = await _views(ask, [message_id])
         if not views:
-            raise NotFound(f"There is no message {message_id}.", next="redrive messages list")
+            raise NotFound.message_of(message_id)
         may = (await ask("may_read"))[0]
         if payload and not may["payload"]:
             raise NotAllowed("This login may not read payloads.", next=_PAYLOAD_ADVICE)

@@ -41,8 +41,7 @@ def acknowledge(
             )
         case "approver":
             raise ApproverNeeded(
-                "Another person has acknowledged it with the same reference; to be the second takes the role approver.",
-                next="the same by an approver: a login with the role redrive_approver",
+                "Another person has acknowledged it with the same reference; to be the second takes the role approver."
             )
         case "acknowledged":
             raise ActRefused("It is acknowledged already.", next="redrive payments findings list")

@@ -11,9 +11,10 @@ from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 from nats.js.errors import NotFoundError
 
-from redrive.kit.proof.brokers.server import ServerProcess, free_port, in_thread
+from redrive.kit.proof.brokers.server import ServerProcess, in_thread
 from redrive.operate.embedded import nats_server
 from redrive.operate.embedded.errors import NoBinaries
+from redrive.operate.embedded.processes import free_port
 from redrive.sources.nats import NatsSource
 from redrive.transports.nats import NatsTransport
 

@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 import aio_pika
 from aio_pika.abc import AbstractChannel
 
-from redrive.kit.proof.brokers.server import ServerProcess, free_port, in_thread
+from redrive.kit.proof.brokers.server import ServerProcess, in_thread
+from redrive.operate.embedded.processes import free_port
 from redrive.sources.rabbitmq import RabbitSource
 from redrive.transports.rabbitmq import RabbitTransport
 

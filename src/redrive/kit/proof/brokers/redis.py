@@ -9,7 +9,8 @@ from typing import Any
 
 import redis
 
-from redrive.kit.proof.brokers.server import ServerProcess, free_port
+from redrive.kit.proof.brokers.server import ServerProcess
+from redrive.operate.embedded.processes import free_port
 from redrive.sources.redis import RedisSource
 from redrive.transports.redis import RedisTransport
 

@@ -52,7 +52,7 @@ def _act(port: Callable[P, Awaitable[None]]) -> Callable[P, Coroutine[Any, Any, 
         id, actor = values[:2]
         answer = await store.value(f"{verb}_1", *values)
         if answer == "not_found":
-            raise _no_such_message(id)
+            raise NotFound.message_of(id)
         await store.refuse(answer, verb, id, actor)
         if answer == "moved_on":
             raise ActRefused(
@@ -80,7 +80,7 @@ class PostgresActs(Connected):
             require_actor_and_reason(actor, reason or "")
         answer = await self.value("cancel_1", id, actor, reason, now)
         if answer == "not_found":
-            raise _no_such_message(id)
+            raise NotFound.message_of(id)
         await self.refuse(answer, "cancel", id, actor or "")
         return CancelAnswer(answer)
 
@@ -124,8 +124,7 @@ def not_alone(answer: str, verb: str, id: MessageId, actor: str, *, proofs: Sequ
             )
         case "approver":
             return ApproverNeeded(
-                f"Message {id}: another person has asked for {verb}; to be the second takes the role approver.",
-                next="the same by an approver: a login with the role redrive_approver",
+                f"Message {id}: another person has asked for {verb}; to be the second takes the role approver."
             )
         case _:
             told = str(proofs[0]) if proofs else "evidence"
@@ -134,7 +133,3 @@ def not_alone(answer: str, verb: str, id: MessageId, actor: str, *, proofs: Sequ
                 f"Message {id}: something says that it was delivered ({told}); {verb} is refused.",
                 next=f"redrive held confirm {id} --reference {reference}",
             )
-
-
-def _no_such_message(id: MessageId) -> NotFound:
-    return NotFound(f"There is no message {id}.", next="redrive messages list")

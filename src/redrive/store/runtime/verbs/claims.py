@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from redrive.message import Fence, WorkerId
-from redrive.ports import Claimed, ClaimRequest, ClaimState, LowWaterMark, Now, Place, PutOff
+from redrive.ports import Claimed, ClaimRequest, ClaimState, ClaimVerbs, LowWaterMark, Now, Place, PutOff
 from redrive.store.runtime import wire
+from redrive.store.runtime.verbs import from_port
 from redrive.store.runtime.verbs.settling import PostgresSettling
 
 
@@ -34,11 +35,7 @@ class PostgresClaims(PostgresSettling):
         rows = await self.call("claim_suspect_1", worker, wire.array(destinations), lease_seconds, now, True)
         return wire.claimed(await self._readable(worker, rows, lease_seconds), lease_seconds, alone=True)
 
-    async def suspect_destinations(
-        self, destinations: Sequence[str], *, after: str = "", limit: int = 100, now: Now = None
-    ) -> Sequence[str]:
-        found: list[str] = await self.value("suspect_destinations_1", wire.array(destinations), after, limit, now)
-        return found
+    suspect_destinations = from_port.value(ClaimVerbs.suspect_destinations)
 
     async def check_claims(self, worker: WorkerId, fences: Sequence[Fence], *, now: Now = None) -> Sequence[ClaimState]:
         rows = await self.call("check_claims_1", worker, *wire.columns(fences, 2), now)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from redrive.message import MessageId, WorkerId
+from redrive.message import WorkerId
 from redrive.policy import ClockJump
-from redrive.ports import ClockLook, Now, Redated
-from redrive.store.runtime import wire
+from redrive.ports import ClockLook, ClockVerbs, Now, Redated
+from redrive.store.runtime.verbs import from_port
 from redrive.store.runtime.verbs.connected import Connected
 
 
@@ -27,12 +27,5 @@ class PostgresClock(Connected):
         jumps = tuple(ClockJump(*jump) for jump in zip(*columns, strict=True))
         return ClockLook(row.at, row.era, row.unfinished, row.ahead_seconds, jumps)
 
-    async def clock_jumped(
-        self, worker: WorkerId, *, era: int, offset_seconds: float, window_seconds: float | None, now: Now = None
-    ) -> int:
-        return int(await self.value("clock_jumped_1", worker, era, offset_seconds, window_seconds, now))
-
-    async def redate(
-        self, era: int, *, after: MessageId | None, limit: int, end: bool = False, now: Now = None
-    ) -> Redated:
-        return wire.objects(Redated, await self.call("redate_1", era, after, limit, end, now))[0]
+    clock_jumped = from_port.value(ClockVerbs.clock_jumped)
+    redate = from_port.row(ClockVerbs.redate, Redated)

@@ -29,8 +29,7 @@ class PostgresDestinations(Connected):
         if answer == "approver":
             raise ApproverNeeded(
                 f"Destination {destination}: another person has asked to resume it; to be the second takes the role"
-                " approver.",
-                next="the same by an approver: a login with the role redrive_approver",
+                " approver."
             )
         if answer not in ("done", "not_paused"):
             raise ActRefused(f"Destination {destination} is not resumed: {answer}.")
