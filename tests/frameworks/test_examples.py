@@ -40,7 +40,7 @@ def plugin() -> tuple[str, ...]:
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("example", ["django_shop", "fastapi_orders", "orders_and_billing", "plain_mailer"])
+@pytest.mark.parametrize("example", ["django_shop", "fastapi_orders", "orders_and_billing", "plain_mailer", "workflow"])
 def test_the_suite_of_the_example_passes(example: str, empty_database: str) -> None:
     done = run(example, empty_database, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin())
     assert done.returncode == 0, done.stdout + done.stderr

@@ -16,9 +16,10 @@ from uuid import UUID, uuid4
 
 import redrive
 from redrive import MessageId, Receipt
-from redrive.errors import InvalidPayload, InvalidValue, NotFound
+from redrive.errors import InvalidPayload, NotFound
 from redrive.kit.statements import canonical_json
 from redrive.systems.tenant.event_types import EventTypes
+from redrive.systems.tenant.keys import as_uuid, choose_key
 from redrive.systems.tenant.names import LOGGER, OUTBOX_DEFAULT, destination_of
 
 PAYLOAD_BYTES_MAX: Final = 262_144
@@ -76,7 +77,7 @@ class OutboxWriter:
 
         Two transactions that begin with a new key at once may both call their factories; one event is written.
         """
-        made = _uuid(key)
+        made = as_uuid(key)
         try:
             found = redrive.status(conn, key=str(made), tenant=tenant)
         except NotFound:
@@ -84,7 +85,7 @@ class OutboxWriter:
         return _known(found, tenant, made)
 
     async def atry_add(self, conn: Any, tenant: str, key: UUID | str, factory: Callable[[], Event]) -> Added:
-        made = _uuid(key)
+        made = as_uuid(key)
         try:
             found = await redrive.astatus(conn, key=str(made), tenant=tenant)
         except NotFound:
@@ -92,14 +93,7 @@ class OutboxWriter:
         return _known(found, tenant, made)
 
     def _key(self, tenant: str, event: Event, key: UUID | str | None) -> UUID:
-        declared = self.event_types.find(event.event_type)
-        if key is not None:
-            return _uuid(key)
-        if declared.keyed:
-            return self.event_types.key(tenant, event.event_type, event.parts)
-        if event.parts:
-            raise InvalidValue(f"Events of type {declared.name} are not keyed; leave `parts` out.")
-        return self.new_key()
+        return choose_key(self.event_types, tenant, event.event_type, event.parts, key, new_key=self.new_key)
 
     def _options(self, tenant: str, event: Event, key: UUID) -> dict[str, Any]:
         size = len(canonical_json(event.payload))
@@ -117,15 +111,6 @@ class OutboxWriter:
             "headers": event.headers,
             "on_other_payload": "first_wins",
         }
-
-
-def _uuid(key: UUID | str) -> UUID:
-    try:
-        return key if isinstance(key, UUID) else UUID(key)
-    except (ValueError, TypeError, AttributeError):
-        raise InvalidValue(
-            f"key is {key!r}; it must be a UUID, such as `redrive.key` and `EventTypes.key` make."
-        ) from None
 
 
 def _added(receipt: Receipt, tenant: str, key: UUID) -> Added:

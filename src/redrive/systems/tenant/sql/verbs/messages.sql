@@ -7,7 +7,7 @@
 CREATE OR REPLACE FUNCTION redrive_tenant.payload_of(p_id uuid, p_version integer) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 BEGIN
-    IF NOT has_column_privilege('redrive.message', 'body', 'SELECT') THEN
+    IF NOT (has_column_privilege('redrive.message', 'body', 'SELECT') AND has_table_privilege('redrive.body', 'SELECT')) THEN
         RETURN NULL;
     END IF;
     RETURN convert_from(coalesce((SELECT b.bytes FROM redrive.body b WHERE b.message_id = p_id AND b.version = p_version),

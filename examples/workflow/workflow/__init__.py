@@ -1,0 +1,1 @@
+"""A small workflow engine: definitions with versions, instances, gateways and tasks, and their events."""
