@@ -53,7 +53,12 @@ def test_the_story_ends_as_it_says_and_the_next_one_is_another(
     said = io.StringIO()
     demo = play.Demo(home=tmp_path, once=True, dsn=database)
     assert play.run(demo, Console(file=said, width=200)) == 0, said.getvalue()
-    for words in ("absorbed: key", "failed, and is tried again: HTTP_503", "While it is down: backlog 3, failed 3"):
+    for words in (
+        "absorbed: key",
+        "So far: backlog 0,",
+        "failed, and is tried again: HTTP_503",
+        "While it is down: backlog 3, failed 3",
+    ):
         assert words in said.getvalue()
     assert "In the end: backlog 0, failed 1, dead letters 1, processed 5" in said.getvalue()
     assert play._next_run(database) == 2

@@ -109,12 +109,13 @@ def test_where_half_of_the_racers_roll_back_a_committed_one_has_written_the_row(
 
     def racer(number: int) -> Callable[[Connection], Added | None]:
         def run(conn: Connection) -> Added | None:
-            with conn.transaction() as transaction:
-                added = WRITER.add(conn, "acme", published(number))
-                if number % 2:
-                    raise psycopg.Rollback(transaction)
-                return added
-            return None
+            conn.autocommit = False
+            added = WRITER.add(conn, "acme", published(number))
+            if number % 2:
+                conn.rollback()
+                return None
+            conn.commit()
+            return added
 
         return run
 

@@ -47,7 +47,9 @@ class Outbox:
         **destination: Unpack[DestinationOptions],
     ) -> None:
         """name: its destination is `tenant.NAME`. transport: how events leave; None = by the function that `deliver`
-        declares. destination: further options of the destination, such as `concurrency`, `breaker` or `lookup_…`."""
+        declares. It says itself what its limits apply to: `HttpTransport(…, limit_by="tenant")` keeps one tenant's
+        endpoint from delaying others, as `deliver` does. destination: further options of the destination, such as
+        `concurrency`, `breaker` or `lookup_…`."""
         self.event_types = event_types
         self.options = options or OutboxOptions()
         self.destination = destination_of(name)

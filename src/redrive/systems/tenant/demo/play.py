@@ -144,6 +144,7 @@ class Told:
     async def _rolled_back(self) -> None:
         self._add(story.ROLLED_BACK, commits=False)
         self._say(story.BAKERY, "another order is rolled back, and its event with it")
+        await self._numbers("So far")
 
     async def _down(self) -> None:
         await self._answers(story.GARAGE, story.DOWN)
