@@ -369,9 +369,62 @@ def payments_alerts(at: Thresholds) -> tuple[Alert, ...]:
 PAYMENTS = payments_alerts(Thresholds())
 
 
+EVENTS = {"outbox": "tenant.events"}
+# At the thresholds of OutboxOptions, from which on an outbox is unhealthy (the failure ratio: degraded).
+TENANT = (
+    Alert(
+        name="TenantOutboxBacklog",
+        severity=PAGE,
+        after="5m",
+        expr="max by (outbox) (outbox_backlog_size) >= 10000",
+        summary="An outbox falls behind",
+        description="{{ $labels.outbox }} has ten thousand events that are not processed.",
+        series={'outbox_backlog_size{outbox="tenant.events"}': "0x3 12000x9 10x10"},
+        fires=11,
+        clears=14,
+        labels=EVENTS,
+    ),
+    Alert(
+        name="TenantOutboxOldestEvent",
+        severity=PAGE,
+        after="5m",
+        expr="max by (outbox) (outbox_oldest_age_seconds) >= 3600",
+        summary="An event waits for an hour",
+        description="The oldest unprocessed event of {{ $labels.outbox }} is older than an hour.",
+        series={'outbox_oldest_age_seconds{outbox="tenant.events"}': "0x3 4000x9 10x10"},
+        fires=11,
+        clears=14,
+        labels=EVENTS,
+    ),
+    Alert(
+        name="TenantOutboxFailureRatio",
+        severity=TICKET,
+        after="10m",
+        expr="max by (outbox) (outbox_failure_ratio) >= 0.2",
+        summary="Many attempts of an outbox fail",
+        description="A fifth of the attempts of {{ $labels.outbox }} has failed for ten minutes.",
+        series={'outbox_failure_ratio{outbox="tenant.events"}': "0x3 0.4x15 0.1x10"},
+        fires=16,
+        clears=21,
+        labels=EVENTS,
+    ),
+    Alert(
+        name="TenantOutboxDeadLetters",
+        severity=TICKET,
+        expr="max by (outbox) (outbox_dead_letters) > 0",
+        summary="Events were given up",
+        description="{{ $labels.outbox }} has dead letters, which wait for a person.",
+        series={'outbox_dead_letters{outbox="tenant.events"}': "0x3 2x9 0x10"},
+        fires=5,
+        clears=14,
+        labels=EVENTS,
+    ),
+)
+
+
 def rules(payments: Sequence[Alert] = PAYMENTS) -> dict[str, Any]:
     """As Prometheus reads them."""
-    groups = {"redrive": ALERTS, "payments": payments}
+    groups = {"redrive": ALERTS, "payments": payments, "tenant": TENANT}
     return {"groups": [{"name": name, "rules": [_rule(one) for one in alerts]} for name, alerts in groups.items()]}
 
 
@@ -399,7 +452,7 @@ def unit_tests() -> dict[str, Any]:
     return {
         "rule_files": ["alerts.yml"],
         "evaluation_interval": "1m",
-        "tests": [_unit_test(alert) for alert in (*ALERTS, *PAYMENTS)],
+        "tests": [_unit_test(alert) for alert in (*ALERTS, *PAYMENTS, *TENANT)],
     }
 
 

@@ -13,7 +13,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
@@ -32,10 +32,10 @@ def named_marks() -> dict[str, list[str]]:
     return _found("seed")
 
 
-def named() -> list[str]:
-    """The tests that the documents name, as `document: name`."""
+def named(which: Literal["tests", "planned"] = "tests") -> list[str]:
+    """The tests that the documents name, as `document: name`. planned: of what is not delivered yet."""
     found = tomllib.loads(NAMED.read_text(encoding="utf-8"))
-    return [f"{document}: {name}" for document, listed in found.items() for name in listed["tests"]]
+    return [f"{document}: {name}" for document, listed in found.items() for name in listed.get(which, ())]
 
 
 def _found(mark: str) -> dict[str, list[str]]:
@@ -115,7 +115,8 @@ def page() -> str:
     lines += [_row(name, facts, tests.get(name, [])) for name, facts in requirements().items()]
     lines += ["", "Tests that the source documents name:", "", "| document | name | tests |", "|---|---|---|"]
     found = named_marks()
-    lines += [_named_row(one, found.get(one, [])) for one in named()]
+    lines += [_named_row(one, found.get(one, []), "**gap**") for one in named()]
+    lines += [_named_row(one, found.get(one, []), "not delivered yet") for one in named("planned")]
     return "\n".join(lines) + "\n"
 
 
@@ -123,9 +124,9 @@ def _row(name: str, requirement: Requirement, tests: list[str]) -> str:
     return f"| {name} | {requirement['text']} | {_shown(tests) or 'not delivered yet'} |"
 
 
-def _named_row(name: str, tests: list[str]) -> str:
+def _named_row(name: str, tests: list[str], instead: str) -> str:
     document, _, text = name.partition(": ")
-    return f"| {document} | {text} | {_shown(tests) or '**gap**'} |"
+    return f"| {document} | {text} | {_shown(tests) or instead} |"
 
 
 def _shown(tests: list[str]) -> str:

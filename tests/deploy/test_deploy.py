@@ -20,11 +20,13 @@ import yaml
 from redrive.operate.cli.main import cli
 from redrive.operate.observe import catalogue
 from redrive.settings import Settings
-from redrive.systems.payments.metrics import METRICS
+from redrive.systems.payments.metrics import METRICS as PAYMENTS
+from redrive.systems.tenant.metrics import METRICS as TENANT
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 RUNBOOKS = ROOT / "docs" / "runbooks"
+SYSTEMS = {**PAYMENTS, **TENANT}
 
 
 def script(name: str) -> ModuleType:
@@ -42,13 +44,13 @@ ALERTS = script("alerts")
 DASHBOARDS = script("dashboards")
 
 
-EVERY_ALERT = (*ALERTS.ALERTS, *ALERTS.PAYMENTS)
+EVERY_ALERT = (*ALERTS.ALERTS, *ALERTS.PAYMENTS, *ALERTS.TENANT)
 
 
 def names_in(expr: str) -> set[str]:
-    """Those of the engine begin alike; those of payments are the names that its document gives them."""
+    """Those of the engine begin alike; those of systems have names of their own."""
     found = {re.sub(r"_(bucket|count|sum)$", "", name) for name in re.findall(r"redrive_\w+", expr)}
-    return found | (set(re.findall(r"\w+", expr)) & set(METRICS))
+    return found | (set(re.findall(r"\w+", expr)) & set(SYSTEMS))
 
 
 @pytest.mark.req("G-20")
@@ -60,7 +62,7 @@ def test_the_files_are_what_the_scripts_make(made: Any) -> None:
 
 @pytest.mark.parametrize("alert", EVERY_ALERT, ids=lambda alert: alert.name)
 def test_an_alert_asks_for_metrics_that_exist(alert: Any) -> None:
-    known = {metric.name for metric in catalogue.METRICS} | set(METRICS)
+    known = {metric.name for metric in catalogue.METRICS} | set(SYSTEMS)
     assert names_in(alert.expr)
     assert names_in(alert.expr) <= known
     assert set().union(*map(names_in, alert.series)) <= known

@@ -51,6 +51,28 @@ def _from_settings(table: Mapping[str, Any], file: Path) -> System:
     return from_settings(table, file)
 
 
+def _demo(**values: Any) -> int:
+    """Events of three tenants, told as they happen."""
+    from redrive.systems.tenant.demo.play import Demo, run
+
+    console = values.pop("console")
+    return run(Demo(**values), console)
+
+
+def _prove(**values: Any) -> Any:
+    """Write and deliver events of many tenants while producers repeat themselves and one tenant's endpoint is hostile.
+
+    Several producers add the same events at once, roll back and repeat; relays and producers get kill -9, PostgreSQL is
+    stopped at once. The hostile endpoint hangs, fails, resets, throttles and trickles. Each committed event must have
+    its effect once in the subscribers' own ledger, at its own tenant, in order where it has one, or be a dead letter
+    with its reason. Views and snapshot must agree with the ledger and the tables, and the neighbours of the hostile
+    tenant must not wait for it; how long they waited is printed. Exit code 1 means that one of these is not so.
+    """
+    from redrive.systems.tenant.prove.prove import prove
+
+    return prove(**values)
+
+
 def _router() -> Any:
     from redrive.systems.tenant.router import router
 
@@ -64,5 +86,7 @@ system = System(
     router=_router,
     router_path="/api/workflow/outbox",
     views=VIEWS,
+    demo=_demo,
+    prove=_prove,
     from_settings=_from_settings,
 )

@@ -122,6 +122,7 @@ class EventTypes:
     def key(self, tenant: str, event_type: str, parts: Mapping[str, Any]) -> UUID:
         """The key of an event. parts: `entity`, and the part that the type's recipe needs."""
         declared = self.find(event_type)
+        entity = _part(declared, "entity", parts)
         last = None if declared.by is None else declared.by.of(_part(declared, declared.by.part, parts))
         unknown = sorted(set(parts) - {"entity"} - ({declared.by.part} if declared.by else set()))
         if unknown:
@@ -131,7 +132,7 @@ class EventTypes:
             redrive.key(
                 tenant=tenant,
                 category=declared.category,
-                entity=_part(declared, "entity", parts),
+                entity=entity,
                 kind=declared.name,
                 version=last,
                 algorithm=self._algorithm,

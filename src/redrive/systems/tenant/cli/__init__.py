@@ -9,6 +9,6 @@ from redrive.kit.group import CommandGroup
 command: Final = CommandGroup(
     "tenant",
     package=__name__,
-    commands=["check", "health", "list", "metrics"],
+    commands=["check", "demo", "health", "list", "metrics"],
     about="The tenant outbox: its events, numbers and health, and whether a rollout is complete.",
 )

@@ -10,5 +10,7 @@ GRANT EXECUTE ON FUNCTION redrive_tenant.insert_event, redrive_tenant."InsertEve
 GRANT EXECUTE ON FUNCTION redrive_tenant.publish_options_1, redrive_tenant.gauges_1 TO redrive_relay;
 GRANT SELECT ON redrive_tenant.states, redrive_tenant.outbox_messages, redrive_tenant."OutboxMessages", redrive_tenant.outbox
     TO redrive_viewer, redrive_operator, redrive_auditor;
-GRANT EXECUTE ON FUNCTION redrive_tenant.json_of, redrive_tenant.payload_of, redrive_tenant.key_of, redrive_tenant.last_error,
-    redrive_tenant.snapshot TO redrive_viewer, redrive_operator, redrive_auditor;
+-- Payloads are for these two, as in the engine.
+GRANT USAGE ON SCHEMA redrive_tenant TO redrive_console, redrive_approver;
+GRANT EXECUTE ON FUNCTION redrive_tenant.payload_of, redrive_tenant.key_of, redrive_tenant.last_error, redrive_tenant.snapshot
+    TO redrive_viewer, redrive_operator, redrive_auditor;
