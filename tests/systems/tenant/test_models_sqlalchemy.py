@@ -346,7 +346,7 @@ def test_an_event_that_claims_to_be_processed_is_refused_by_the_database(
 
 @pytest.mark.parametrize("name", ["tenant_id", "payload"])
 def test_an_event_without_what_it_needs_is_refused_by_the_database(engine: Engine, tenant: str, name: str) -> None:
-    values = {"tenant_id": tenant, "event_type": "E", "payload": {}, name: None}
+    values: dict[str, Any] = {"tenant_id": tenant, "event_type": "E", "payload": {}, name: None}
     with Session(engine) as session:
         session.add(OutboxMessage(**values))
         with pytest.raises(DBAPIError, match="needs tenant_id, event_type and payload"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -195,15 +195,16 @@ def test_a_refused_act_adds_no_event(workflow: Any, conn: Connection, dsn: str, 
     workflow.instances.complete_instance(conn, tenant, instance)
     conn.commit()
     before = events_of(dsn, tenant)
-    for refused in (
+    acts: list[Callable[[], Any]] = [
         lambda: workflow.instances.fail_instance(conn, tenant, instance, "late"),
         lambda: workflow.instances.start_instance(conn, tenant, uuid4(), "unknown", 1),
         lambda: workflow.definitions.unpublish_definition(conn, tenant, "approval", 9),
         lambda: workflow.tasks.claim_task(conn, tenant, uuid4(), "ada"),
         lambda: workflow.instances.decide_gateway(conn, tenant, instance, "amount", "high", AT),
-    ):
+    ]
+    for act in acts:
         with pytest.raises(workflow.database.Refused):
-            refused()
+            act()
         conn.commit()
     assert events_of(dsn, tenant) == before
 
