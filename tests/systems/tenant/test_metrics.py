@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -127,16 +127,22 @@ class TestRelay:
         app, events, done = redrive.App(), Events(), asyncio.Event()
         app.include(box.system())
         ended: list[str] = []
-        events.subscribe(lambda name, _: (ended.append(name), len(ended) > 1 and done.set()), *_ENDS)
+        published_options = asyncio.Event()
+
+        def note(name: str, values: Mapping[str, Any]) -> None:
+            if name in _ENDS:
+                ended.append(name)
+            if len(ended) == len(_ENDS):
+                done.set()
+            if "options" in str(values.get("result")):
+                published_options.set()
+
+        events.subscribe(note, "duty.stop", *_ENDS)
         with psycopg.connect(database) as conn:
             for number in range(2):
                 box.writer.add(conn, "acme", published(version=number))
         metrics = RelayMetrics(more=[*METRICS.values()])
         metrics.subscribe(events)
-        published_options = asyncio.Event()
-        events.subscribe(
-            lambda _, values: "options" in str(values.get("result")) and published_options.set(), "duty.stop"
-        )
         async with app.running(database, events=events), asyncio.timeout(60):
             await done.wait()
             await published_options.wait()

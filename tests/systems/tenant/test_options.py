@@ -31,6 +31,10 @@ SEED = {
 NUMBERS = [one for one in fields(tenant.OutboxOptions) if type(one.default) is not bool]
 
 
+def _one(name: str, value: object) -> dict[str, Any]:
+    return {name: value}
+
+
 def test_the_documents_names_have_its_defaults() -> None:
     documented = tenant.OutboxOptions().documented()
     assert {name: documented[name] for name in SEED} == {name: default for name, (default, _, _) in SEED.items()}
@@ -61,23 +65,23 @@ def test_a_bound_is_accepted_and_its_neighbour_refused_with_value_and_bound(one:
         if "_unhealthy" in name and name != one.name
     }
     for value in (low, high):
-        given = {**lowest, **highest, one.name: value}
+        given: dict[str, Any] = {**lowest, **highest, one.name: value}
         assert getattr(tenant.OutboxOptions(**given), one.name) == value
     step = 1 if whole else 0.0001
     for value in (low - step, high + step, True, "5"):
         with pytest.raises(SettingsError) as refused:
-            tenant.OutboxOptions(**{one.name: value})
+            tenant.OutboxOptions(**_one(one.name, value))
         assert NAMES[one.name] in str(refused.value)
         assert f"from {low:,} to {high:,}" in str(refused.value)
     if whole:
         with pytest.raises(SettingsError, match="a whole number"):
-            tenant.OutboxOptions(**{one.name: float(low + 1)})
+            tenant.OutboxOptions(**_one(one.name, float(low + 1)))
 
 
 @pytest.mark.parametrize("name", ["use_exponential_backoff", "prometheus_enabled"])
 def test_a_switch_is_true_or_false(name: str) -> None:
     with pytest.raises(SettingsError, match="must be true or false"):
-        tenant.OutboxOptions(**{name: 1})  # type: ignore[arg-type]
+        tenant.OutboxOptions(**_one(name, 1))
 
 
 def test_an_outbox_cannot_be_unhealthy_before_it_is_degraded() -> None:

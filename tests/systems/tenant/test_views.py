@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -35,7 +36,7 @@ def test_the_view_has_the_columns_of_the_document_in_both_spellings(conn: Conn) 
 
 
 def test_an_insert_into_the_view_is_an_event_and_a_known_key_gives_the_first_one(conn: Conn, acme: str) -> None:
-    values = [acme, "DefinitionPublished", json.dumps({"a": 1}), uuid4()]
+    values: list[Any] = [acme, "DefinitionPublished", json.dumps({"a": 1}), uuid4()]
     first = conn.execute(f"{INSERT} {VALUES}", values).fetchone()
     again = conn.execute(f"{INSERT} {VALUES}", values).fetchone()
     assert first is not None

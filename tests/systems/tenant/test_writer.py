@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from uuid import UUID, uuid4
+from collections.abc import Callable
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -63,7 +64,7 @@ def test_a_key_belongs_to_its_tenant(conn: Conn, acme: str) -> None:
 def test_an_event_without_a_key_of_its_own_is_new_each_time(conn: Conn, acme: str) -> None:
     added = [WRITER.add(conn, acme, tenant.Event("NoteTaken", {"n": 1})) for _ in range(2)]
     assert added[0].key != added[1].key
-    assert all(isinstance(one.key, UUID) and not one.already_existed for one in added)
+    assert not any(one.already_existed for one in added)
 
 
 def test_an_event_is_a_message_of_the_engine_with_its_type_key_and_tenant(conn: Conn, acme: str) -> None:
@@ -88,7 +89,7 @@ async def test_the_asynchronous_calls_do_the_same(outbox_database: str, acme: st
 @pytest.mark.req("G-19")
 def test_what_is_refused_writes_nothing_and_leaves_the_transaction_usable(conn: Conn, acme: str) -> None:
     small = tenant.OutboxWriter(event_types=TYPES, payload_bytes_max=10)
-    cases = [
+    cases: list[tuple[Callable[[], object], type[Exception], str]] = [
         (lambda: WRITER.add(conn, acme, tenant.Event("Unheard", {})), InvalidValue, "There is no event type 'Unheard'"),
         (lambda: WRITER.add(conn, acme, tenant.Event("DefinitionPublished", {})), InvalidValue, "entity is missing"),
         (lambda: WRITER.add(conn, acme, published(), key="7"), InvalidValue, "key is '7'; it must be a UUID"),

@@ -96,7 +96,7 @@ class EventTypes:
 
     def declare(self, name: str, *, category: str, by: Recipe | None = None, keyed: bool = True) -> EventType:
         """Make a type known. Refused where the name is taken, empty or too long."""
-        if not isinstance(name, str) or not 1 <= len(name) <= EVENT_TYPE_MAX:
+        if not 1 <= len(name) <= EVENT_TYPE_MAX:
             raise InvalidValue(f"Event type {name!r} must be a text of 1 to {EVENT_TYPE_MAX} characters.")
         if name in self._types:
             raise InvalidValue(f"Event type {name!r} is declared twice.")
