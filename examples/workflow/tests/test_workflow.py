@@ -76,7 +76,8 @@ def test_a_cancelled_instance_cancels_its_tasks_and_the_subscriber_is_told_in_or
     assert events(conn) == ["DefinitionPublished", *life, "TaskCancelled"]
     redrive_drain()
     told = conn.execute(
-        "SELECT m.event_type FROM redrive_tenant.outbox_messages m JOIN subscriber_ledger l ON l.key = m.idempotency_key"
+        "SELECT m.event_type FROM redrive_tenant.outbox_messages m"
+        " JOIN subscriber_ledger l ON l.key = m.idempotency_key"
         " WHERE m.order_by = %s ORDER BY l.seen_at",
         [f"instance:{instance}"],
     ).fetchall()
