@@ -368,7 +368,7 @@ def test_a_bulk_insert_gets_keys_and_refuses_a_type_whose_recipe_needs_parts(
     with Session(engine) as session, session.begin():
         session.execute(insert(InvoiceEvent), [row, row])
         keyed = {**row, "event_type": "InvoiceIssued"}
-        with pytest.raises(Exception, match="version is missing"):
+        with pytest.raises(Exception, match="entity is missing"):
             session.execute(insert(InvoiceEvent), [keyed])
         session.execute(insert(InvoiceEvent), [{**keyed, "idempotency_key": uuid4()}])
     assert len(events_of(dsn, tenant)) == 3
