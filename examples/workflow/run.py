@@ -88,10 +88,8 @@ def request(step: Callable, chance: random.Random) -> None:
     """Sometimes it fails before its commit, sometimes its answer is lost after it: the caller repeats it."""
     for outcome in (chance.choice(["rolled back", "answer lost", "done"]), "done"):
         try:
-            with psycopg.connect(DSN) as conn:
+            with psycopg.connect(DSN) as conn, conn.transaction(force_rollback=outcome == "rolled back"):
                 step(conn)
-                if outcome == "rolled back":
-                    conn.rollback()
         except instances.Refused:
             return  # the other producer has ended the instance
         if outcome == "done":

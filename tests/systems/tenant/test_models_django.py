@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -154,7 +154,8 @@ def test_parts_without_event_types_are_refused(tenant: str) -> None:
 def test_several_in_one_statement_have_their_own_ids_and_duplicates_share_one(
     connection: Any, dsn: str, tenant: str
 ) -> None:
-    with transaction.atomic(), connection.execute_wrapper(Counted(counted := [])):
+    counted: list[str] = []
+    with transaction.atomic(), connection.execute_wrapper(Counted(counted)):
         messages = InvoiceEvent.objects.bulk_create([issued(tenant, number % 10) for number in range(20)])
     assert len([one for one in counted if one.startswith("INSERT")]) == 1
     assert [one.pk for one in messages[:10]] == [one.pk for one in messages[10:]]
@@ -194,21 +195,23 @@ def test_a_changed_or_deleted_model_is_refused_and_the_transaction_goes_on(dsn: 
         message = viewed(tenant)
         message.save()
         events = OutboxMessage.objects
-        for change in (
+        changes: list[Callable[[], Any]] = [
             message.save,
             message.delete,
             events.all().delete,
             lambda: events.update(error="x"),
             lambda: events.bulk_update([message], ["error"]),
             lambda: events.bulk_create([message]),
-        ):
+        ]
+        for change in changes:
             with pytest.raises(UsageError, match="not updated or deleted after it was added"):
                 change()
-        for look_first in (
+        looks: list[Callable[[], Any]] = [
             lambda: events.get_or_create(tenant_id=tenant),
             lambda: events.update_or_create(tenant_id=tenant),
             lambda: events.bulk_create([viewed(tenant)], ignore_conflicts=True),
-        ):
+        ]
+        for look_first in looks:
             with pytest.raises(UsageError, match="use `create`"):
                 look_first()
     assert events_of(dsn, tenant) == [message.pk]

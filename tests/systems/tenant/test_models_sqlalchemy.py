@@ -346,7 +346,7 @@ def test_an_event_that_claims_to_be_processed_is_refused_by_the_database(
 
 @pytest.mark.parametrize("name", ["tenant_id", "payload"])
 def test_an_event_without_what_it_needs_is_refused_by_the_database(engine: Engine, tenant: str, name: str) -> None:
-    values = {"tenant_id": tenant, "event_type": "E", "payload": {}, name: None}
+    values: dict[str, Any] = {"tenant_id": tenant, "event_type": "E", "payload": {}, name: None}
     with Session(engine) as session:
         session.add(OutboxMessage(**values))
         with pytest.raises(DBAPIError, match="needs tenant_id, event_type and payload"):
@@ -368,7 +368,7 @@ def test_a_bulk_insert_gets_keys_and_refuses_a_type_whose_recipe_needs_parts(
     with Session(engine) as session, session.begin():
         session.execute(insert(InvoiceEvent), [row, row])
         keyed = {**row, "event_type": "InvoiceIssued"}
-        with pytest.raises(Exception, match="version is missing"):
+        with pytest.raises(Exception, match="entity is missing"):
             session.execute(insert(InvoiceEvent), [keyed])
         session.execute(insert(InvoiceEvent), [{**keyed, "idempotency_key": uuid4()}])
     assert len(events_of(dsn, tenant)) == 3

@@ -1,10 +1,10 @@
-"""Producers of the example `examples/workflow`: rows and events in one transaction, each event once by its key (T-10)."""
+"""Producers of `examples/workflow`: rows and events in one transaction, each event once by its key (T-10)."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ import pytest
 from redrive.systems.tenant import Added
 from tests.support.databases import fresh_database
 from tests.support.racing import Connection, together, value
+from tests.support.waiting import wait_until
 from tests.systems.tenant.orm import a_tenant, events_of, rows
 
 pytestmark = pytest.mark.req("T-10")
@@ -149,11 +150,15 @@ def test_a_second_publisher_waits_for_the_first_and_has_its_event(workflow: Any,
             added: Added = publish(conn, tenant, "approval", 1)
             return added
 
-    with psycopg.connect(dsn) as first, psycopg.connect(dsn, autocommit=True) as observer, ThreadPoolExecutor() as pool:
-        mine = publish(first, tenant, "approval", 1)
-        late = pool.submit(second)
-        until(lambda: has_waiters(observer, first), "the second publisher waits")
-        first.commit()
+    with (
+        psycopg.connect(dsn) as first,
+        psycopg.connect(dsn, autocommit=True) as observer,
+        ThreadPoolExecutor() as pool,
+    ):
+        with first.transaction():
+            mine = publish(first, tenant, "approval", 1)
+            late = pool.submit(second)
+            wait_until(lambda: has_waiters(observer, first), seconds=60, what="the second publisher at the first's row")
         added = late.result(60)
     assert (added.id, added.key, added.already_existed) == (mine.id, mine.key, True)
     assert events_of(dsn, tenant) == [mine.id]
@@ -176,8 +181,8 @@ def test_publishers_that_race_on_new_rows_leave_one_event(workflow: Any, dsn: st
 def test_a_producer_that_rolls_back_leaves_neither_row_nor_event(
     workflow: Any, conn: Connection, dsn: str, tenant: str
 ) -> None:
-    lost = workflow.definitions.publish_definition(conn, tenant, "approval", 1)
-    conn.rollback()
+    with conn.transaction(force_rollback=True):
+        lost = workflow.definitions.publish_definition(conn, tenant, "approval", 1)
     assert events_of(dsn, tenant) == []
     assert rows(dsn, "SELECT 1 FROM workflow_definition WHERE tenant = %s", tenant) == []
     kept = workflow.definitions.publish_definition(conn, tenant, "approval", 1)
@@ -190,15 +195,16 @@ def test_a_refused_act_adds_no_event(workflow: Any, conn: Connection, dsn: str, 
     workflow.instances.complete_instance(conn, tenant, instance)
     conn.commit()
     before = events_of(dsn, tenant)
-    for refused in (
+    acts: list[Callable[[], Any]] = [
         lambda: workflow.instances.fail_instance(conn, tenant, instance, "late"),
         lambda: workflow.instances.start_instance(conn, tenant, uuid4(), "unknown", 1),
         lambda: workflow.definitions.unpublish_definition(conn, tenant, "approval", 9),
         lambda: workflow.tasks.claim_task(conn, tenant, uuid4(), "ada"),
         lambda: workflow.instances.decide_gateway(conn, tenant, instance, "amount", "high", AT),
-    ):
+    ]
+    for act in acts:
         with pytest.raises(workflow.database.Refused):
-            refused()
+            act()
         conn.commit()
     assert events_of(dsn, tenant) == before
 
@@ -211,14 +217,13 @@ def test_the_retry_of_a_whole_request_changes_nothing_and_gives_the_same_answers
 
     def the_request() -> list[Added]:
         with psycopg.connect(dsn) as conn:
-            added = [
+            return [
                 workflow.definitions.publish_definition(conn, tenant, "approval", 1),
                 workflow.instances.start_instance(conn, tenant, id, "approval", 1),
                 workflow.tasks.create_task(conn, tenant, task, id, "approve"),
                 workflow.instances.decide_gateway(conn, tenant, id, "amount", "high", AT),
                 workflow.tasks.claim_task(conn, tenant, task, "ada"),
             ]
-        return added
 
     first, again = the_request(), the_request()
     assert [(one.id, one.key) for one in again] == [(one.id, one.key) for one in first]

@@ -82,7 +82,10 @@ class OutboxQuerySet(models.QuerySet):
         return super().bulk_create(events, batch_size)
 
 
-class OutboxManager(models.Manager.from_queryset(OutboxQuerySet)):
+_Manager: Any = models.Manager.from_queryset(OutboxQuerySet)
+
+
+class OutboxManager(_Manager):
     def get_queryset(self) -> Any:
         return OutboxQuerySet(self.model, using=self._db or _alias())
 

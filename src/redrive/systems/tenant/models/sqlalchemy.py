@@ -67,7 +67,8 @@ class OutboxMessageMixin:
     @declared_attr
     def idempotency_key(cls) -> Mapped[UUID]:  # noqa: N805 - a class is what SQLAlchemy gives
         # The default is for bulk inserts, which make no objects. As a sentinel it tells which returned row is whose.
-        return mapped_column(Uuid, default=lambda context: _key_of_row(cls, context), insert_sentinel=True)
+        model: Any = cls
+        return mapped_column(Uuid, default=lambda context: _key_of_row(model, context), insert_sentinel=True)
 
     def __init_subclass__(cls, **options: Any) -> None:
         cls.metadata = MetaData()  # type: ignore[attr-defined]  # declarative reads it from here
