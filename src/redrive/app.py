@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, get_args
 
+from redrive import redact
 from redrive.consume.consumer import PREFETCH_DEFAULT, Consumer, Order, Types, declared_types
 from redrive.consume.event import Event
 from redrive.errors import InvalidPayload, InvalidValue, NotFound, SettingsError
@@ -40,6 +41,7 @@ ConsumerType = TypeVar("ConsumerType", bound=Callable[[Any, Event], Any])
 CONCURRENCY_DEFAULT = 10
 CONCURRENCY_MAX = 1000
 GLOBAL_CONCURRENCY_MAX = 100_000
+ERROR_TEXT_MIN = 100  # characters
 RATE_MIN, RATE_MAX = 0.001, 100_000.0  # messages per second
 TIMEOUT_SECONDS_DEFAULT = 30.0
 TIMEOUT_SECONDS_MAX = 3000.0
@@ -68,6 +70,7 @@ class Destination:
     schema: the type of its payloads; None = any.
     staged: it answers `Advance`, so that a lookup has to say how a stage ended. With a lookup it must be declared.
     record: your writes inside the settle transaction; None = outcomes are settled in bulk.
+    error_text_max: so many characters of a failure's text are kept, 100 to 65,536.
     """
 
     name: str
@@ -82,6 +85,7 @@ class Destination:
     schema: Schema | None = None
     staged: bool = False
     key_concurrency: int | None = None
+    error_text_max: int = redact.TEXT_MAX
 
     @property
     def limit_key(self) -> Callable[[Attempt], str | None] | None:
@@ -97,6 +101,7 @@ class Destination:
         _check_whole(self.name, "concurrency", self.concurrency, CONCURRENCY_MAX)
         _check_whole(self.name, "key_concurrency", self.key_concurrency, CONCURRENCY_MAX, optional=True)
         _check_whole(self.name, "global_concurrency", self.global_concurrency, GLOBAL_CONCURRENCY_MAX, optional=True)
+        _check_whole(self.name, "error_text_max", self.error_text_max, redact.LONG_TEXT_MAX, least=ERROR_TEXT_MIN)
         if self.rate is not None and (type(self.rate) not in (int, float) or not RATE_MIN <= self.rate <= RATE_MAX):
             allowed = f"between {RATE_MIN} and {RATE_MAX:.0f} per second, or None"
             raise InvalidValue(f"rate of {self.name!r} is {self.rate!r}; it must be {allowed}.")
@@ -135,6 +140,7 @@ class DestinationOptions(TypedDict, total=False):
     address: str | None
     staged: bool
     key_concurrency: int | None
+    error_text_max: int
 
 
 def _declared(name: str, transport: Transport, options: DestinationOptions) -> Destination:
@@ -194,11 +200,13 @@ class Duty:
             )
 
 
-def _check_whole(name: str, option: str, value: int | None, most: int, *, optional: bool = False) -> None:
+def _check_whole(
+    name: str, option: str, value: int | None, most: int, *, optional: bool = False, least: int = 1
+) -> None:
     if optional and value is None:
         return
-    if type(value) is not int or not 1 <= value <= most:
-        allowed = f"a whole number from 1 to {most}{', or None' if optional else ''}"
+    if type(value) is not int or not least <= value <= most:
+        allowed = f"a whole number from {least} to {most}{', or None' if optional else ''}"
         raise InvalidValue(f"{option} of {name!r} is {value!r}; it must be {allowed}.")
 
 

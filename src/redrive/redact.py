@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-TEXT_MAX: Final = 2000  # characters
+TEXT_MAX: Final = 2000  # characters, unless a destination keeps more (error_text_max)
+LONG_TEXT_MAX: Final = 65_536
 STACK_FRAMES_MAX: Final = 30
 HIDDEN: Final = "[…]"
 

@@ -99,7 +99,7 @@ class RelayLimits(BaseSettings):
         high=10,
     )
     poll_seconds: float = _setting(
-        0.25, "Longest pause between two looks for work while there is none.", unit="s", low=0.05, high=60, option=True
+        0.25, "Longest pause between two looks for work while there is none.", unit="s", low=0.05, high=300, option=True
     )
     stop_seconds: float = _setting(
         20.0,
@@ -307,6 +307,14 @@ class Settings(RelayLimits):
             values |= found.values
             origins |= found.origins
         return cls(**values, _origins=origins)
+
+    def with_defaults(self, values: Mapping[str, float], *, origin: str) -> Self:
+        """With these where nothing else was set: no flag, variable or file."""
+        unset = {name: value for name, value in values.items() if name not in self._origins}
+        if not unset:
+            return self
+        given = {name: getattr(self, name) for name in self._origins}
+        return type(self)(**given, **unset, _origins={**self._origins, **dict.fromkeys(unset, origin)})
 
     def origins(self) -> dict[str, str]:
         """Where each value came from: a flag, a variable, a file, or `default`."""

@@ -17,6 +17,7 @@ from redrive.errors import OperatorError
 
 if TYPE_CHECKING:
     from redrive.app import Destination, Duty
+    from redrive.events import Events
 
 GROUP = "redrive.systems"
 
@@ -51,9 +52,11 @@ class System:
 
     migrations: directory with `tables/` and `verbs/` as in redrive/store/sql, run after the engine's; None = no tables.
     cli: a click command or group. router: a function that makes a FastAPI router for the API (called by the console
-    only, so that no other program needs its libraries), mounted below the system's name; each route says what it needs
-    (`redrive.kit.web.require`). views: lists that the console shows, by name. metrics: by name, in the form of
-    `redrive.operate.observe.catalogue`.
+    only, so that no other program needs its libraries), mounted below router_path (None: /api/v1/ and the system's
+    name); each route says what it needs (`redrive.kit.web.require`). views: lists that the console shows, by name.
+    metrics: by name, in the form of `redrive.operate.observe.catalogue`.
+    observe: called with the events of each relay that includes the system. relay_settings: values that its relays use
+    where nothing else sets them; of several systems the shortest time and the largest number count.
     demo, prove: callables behind `redrive <name> demo` and `redrive prove <name>`. prove_options: click options that
     its proof takes beside those of every proof.
     from_settings: the system as the table of its name in `redrive.toml` declares it, for a relay that no Python names.
@@ -65,12 +68,15 @@ class System:
     duties: Sequence[Duty] = ()
     cli: Any = None
     router: Callable[[], Any] | None = None
+    router_path: str | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     views: Mapping[str, View] = field(default_factory=dict)
     demo: Callable[..., Any] | None = None
     prove: Callable[..., Any] | None = None
     prove_options: Sequence[Callable[..., Any]] = ()
     from_settings: Callable[[Mapping[str, Any], Path], System] | None = None
+    observe: Callable[[Events], object] | None = None
+    relay_settings: Mapping[str, float] = field(default_factory=dict)
 
 
 def discover() -> dict[str, System]:

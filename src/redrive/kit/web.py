@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, require
 from redrive.operate.web.principal import Permission
+from redrive.operate.web.problems import Refusal
 
-__all__ = ["CurrentPrincipal", "Permission", "ScopedStore", "require"]
+__all__ = ["CurrentPrincipal", "Permission", "Refusal", "ScopedStore", "require"]

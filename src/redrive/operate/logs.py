@@ -115,7 +115,7 @@ def _formatter(log_format: str, stream: TextIO) -> ProcessorFormatter:
     before: list[Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
-        ExtraAdder(allow=sorted(set(FIELDS.values()))),
+        _chosen_fields,
         _trace_ids,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
     ]
@@ -134,6 +134,16 @@ def _formatter(log_format: str, stream: TextIO) -> ProcessorFormatter:
     return ProcessorFormatter(
         foreign_pre_chain=before, processors=[ProcessorFormatter.remove_processors_meta, *renderers[chosen]]
     )
+
+
+_ALL_FIELDS: Final = ExtraAdder()
+_KNOWN_FIELDS: Final = ExtraAdder(allow=sorted(set(FIELDS.values())))
+
+
+def _chosen_fields(logger: Any, method: str, line: Any) -> Any:
+    """All that Redrive and its systems write, for they choose their fields; of other lines those with our names."""
+    is_own = line["_record"].name.partition(".")[0] == "redrive"
+    return (_ALL_FIELDS if is_own else _KNOWN_FIELDS)(logger, method, line)
 
 
 def _trace_ids(_: Any, __: str, line: Any) -> Any:

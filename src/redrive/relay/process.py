@@ -80,6 +80,7 @@ class RelayProcess:
         only: Sequence[str] = (),
         name: str = "",
     ) -> Self:
+        settings = settings.with_defaults(relay_defaults(app), origin="a system")
         return cls(
             app=app,
             dsn=dsn,
@@ -98,6 +99,15 @@ class RelayProcess:
         )
 
 
+def relay_defaults(app: App) -> dict[str, float]:
+    """What the app's systems want of its relays: of each setting the shortest time, or the largest number."""
+    asked: dict[str, list[float]] = {}
+    for system in app.systems.values():
+        for name, value in system.relay_settings.items():
+            asked.setdefault(name, []).append(value)
+    return {name: (min if name.endswith("_seconds") else max)(values) for name, values in asked.items()}
+
+
 async def run_relay(process: RelayProcess, *, events: Events | None = None, signals: bool = True) -> None:
     """Until SIGTERM, SIGINT or cancellation, which stops gracefully too.
 
@@ -108,6 +118,9 @@ async def run_relay(process: RelayProcess, *, events: Events | None = None, sign
     clock, random = SystemClock(), SystemRandom()
     destinations = _destinations(process)
     worker = new_worker(random)
+    for system in process.app.systems.values():
+        if system.observe is not None:
+            system.observe(events)
     async with _store(process, f"redrive relay {process.name}".strip()) as store:
         await check_database(process, store, destinations, events=events)
         store.count_leases_from_now()

@@ -82,7 +82,8 @@ def create_app(dsn: str, auth: AuthConfig | None = None, *, systems: Mapping[str
     app.state.systems = discover() if systems is None else systems
     for name, system in app.state.systems.items():
         if system.router is not None:
-            app.include_router(system.router(), prefix=f"{API_PREFIX}/{name}", responses=PROBLEMS, tags=[name])
+            path = system.router_path or f"{API_PREFIX}/{name}"
+            app.include_router(system.router(), prefix=path, responses=PROBLEMS, tags=[name])
     app.add_api_route(
         f"{API_PREFIX}/openapi.json",
         lambda: description(app),

@@ -7,6 +7,7 @@ knows, are handed back and not begun.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -160,7 +161,8 @@ class Claimer:
         else:
             with self._events.step("claim", worker=worker) as added:
                 claimed = await store.claim(worker, self.low_water.marked(requests), lease_seconds=lease_seconds)
-                added.update(count=len(claimed.attempts), expired=claimed.expired, gone=claimed.gone)
+                counts = Counter(attempt.destination for attempt in claimed.attempts)
+                added.update(count=counts.total(), counts=counts, expired=claimed.expired, gone=claimed.gone)
         return claimed
 
     def _dated_by_a_jump(self, claimed: Claimed, *, sent_at: float) -> bool:

@@ -57,6 +57,7 @@ class Dispatcher:
         self._validate = getattr(destination.transport, "validate", None)
         self._lookup = getattr(destination.transport, "lookup", None)
         self._staged = destination.staged
+        self._error_text_max = destination.error_text_max
         self._classify = getattr(destination.transport, "classify", lambda _: None)
         # Of a transport that runs handlers in threads, which cannot be ended (`transports/functions.py`).
         self.has_threads: Callable[[], bool] = getattr(destination.transport, "has_threads", lambda: True)
@@ -105,7 +106,7 @@ class Dispatcher:
         refused = await self._refused(attempt) if self._validate is not None or self._schema is not None else None
         if refused is not None:
             answer, failure = refused
-            return {"valid": False, "code": getattr(answer, "code", UNCLASSIFIED), "text": text_of(answer, failure)}
+            return {"valid": False, "code": getattr(answer, "code", UNCLASSIFIED), "text": self._text(answer, failure)}
         if self._lookup is None or not attempt.in_doubt:
             return {"valid": True}
         found = await self.look_up(attempt)
@@ -270,6 +271,9 @@ class Dispatcher:
             return Unknown(UNCLASSIFIED, bug=True)
         return _as_sent(answer)
 
+    def _text(self, answer: Answer | None, failure: BaseException | None) -> str | None:
+        return text_of(answer, failure, limit=self._error_text_max)
+
     def _outcome(
         self, attempt: Attempt, settlement: Settlement, began: float, failure: BaseException | None
     ) -> Outcome:
@@ -283,7 +287,7 @@ class Dispatcher:
             return outcome
         return replace(
             outcome,
-            text=text_of(settlement.answer, failure),
+            text=self._text(settlement.answer, failure),
             stack=redact.stack(failure) if failure else None,
             context=context_of(attempt, settlement, failure, self._rules_version),
         )

@@ -11,10 +11,10 @@ from redrive.message import Attempt
 from redrive.policy import Settlement, SettlementKind
 
 
-def text_of(answer: Answer | None, failure: BaseException | None) -> str | None:
+def text_of(answer: Answer | None, failure: BaseException | None, *, limit: int) -> str | None:
     given = getattr(answer, "text", "")
     if given:
-        return redact.text(given)
+        return redact.text(given, limit=limit)
     return redact.error_type(failure) if failure else None
 
 

@@ -251,7 +251,7 @@ def _settle_row(outcome: Outcome) -> tuple[Any, ...]:
         settlement.closed and settlement.closed.value,
         answer and answers.label(answer),
         settlement.error_class,
-        outcome.text and redact.storable(outcome.text),
+        outcome.text and redact.storable(outcome.text, limit=redact.LONG_TEXT_MAX),
         _reference(outcome),
         _json(getattr(answer, "result", None)),
         outcome.latency_ms,

@@ -1,0 +1,91 @@
+"""`Outbox`: event types, options and the way out, declared once: producers take its writer, a relay its system.
+
+    outbox = tenant.Outbox(TYPES, options=tenant.OutboxOptions(max_retries=8))
+
+    @outbox.deliver                                     # or Outbox(…, transport=HttpTransport(…))
+    async def publish(event: redrive.Attempt) -> None: ...
+
+    app.include(outbox.system())
+
+A tenant is a limit key: one tenant's endpoint that fails, hangs or asks for a rest delays no other tenant.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, TypeVar, Unpack
+
+from redrive import App, Attempt, System
+from redrive.errors import InvalidValue
+from redrive.kit.database import Database, database_duty
+from redrive.kit.transport import DestinationOptions
+from redrive.systems.tenant import system as plain_system
+from redrive.systems.tenant.event_types import EventTypes
+from redrive.systems.tenant.log import WorkerLog
+from redrive.systems.tenant.metrics import METRICS
+from redrive.systems.tenant.names import OUTBOX_DEFAULT, destination_of
+from redrive.systems.tenant.options import OutboxOptions
+from redrive.systems.tenant.writer import PAYLOAD_BYTES_MAX, OutboxWriter
+
+HandlerType = TypeVar("HandlerType", bound=Callable[[Attempt], Any])
+
+PUBLISH_EVERY_SECONDS: Final = 30.0
+_PUBLISH: Final = "SELECT redrive_tenant.publish_options_1(%s, %s::json)"
+
+
+class Outbox:
+    def __init__(
+        self,
+        event_types: EventTypes,
+        *,
+        name: str = OUTBOX_DEFAULT,
+        options: OutboxOptions | None = None,
+        transport: Any = None,
+        payload_bytes_max: int = PAYLOAD_BYTES_MAX,
+        **destination: Unpack[DestinationOptions],
+    ) -> None:
+        """name: its destination is `tenant.NAME`. transport: how events leave; None = by the function that `deliver`
+        declares. destination: further options of the destination, such as `concurrency`, `breaker` or `lookup_…`."""
+        self.event_types = event_types
+        self.options = options or OutboxOptions()
+        self.destination = destination_of(name)
+        self.writer = OutboxWriter(event_types=event_types, outbox=name, payload_bytes_max=payload_bytes_max)
+        self._app = App()
+        self._given: DestinationOptions = {
+            "policy": self.options.policy,
+            "error_text_max": self.options.max_error_text_length,
+            **destination,
+        }
+        if transport is not None:
+            self._app.transport(self.destination, transport, **self._given)
+
+    def deliver(self, handler: HandlerType) -> HandlerType:
+        """Declare the function (`def` or `async def`) that delivers events. Returning means delivered."""
+        self._app.destination(self.destination, limit_key=tenant_of, **self._given)(handler)
+        return handler
+
+    def system(self) -> System:
+        """What a relay includes: the destination, its options, log lines, metrics."""
+        if self.destination not in self._app.destinations:
+            raise InvalidValue(f"The outbox {self.destination!r} has no way out: give a transport, or use `deliver`.")
+        options = self.options
+        return replace(
+            plain_system,
+            destinations=[*self._app.destinations.values()],
+            duties=[database_duty(f"{self.destination}.options", self._publish, every_seconds=PUBLISH_EVERY_SECONDS)],
+            metrics=METRICS if options.prometheus_enabled else {},
+            observe=WorkerLog(self.destination, options).subscribe,
+            relay_settings={"poll_seconds": options.poll_interval_seconds, "claim_max": options.batch_size},
+        )
+
+    async def _publish(self, database: Database) -> str:
+        """So that API, console and health judge by the options of the relays."""
+        values = [self.destination, json.dumps(self.options.documented())]
+        changed = (await database.rows(_PUBLISH, values))[0][0]
+        return "options published" if changed else "options as they were"
+
+
+def tenant_of(attempt: Attempt) -> str:
+    return attempt.tenant

@@ -1,0 +1,54 @@
+"""The outbox declared in `redrive.toml`, for a relay that no Python names: events are posted to a URL.
+
+    [tenant]
+    url = "https://events.example.com/in"
+    MaxRetries = 8                             # any option, by the document's name or ours
+
+Secrets are named, as with a destination: `headers_env`, `headers_file`, `url_env`, `url_file`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from redrive import System
+from redrive.kit.settings import Place, read_table
+from redrive.systems.tenant.event_types import EventTypes
+from redrive.systems.tenant.names import OUTBOX_DEFAULT
+from redrive.systems.tenant.options import OutboxOptions
+from redrive.systems.tenant.outbox import Outbox
+
+
+@dataclass(frozen=True)
+class Subscriber:
+    """Where events are posted. outbox: whose events. concurrency: at a time in a relay, half of them to one tenant."""
+
+    url: str
+    _: KW_ONLY
+    headers: Mapping[str, str] = field(default_factory=dict)
+    outbox: str = OUTBOX_DEFAULT
+    timeout_seconds: float = 30.0
+    concurrency: int = 10
+
+
+_OWN: Final = {one.name for one in fields(Subscriber)}
+_NAMED: Final = {f"{name}_{place}" for name in ("url", "headers") for place in ("env", "file")}
+
+
+def from_settings(table: Mapping[str, Any], file: Path) -> System:
+    from redrive.transports.http import HttpTransport  # of the extra `http`
+
+    own = {name: value for name, value in table.items() if name in _OWN | _NAMED}
+    options = OutboxOptions.of({name: value for name, value in table.items() if name not in own})
+    subscriber = read_table(Subscriber, Place("outbox", file, "tenant"), own)
+    return Outbox(
+        EventTypes(),
+        name=subscriber.outbox,
+        options=options,
+        transport=HttpTransport(subscriber.url, headers=dict(subscriber.headers), limit_by="tenant"),
+        timeout_seconds=subscriber.timeout_seconds,
+        concurrency=subscriber.concurrency,
+    ).system()

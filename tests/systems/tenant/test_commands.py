@@ -1,0 +1,87 @@
+"""The commands of the outbox: lists, numbers, health and the rollout check, as a person and a program read them."""
+
+from __future__ import annotations
+
+import json
+
+import psycopg
+import pytest
+
+import redrive
+from redrive.systems import tenant
+from redrive.systems.tenant.options import OutboxOptions
+from tests.systems.tenant.conftest import TYPES, Run, delivered_by, published
+
+pytestmark = [pytest.mark.req("T-06"), pytest.mark.req("T-12")]
+
+
+def filled(dsn: str, acme: str) -> None:
+    """One delivered, one dead, one that waits."""
+    box = tenant.Outbox(TYPES)
+
+    @box.deliver
+    async def deliver(event: redrive.Attempt) -> None:
+        if event.payload["definition"] == "bad":
+            raise redrive.Terminal("GONE", "there is no such subscriber")
+
+    with psycopg.connect(dsn) as conn:
+        for entity in ("good", "bad"):
+            box.writer.add(conn, acme, published(entity))
+        delivered_by(conn, box)
+        box.writer.add(conn, acme, published("new"))
+
+
+def test_the_list_shows_each_status(run: Run, outbox_database: str, acme: str) -> None:
+    filled(outbox_database, acme)
+    shown = {}
+    for status in ("pending", "failed", "processed"):
+        result = run("list", "--tenant", acme, "--status", status, "--json")
+        assert result.exit_code == 0, result.output
+        shown[status] = sorted(one["state"] for one in json.loads(result.stdout)["items"])
+    assert shown == {"pending": ["dead", "pending"], "failed": ["dead"], "processed": ["delivered"]}
+    text = run("list", "--tenant", acme, "--status", "failed")
+    assert "there is no such subscriber" in text.stdout
+    assert "Page 1: 1 of 1." in text.stderr
+    assert run("list", "--page", "0").exit_code == 2
+
+
+def test_the_numbers_are_printed_as_table_document_and_prometheus_text(
+    run: Run, outbox_database: str, acme: str
+) -> None:
+    filled(outbox_database, acme)
+    found = json.loads(run("metrics", "--tenant", acme, "--json").stdout)
+    assert (found["backlogSize"], found["deadLetters"], found["processed"], found["failures"]) == (1, 1, 1, 1)
+    assert "outbox_backlog_size 1.0" in run("metrics", "--tenant", acme, "--prometheus").stdout
+    assert "dead letters" in run("metrics", "--tenant", acme).stdout
+
+
+def test_health_says_why_and_ends_with_6_unless_it_is_healthy(run: Run, outbox_database: str, acme: str) -> None:
+    well = run("health", "--tenant", acme)
+    assert (well.exit_code, "The outbox is healthy." in well.stderr) == (0, True)
+    filled(outbox_database, acme)
+    ill = run("health", "--tenant", acme, "--json")
+    assert ill.exit_code == 6
+    assert json.loads(ill.stdout)["verdict"] == "unhealthy"  # one attempt of two failed
+
+
+def test_check_names_what_is_missing_and_what_helps(run: Run, outbox_database: str, acme: str) -> None:
+    with psycopg.connect(outbox_database) as conn:
+        redrive.enqueue(conn, "tenant.events", {}, tenant=acme, kind="X")
+    result = run("check", "--json")
+    items = {one["name"]: one for one in json.loads(result.stdout)["items"]}
+    assert result.exit_code == 6
+    assert {name: one["is_well"] for name, one in items.items() if name != "health"} == {
+        "keys": False,
+        "options": False,
+        "relays": False,
+    }
+    assert "OutboxWriter" in items["keys"]["next"]
+    assert "tenant.events" in items["relays"]["found"]
+    with psycopg.connect(outbox_database) as conn:
+        conn.execute("SET ROLE redrive_relay")
+        conn.execute(
+            "SELECT redrive_tenant.publish_options_1('tenant.events', %s)", [json.dumps(OutboxOptions().documented())]
+        )
+    items = {one["name"]: one for one in json.loads(run("check", "--json").stdout)["items"]}
+    assert items["options"]["is_well"]
+    assert "missing" in run("check").stdout

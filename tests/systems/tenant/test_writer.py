@@ -1,0 +1,129 @@
+"""The writer: an event in the caller's transaction, once by its key; a refusal writes nothing."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from redrive.errors import InvalidPayload, InvalidValue, NoOpenTransaction
+from redrive.systems import tenant
+from tests.systems.tenant.conftest import TYPES, Conn, published, row
+
+pytestmark = pytest.mark.req("T-01")
+WRITER = tenant.OutboxWriter(event_types=TYPES)
+COUNT = "SELECT count(*) FROM redrive.message WHERE tenant = %s"
+
+
+def test_an_event_is_there_with_its_transaction_and_gone_with_it(outbox_database: str, acme: str) -> None:
+    with psycopg.connect(outbox_database) as conn:
+        added = WRITER.add(conn, acme, published())
+        conn.rollback()
+        assert conn.execute(COUNT, [acme]).fetchone() == (0,)
+        again = WRITER.add(conn, acme, published())
+        conn.commit()
+        assert (again.key, again.already_existed, again.state) == (added.key, False, "pending")
+        assert conn.execute(COUNT, [acme]).fetchone() == (1,)
+
+
+@pytest.mark.seed("003", "TryAddOutbox_Twice_SameKey_SingleRowExists")
+@pytest.mark.req("T-11")
+def test_a_key_that_is_known_is_a_success_whatever_the_payload(conn: Conn, acme: str) -> None:
+    first = WRITER.add(conn, acme, published(payload="one"))
+    second = WRITER.add(conn, acme, published(payload="two"))
+    third = WRITER.try_add(conn, acme, first.key, lambda: pytest.fail("the key is known"))
+    assert (second.id, second.already_existed) == (first.id, True) == (third.id, third.already_existed)
+    assert conn.execute(COUNT, [acme]).fetchone() == (1,)
+    assert row(conn, first.id)["Payload"] == {"payload": "one"}
+
+
+@pytest.mark.req("T-11")
+def test_try_add_calls_the_factory_for_a_new_key_only(conn: Conn, acme: str) -> None:
+    made = []
+    key = uuid4()
+
+    def factory() -> tenant.Event:
+        made.append(1)
+        return published()
+
+    answers = [WRITER.try_add(conn, acme, given, factory) for given in (key, str(key), key)]
+    assert [one.already_existed for one in answers] == [False, True, True]
+    assert (made, {one.key for one in answers}) == ([1], {key})
+
+
+@pytest.mark.seed("003", "Insert_SameKey_DifferentTenant")
+def test_a_key_belongs_to_its_tenant(conn: Conn, acme: str) -> None:
+    key = uuid4()
+    added = [WRITER.add(conn, one, published(), key=key) for one in (acme, f"{acme}-2")]
+    assert [one.already_existed for one in added] == [False, False]
+    assert added[0].id != added[1].id
+
+
+def test_an_event_without_a_key_of_its_own_is_new_each_time(conn: Conn, acme: str) -> None:
+    added = [WRITER.add(conn, acme, tenant.Event("NoteTaken", {"n": 1})) for _ in range(2)]
+    assert added[0].key != added[1].key
+    assert all(isinstance(one.key, UUID) and not one.already_existed for one in added)
+
+
+def test_an_event_is_a_message_of_the_engine_with_its_type_key_and_tenant(conn: Conn, acme: str) -> None:
+    event = tenant.Event("InstanceCreated", {"i": 1}, parts={"entity": "i"}, order_by="i", headers={"trace": "t"})
+    added = WRITER.add(conn, acme, event)
+    found = conn.execute(
+        "SELECT destination, tenant, kind, key, order_by, headers ->> 'trace' FROM redrive.message WHERE id = %s",
+        [added.id],
+    ).fetchone()
+    assert found == ("tenant.events", acme, "InstanceCreated", str(added.key), "i", "t")
+
+
+async def test_the_asynchronous_calls_do_the_same(outbox_database: str, acme: str) -> None:
+    async with await psycopg.AsyncConnection.connect(outbox_database) as conn:
+        first = await WRITER.aadd(conn, acme, published())
+        again = await WRITER.atry_add(conn, acme, first.key, lambda: pytest.fail("the key is known"))
+        new = await WRITER.atry_add(conn, acme, uuid4(), published)
+        assert (again.id, again.already_existed, new.already_existed) == (first.id, True, False)
+        await conn.rollback()
+
+
+@pytest.mark.req("G-19")
+def test_what_is_refused_writes_nothing_and_leaves_the_transaction_usable(conn: Conn, acme: str) -> None:
+    small = tenant.OutboxWriter(event_types=TYPES, payload_bytes_max=10)
+    cases = [
+        (lambda: WRITER.add(conn, acme, tenant.Event("Unheard", {})), InvalidValue, "There is no event type 'Unheard'"),
+        (lambda: WRITER.add(conn, acme, tenant.Event("DefinitionPublished", {})), InvalidValue, "entity is missing"),
+        (lambda: WRITER.add(conn, acme, published(), key="7"), InvalidValue, "key is '7'; it must be a UUID"),
+        (lambda: WRITER.try_add(conn, acme, "7", published), InvalidValue, "it must be a UUID"),
+        (lambda: WRITER.add(conn, "", published()), InvalidValue, "tenant"),
+        (
+            lambda: WRITER.add(conn, acme, tenant.Event("NoteTaken", {}, parts={"entity": 1})),
+            InvalidValue,
+            "are not keyed",
+        ),
+        (
+            lambda: small.add(conn, acme, tenant.Event("NoteTaken", {"text": "x"})),
+            InvalidPayload,
+            r"has 12 bytes; at most 10 are allowed",
+        ),
+        (lambda: WRITER.add(conn, acme, tenant.Event("NoteTaken", {1, 2})), InvalidPayload, "payload"),
+    ]
+    for call, error, said in cases:
+        with pytest.raises(error, match=said):
+            call()
+    assert small.add(conn, acme, tenant.Event("NoteTaken", {"t": "xx"})).state == "pending"
+    assert conn.execute(COUNT, [acme]).fetchone() == (1,)
+
+
+def test_a_connection_without_a_transaction_is_refused(outbox_database: str, acme: str) -> None:
+    with psycopg.connect(outbox_database, autocommit=True) as conn, pytest.raises(NoOpenTransaction):
+        WRITER.add(conn, acme, published())
+
+
+@pytest.mark.req("T-04")
+@pytest.mark.req("T-08")
+def test_a_duplicate_is_logged_with_tenant_and_key(conn: Conn, acme: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="redrive.tenant")
+    first = WRITER.add(conn, acme, published())
+    assert caplog.records == []
+    WRITER.add(conn, acme, published())
+    (line,) = caplog.records
+    assert (line.message, line.tenant, line.key) == ("OUTBOX_WORKER_DUPLICATE", acme, str(first.key))  # type: ignore[attr-defined]
