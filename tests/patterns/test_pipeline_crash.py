@@ -1,11 +1,15 @@
-"""Relays that are killed between and inside the stages of a pipeline: what was settled is never repeated."""
+"""Relays that are killed between and inside the stages of a pipeline: what was settled is never repeated.
+
+The lease of a killed relay is ended by hand, so that no lease of a living relay runs out on a busy machine. A relay that
+heals runs the message in a child, as a suspect: what is waited for is the message's own state.
+"""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -16,46 +20,67 @@ from tests.patterns.stages import LOG_VARIABLE, pipeline
 from tests.support.scratch import scratch
 
 SECONDS_MAX = 80.0
-ALL = ["import", "transcode raw.mov", "publish small.mp4"]
+LIMITS = {"lease_seconds": 60.0, "reap_every_seconds": 0.2}
+RUNS = ["import", "transcode raw.mov", "publish small.mp4"]
+STAGES = ["videos.import", "videos.transcode", "videos.publish"]
 
 
 @pytest.fixture
 def environment(database: str) -> Iterator[ProofEnvironment]:
     with scratch("redrive-stages-") as place:
         variables = {LOG_VARIABLE: str(place / "stages")}
-        limits = {"lease_seconds": 1.0, "reap_every_seconds": 0.2}
-        with ProofEnvironment(place, database, limits=limits, variables=variables) as made:
+        with ProofEnvironment(place, database, limits=LIMITS, variables=variables) as made:
             made.app = "tests.patterns.stages:app"
             with psycopg.connect(database) as conn:
                 pipeline.start(conn, {"video": 7})
             yield made
 
 
+def killed(environment: ProofEnvironment, point: Failpoint) -> None:
+    relay = environment.relay("killed", failpoint=point)
+    died = environment.wait(lambda: relay.code == -signal.SIGKILL, seconds=SECONDS_MAX)
+    assert died, relay.said.read_text("utf-8")
+
+
+def healed(environment: ProofEnvironment) -> None:
+    environment.rows("UPDATE redrive.lease SET until = clock_timestamp() RETURNING 1")
+    environment.relay("healer")
+    assert environment.wait(lambda: environment.counts()["closed"] == 1, seconds=SECONDS_MAX)
+
+
 def ran(environment: ProofEnvironment) -> list[str]:
     return Path(environment.directory / "stages").read_text("utf-8").splitlines()
 
 
-def killed_and_healed(environment: ProofEnvironment, event: str, nth: int) -> None:
-    killed = environment.relay("killed", failpoint=Failpoint(event=event, nth=nth))
-    assert environment.wait(lambda: killed.code == -signal.SIGKILL, seconds=SECONDS_MAX), killed.said.read_text("utf-8")
-    environment.relay("healer")
-    closed = "SELECT count(*) FROM redrive.attempt WHERE closed = 'delivered' AND EXISTS (TABLE redrive.relay)"
-    assert environment.wait(lambda: environment.value(closed) == 1, seconds=SECONDS_MAX)
+def settled(environment: ProofEnvironment) -> list[tuple[Any, ...]]:
+    """The destination and the worker of each stage that is done, in the order of their commits."""
+    return environment.rows(
+        "SELECT destination, worker FROM redrive.attempt"
+        " WHERE settlement = 'advance' OR closed = 'delivered' ORDER BY completed_at"
+    )
 
 
 @pytest.mark.req("G-06")
-@pytest.mark.parametrize("nth", [1, 2, 3])
-def test_a_relay_killed_after_it_settled_a_stage_repeats_none(environment: ProofEnvironment, nth: int) -> None:
-    killed_and_healed(environment, "settle.stop", nth)
-    assert ran(environment) == ALL
-
-
-@pytest.mark.req("G-06")
-@pytest.mark.parametrize("event", ["send.start", "send.stop", "settle.start"])
-@pytest.mark.parametrize("nth", [1, 2, 3])
-def test_a_relay_killed_inside_a_stage_repeats_at_most_that_one(
-    environment: ProofEnvironment, event: str, nth: int
+@pytest.mark.parametrize(
+    ("point", "done", "runs"),
+    [
+        (Failpoint(event="settle.stop", nth=1), 1, RUNS),
+        (Failpoint(event="settle.stop", nth=2), 2, RUNS),
+        (Failpoint(event="send.start", nth=2), 1, RUNS),
+        (Failpoint(event="send.stop", nth=3), 2, [*RUNS, RUNS[2]]),
+    ],
+    ids=["import settled", "transcode settled", "before transcode ran", "after publish ran"],
+)
+def test_after_a_kill_another_relay_goes_on_and_no_settled_stage_runs_again(
+    environment: ProofEnvironment, point: Failpoint, done: int, runs: list[str]
 ) -> None:
-    killed_and_healed(environment, event, nth)
-    expected = {stage: 2 if event != "send.start" and place == nth else 1 for place, stage in enumerate(ALL, start=1)}
-    assert {stage: len(list(runs)) for stage, runs in groupby(ran(environment))} == expected
+    killed(environment, point)
+    before = settled(environment)
+    assert [stage for stage, _ in before] == STAGES[:done]
+    assert environment.counts()["closed"] == 0
+    healed(environment)
+    after = settled(environment)
+    assert [stage for stage, _ in after] == STAGES
+    assert after[:done] == before
+    assert not {worker for _, worker in after[done:]} & {worker for _, worker in before}
+    assert ran(environment) == runs

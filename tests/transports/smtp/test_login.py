@@ -35,7 +35,7 @@ async def answer(server: SmtpServer, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("tls", ["starttls", "implicit"])
-@pytest.mark.req("R-09")
+@pytest.mark.req("G-10")
 async def test_a_mail_goes_out_encrypted_and_with_a_login(certificate: Certificate, tls: Any) -> None:
     made = SmtpServer(context=certificate.context, implicit=tls == "implicit", needs_tls=True, logins={"shop": SECRET})
     async with serving(made) as server:
