@@ -1,7 +1,7 @@
 """Relays that are killed between and inside the stages of a pipeline: what was settled is never repeated.
 
-The lease of a killed relay is ended by hand, so that no lease of a living relay runs out on a busy machine. A relay that
-heals runs the message in a child, as a suspect: what is waited for is the message's own state.
+The leases and duties of a killed relay are ended by hand, so that no lease of a living relay runs out on a busy machine.
+A relay that heals runs the message in a child, as a suspect: what is waited for is the message's own state.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tests.patterns.stages import LOG_VARIABLE, pipeline
 from tests.support.scratch import scratch
 
 SECONDS_MAX = 80.0
+LOOK_SECONDS = 0.2  # each look is a connection of its own
 LIMITS = {"lease_seconds": 60.0, "reap_every_seconds": 0.2}
 RUNS = ["import", "transcode raw.mov", "publish small.mp4"]
 STAGES = ["videos.import", "videos.transcode", "videos.publish"]
@@ -44,8 +45,12 @@ def killed(environment: ProofEnvironment, point: Failpoint) -> None:
 
 def healed(environment: ProofEnvironment) -> None:
     environment.rows("UPDATE redrive.lease SET until = clock_timestamp() RETURNING 1")
+    environment.rows("UPDATE redrive.duty SET holder = NULL, holder_until = NULL RETURNING 1")
     environment.relay("healer")
-    assert environment.wait(lambda: environment.counts()["closed"] == 1, seconds=SECONDS_MAX)
+    closed = environment.wait(
+        lambda: environment.counts()["closed"] == 1, seconds=SECONDS_MAX, every_seconds=LOOK_SECONDS
+    )
+    assert closed
 
 
 def ran(environment: ProofEnvironment) -> list[str]:

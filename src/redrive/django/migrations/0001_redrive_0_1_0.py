@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="62fd5efa70b736c8"),
+        Upgrade(version="0.1.0", fingerprint="9960923e9c2bcc96"),
         migrations.CreateModel(
             name="Destination",
             fields=[
