@@ -1,6 +1,6 @@
 """Relays that are killed between and inside the stages of a pipeline: what was settled is never repeated.
 
-The leases and duties of a killed relay are ended by hand, so that no lease of a living relay runs out on a busy machine.
+The leases and duties of a killed relay are ended by hand, so that no lease of a living one runs out on a busy machine.
 A relay that heals runs the message in a child, as a suspect: what is waited for is the message's own state.
 """
 
