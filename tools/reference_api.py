@@ -22,7 +22,7 @@ from redrive.message import Attempt, NewMessage, Receipt, Status
 from redrive.policy import Backoff, Breaker, Policy, Rules
 from redrive.transports import network_errors
 from redrive.transports.http import CloudEvents, Egress, HttpTransport
-from tools.reference_codes import CODES
+from tools.reference_codes import CODES, SMTP_CODES
 from tools.reference_text import paragraph, table, words
 
 ANSWERS: Final = (answers.Delivered, answers.Advance, answers.Retryable, answers.Terminal, answers.Unknown)
@@ -83,6 +83,11 @@ def answers_page() -> Iterator[str]:
     yield from paragraph("Every other code is one that your handler, its `classify` or its `lookup` gave.")
     yield ""
     yield from table(("code", "it means"), [(f"`{code}`", meaning) for code, meaning in sorted(CODES.items())])
+    yield from ("", "## Codes of the SMTP transport")
+    yield from paragraph("Any other refusal is `SMTP_` and the number: 4xx is `Retryable`, 5xx `Terminal`.")
+    yield ""
+    rows = [(f"`{code}`", f"`{answer}`", meaning) for code, (answer, meaning) in sorted(SMTP_CODES.items())]
+    yield from table(("code", "answer", "it means"), rows)
 
 
 def _network_errors() -> Iterator[str]:

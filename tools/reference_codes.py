@@ -82,6 +82,37 @@ CODES: Final = {
     "WORKER_DIED": "It took down the child process that ran it alone. Pending again, in doubt, counted as a crash.",
 }
 
+# Of the SMTP transport, with the answer that carries them.
+SMTP_CODES: Final = {
+    "PAYLOAD_INVALID": ("Terminal", "The payload has not the fields of a mail; nothing was sent."),
+    "SMTP_ADDRESS_INVALID": ("Terminal", "A recipient is no address; nothing was sent."),
+    "SMTP_CONNECTION_LOST": ("Retryable", "The connection ended before the end of the mail was sent."),
+    "SMTP_HEADER_INVALID": ("Terminal", "A header has a line break or a bad name (injection); nothing was sent."),
+    "SMTP_LOGIN_REFUSED": ("Terminal", "The server refuses the login, wants one, or offers none that is known."),
+    "SMTP_RECIPIENTS": ("Terminal", "The mail has no recipient, or several where one is allowed; nothing was sent."),
+    "SMTP_RECIPIENT_REFUSED": ("Terminal", "550, 551 or 553: no such mailbox, or not for us."),
+    "SMTP_REPLY_INVALID": ("Retryable; Unknown after the end of the mail", "What the server says is no reply."),
+    "SMTP_REPLY_LOST": ("Unknown", "The end of the mail was sent, and its reply did not come."),
+    "SMTP_REPLY_TIMEOUT": ("Retryable", "No reply in time, before the end of the mail was sent."),
+    "SMTP_SENDER_REFUSED": ("Terminal", "550 or 553: this login may not send as this sender."),
+    "SMTP_SERVER_DOWN": ("Retryable, destination down", "No connection, or what answers is no mail server."),
+    "SMTP_STARTTLS_MISSING": ("Retryable, destination down", "The server does not offer STARTTLS."),
+    "SMTP_TOO_LARGE": ("Terminal", "552, or larger than the server announces."),
+    "SMTP_UTF8_UNSUPPORTED": ("Terminal", "An address is not ASCII, and the server takes only such."),
+    "TLS_REFUSED": ("Retryable, destination down", "TLS failed, such as by a certificate that is not trusted."),
+}
+SMTP_PLACES: Final = ("transports/smtp/mail.py", "transports/smtp/replies.py")
+
+
+def smtp_codes_in_sources() -> set[str]:
+    """Commands and ASCII words of the protocol are no codes: those have an underscore or begin with `SMTP_`."""
+    return {word for place in SMTP_PLACES for word in _words(SOURCE / place) if "_" in word} | _smtp_with_digits()
+
+
+def _smtp_with_digits() -> set[str]:
+    found = [re.findall(r'"(SMTP_[A-Z0-9]+_[A-Z0-9_]+)"', (SOURCE / place).read_text("utf-8")) for place in SMTP_PLACES]
+    return {code for codes in found for code in codes}
+
 
 def codes_in_sources() -> set[str]:
     """Upper-case words among the strings of the places that decide on codes."""

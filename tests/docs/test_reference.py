@@ -9,7 +9,7 @@ import pytest
 
 from redrive.events import FACTS, INNER_STEPS, STEPS
 from tools import django_migration, documents, reference, reference_sources
-from tools.reference_codes import CODES, codes_in_sources
+from tools.reference_codes import CODES, SMTP_CODES, codes_in_sources, smtp_codes_in_sources
 
 PAGES = reference.pages()
 
@@ -31,6 +31,11 @@ def test_the_newest_django_migration_was_made_for_this_sql() -> None:
 @pytest.mark.req("G-10")
 def test_every_code_that_the_engine_gives_is_explained() -> None:
     assert set(CODES) == codes_in_sources()
+
+
+@pytest.mark.req("G-10")
+def test_every_code_of_the_smtp_transport_is_explained() -> None:
+    assert set(SMTP_CODES) == smtp_codes_in_sources()
 
 
 def test_every_step_and_fact_is_emitted_somewhere() -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from email import message_from_bytes
 from typing import Any
 from unittest import SkipTest
 
@@ -13,10 +14,12 @@ import pytest
 from aiohttp import web
 
 import redrive
+from redrive.kit.proof.smtp_server import Act, Fault, SmtpServer, serving
 from redrive.testing import TRANSPORT_CHECKS, Condition, TransportSubject, make_attempt
 from redrive.testing.transports import Check
 from redrive.transports.functions import FunctionTransport
 from redrive.transports.http import HttpTransport
+from redrive.transports.smtp import SmtpTransport
 from tests.transports import servers
 
 Handler = Callable[[redrive.Attempt], Awaitable[Any]]
@@ -56,6 +59,31 @@ class HttpSubject:
     async def _lose_reply(self, request: web.Request) -> web.StreamResponse:
         await self._answer(request)
         return await servers.hang_up(request)
+
+
+class SmtpSubject:
+    """A real mail server; the token is what it finds in `Message-ID`."""
+
+    payload: Any = {"to": "ada@example.com", "subject": "Welcome", "text": "Hello"}  # noqa: RUF012 - never changed
+
+    def __init__(self, server: SmtpServer) -> None:
+        self._server = server
+        self.reached = server.reached
+        self.transport = SmtpTransport("127.0.0.1", port=server.port, tls="none", sender="shop@example.com")
+
+    def effects(self) -> list[str]:
+        ids = [str(message_from_bytes(mail.body)["Message-ID"]) for mail in self._server.mails]
+        return [found.strip("<>").partition("@")[0] for found in ids]
+
+    async def become(self, condition: Condition) -> None:
+        faults = {
+            Condition.AWAY: {"GREETING": Fault(Act.HANG_UP)},
+            Condition.BUSY: {"RCPT": Fault("451 4.7.1 greylisted")},
+            Condition.REFUSING: {"RCPT": Fault("550 5.1.1 unknown")},
+            Condition.LOSING_REPLIES: {"END": Fault(Act.LOSE_REPLY)},
+            Condition.SILENT: {"END": Fault(Act.SILENT)},
+        }
+        self._server.faults = faults.get(condition, {})
 
 
 class FunctionSubject:
@@ -111,11 +139,17 @@ async def function() -> AsyncIterator[TransportSubject]:
     yield FunctionSubject()
 
 
+@asynccontextmanager
+async def smtp() -> AsyncIterator[TransportSubject]:
+    async with serving(SmtpServer()) as server:
+        yield SmtpSubject(server)
+
+
 # What they have not: no check of it is left out unseen.
-ABSENT = {"http": {"validate"}, "function": {"validate", "aclose"}}
+ABSENT = {"http": {"validate"}, "function": {"validate", "aclose"}, "smtp": {"lookup"}}
 
 
-@pytest.mark.parametrize("subject", [http, function], ids=lambda subject: subject.__name__)
+@pytest.mark.parametrize("subject", [http, function, smtp], ids=lambda subject: subject.__name__)
 @pytest.mark.parametrize("check", TRANSPORT_CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.req("G-13")
 async def test_the_transport_keeps_its_promises(check: Check, subject: Any) -> None:
