@@ -18,7 +18,7 @@ from redrive import Absent, Attempt, CannotTell, Delivered, Found, Retryable, Te
 from redrive.errors import UsageError
 from redrive.kit.database import Database, TransientFailure
 from redrive.kit.transport import Answer, LookupAnswer
-from redrive.systems.reviews.taxonomy import ATTEMPTS, retryable
+from redrive.systems.reviews.taxonomy import retryable
 
 SENT_WITHOUT_RECORD: Final = "SENT_WITHOUT_PROVIDER_RECORD"
 SENT_WITHOUT_EVIDENCE: Final = "SENT_WITHOUT_EVIDENCE"
@@ -34,10 +34,11 @@ class Sender(Protocol):
 
 
 class DeliveryTransport:
-    """A sender, with the row of the delivery before and the provider's record behind it."""
+    """A sender, with the row of the delivery before and the provider's record behind it. attempts: of a stage."""
 
-    def __init__(self, sender: Sender) -> None:
+    def __init__(self, sender: Sender, *, attempts: int) -> None:
         self._sender = sender
+        self._attempts = attempts
         self._ask: Ask | None = getattr(sender, "lookup", None)
         self._database: Database | None = None
         self._dsn: str | None = None
@@ -105,9 +106,14 @@ class DeliveryTransport:
     async def _sent(self, attempt: Attempt) -> Answer | None:
         """Before a delivery is given up for good, the provider is asked whether it has it all the same (R-10)."""
         answer = await self._sender.send(attempt)
-        if self._ask is None or not _gives_up(attempt, answer):
+        if self._ask is None or not self._gives_up(attempt, answer):
             return answer
         return await self._asked(attempt, absent=answer)
+
+    def _gives_up(self, attempt: Attempt, answer: Answer | None) -> bool:
+        """In doubt it is asked about anyway, by the engine."""
+        is_last = isinstance(answer, Retryable) and attempt.spent + 1 >= self._attempts
+        return isinstance(answer, Terminal) or is_last
 
     async def _rows(self, query: Any, values: list[Any]) -> list[Any]:
         if self._dsn is None:
@@ -119,9 +125,3 @@ class DeliveryTransport:
 
 def retryable_without_record() -> Retryable:
     return Retryable(SENT_WITHOUT_RECORD, "It was marked as sent, and the provider does not have it; it is sent now.")
-
-
-def _gives_up(attempt: Attempt, answer: Answer | None) -> bool:
-    """In doubt it is asked about anyway, by the engine."""
-    is_last = isinstance(answer, Retryable) and attempt.spent + 1 >= ATTEMPTS
-    return isinstance(answer, Terminal) or is_last

@@ -13,18 +13,17 @@ from dataclasses import dataclass, field
 from email.message import EmailMessage
 from typing import Any, Final, Literal
 
-from redrive import Absent, Attempt, Breaker, CannotTell, Delivered, Destination, Found, Policy, Unknown
+from redrive import Absent, App, Attempt, Breaker, CannotTell, Delivered, Destination, Found, Policy, Unknown
 from redrive.errors import InvalidValue
 from redrive.kit.statements import canonical_json
 from redrive.kit.transport import Answer, LookupAnswer, Rules, clean_code, rules_of
-from redrive.systems.reviews.delivery import DeliveryTransport
+from redrive.systems.reviews.delivery import DeliveryTransport, Sender
 from redrive.systems.reviews.names import destination_of
 from redrive.systems.reviews.recording import record_notification
 from redrive.systems.reviews.request import ReviewRefused, check_address
 from redrive.systems.reviews.taxonomy import POLICY, of_status, retryable, terminal
 from redrive.transports.http import Egress, HttpTransport
 from redrive.transports.http.client import Client, Reply, Request
-from redrive.transports.smtp import SmtpTransport
 
 TIMEOUT_SECONDS: Final = 30.0
 TEXTS: Final = ("changelist_id", "recipient", "subject", "text", "html")
@@ -65,8 +64,8 @@ class HttpProvider:
     on_replay = "idempotent: the provider is asked first where it is in doubt, and remembers the token"
     can_look_up = True
 
-    def transport(self) -> DeliveryTransport:
-        return DeliveryTransport(_HttpSender(self))
+    def transport(self) -> ProviderTransport:
+        return ProviderTransport(self, _HttpSender(self))
 
     def destination(self) -> Destination:
         rules = rules_of(
@@ -116,8 +115,8 @@ class SmtpProvider:
             return "safe while it is dead: the server refused it; what may have been sent is held, and cannot be asked about"
         return "may be a second mail: the server cannot be asked, and resend is chosen"
 
-    def transport(self) -> DeliveryTransport:
-        return DeliveryTransport(smtp_sender(self))
+    def transport(self) -> ProviderTransport:
+        return ProviderTransport(self, smtp_sender(self))
 
     def destination(self) -> Destination:
         rules = rules_of(
@@ -133,7 +132,15 @@ class SmtpProvider:
 Provider = HttpProvider | SmtpProvider
 
 
-def _destination(provider: Provider, transport: DeliveryTransport, rules: Rules) -> Destination:
+class ProviderTransport(DeliveryTransport):
+    """A `DeliveryTransport` that knows its provider."""
+
+    def __init__(self, provider: Provider, sender: Sender) -> None:
+        super().__init__(sender, attempts=provider.policy.attempts)
+        self.provider = provider
+
+
+def _destination(provider: Provider, transport: ProviderTransport, rules: Rules) -> Destination:
     return Destination(
         name=destination_of(provider.name),
         transport=transport,
@@ -257,5 +264,10 @@ class Records:
 # SMTP
 
 
-def smtp_sender(provider: SmtpProvider) -> SmtpTransport:
+def smtp_sender(provider: SmtpProvider) -> Sender:
     raise NotImplementedError
+
+
+def providers_of(app: App) -> list[Provider]:
+    transports = [destination.transport for destination in app.destinations.values()]
+    return [one.provider for one in transports if isinstance(one, ProviderTransport)]
