@@ -83,7 +83,7 @@ class HttpProvider:
 @dataclass(frozen=True, kw_only=True)
 class SmtpProvider:
     """A mail server. in_doubt: what follows a mail that may have been accepted: "hold" for a person, or "resend", which
-    may send it twice. starttls, username, password: as `SmtpTransport` takes them.
+    may send it twice. tls, username, password: as `SmtpTransport` takes them.
     """
 
     name: str
@@ -92,7 +92,7 @@ class SmtpProvider:
     sender: str
     username: str | None = None
     password: str | None = None
-    tls: Literal["starttls", "tls", "none"] = "starttls"
+    tls: Literal["starttls", "implicit", "none"] = "starttls"
     in_doubt: Literal["hold", "resend"] = "hold"
     timeout_seconds: float = TIMEOUT_SECONDS
     concurrency: int = 5
@@ -265,7 +265,18 @@ class Records:
 
 
 def smtp_sender(provider: SmtpProvider) -> Sender:
-    raise NotImplementedError
+    """Its accepted reply is kept as the evidence of the delivery (R-12)."""
+    from redrive.transports.smtp import SmtpTransport  # its library is needed only by those who send over SMTP
+
+    return SmtpTransport(
+        provider.host,
+        port=provider.port,
+        sender=provider.sender,
+        tls=provider.tls,
+        username=provider.username,
+        password=provider.password,
+        mail=lambda attempt: mail_of(check_payload(attempt.payload), provider.sender),
+    )
 
 
 def providers_of(app: App) -> list[Provider]:
