@@ -28,7 +28,9 @@ from redrive.transports import registry
 SPEC: Final = "redrive.operate.toml_destinations:app"
 TABLE: Final = "destinations"
 # Options that only Python can give.
-_PYTHON_ONLY: Final = frozenset({"record", "schema", "signer", "return"})
+_PYTHON_ONLY: Final = frozenset({"record", "schema", "signer", "mail", "return"})
+# Options that are secrets by themselves.
+_SECRET_OPTIONS: Final = frozenset({"password"})
 # Headers, and options of Kafka's client, that are secrets.
 _SECRET_NAMES: Final = frozenset({
     "authorization", "proxy-authorization", "cookie", "x-api-key",
@@ -229,6 +231,8 @@ def _named(place: Place, table: Mapping[str, Any], hints: Mapping[str, Any]) -> 
                 found[name] = texts
         elif _is_text(hint) and name not in table:
             found |= _named_text(place, table, name)
+        elif name in _SECRET_OPTIONS and name in table:
+            raise InvalidValue(f"{name} of {place.name!r} is a secret; name it in {name}_env or {name}_file.")
         elif _is_text(hint) and _has_password(table[name]):
             raise InvalidValue(f"{name} of {place.name!r} has a password; name it in {name}_env or {name}_file.")
     return found

@@ -31,6 +31,7 @@ BUILT_IN: Final = {
     "rabbitmq": BuiltIn("redrive.transports.rabbitmq:RabbitTransport", "aio_pika"),
     "redis": BuiltIn("redrive.transports.redis:RedisTransport", "redis"),
     "nats": BuiltIn("redrive.transports.nats:NatsTransport", "nats"),
+    "smtp": BuiltIn("redrive.transports.smtp:SmtpTransport", "aiosmtplib"),
 }
 
 
