@@ -20,11 +20,13 @@ import yaml
 from redrive.operate.cli.main import cli
 from redrive.operate.observe import catalogue
 from redrive.settings import Settings
-from redrive.systems.payments.metrics import METRICS
+from redrive.systems.payments.metrics import METRICS as OF_PAYMENTS
+from redrive.systems.reviews.metrics import METRICS as OF_REVIEWS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 RUNBOOKS = ROOT / "docs" / "runbooks"
+METRICS = {**OF_PAYMENTS, **OF_REVIEWS}
 
 
 def script(name: str) -> ModuleType:
@@ -42,11 +44,11 @@ ALERTS = script("alerts")
 DASHBOARDS = script("dashboards")
 
 
-EVERY_ALERT = (*ALERTS.ALERTS, *ALERTS.PAYMENTS)
+EVERY_ALERT = (*ALERTS.ALERTS, *ALERTS.PAYMENTS, *ALERTS.REVIEWS)
 
 
 def names_in(expr: str) -> set[str]:
-    """Those of the engine begin alike; those of payments are the names that its document gives them."""
+    """Those of the engine begin alike; those of systems have names of their own."""
     found = {re.sub(r"_(bucket|count|sum)$", "", name) for name in re.findall(r"redrive_\w+", expr)}
     return found | (set(re.findall(r"\w+", expr)) & set(METRICS))
 
@@ -78,6 +80,12 @@ def test_every_metric_is_on_the_dashboard_and_nothing_else() -> None:
 def test_each_reason_to_be_parked_has_its_alert() -> None:
     asked = " ".join(alert.expr for alert in ALERTS.ALERTS)
     assert all(f'reason="{reason}"' in asked for reason in catalogue.REASONS)
+
+
+@pytest.mark.req("R-10")
+def test_the_alerts_of_reviews_have_the_names_of_the_requirement_and_a_defect_pages() -> None:
+    severities = {alert.name: alert.severity for alert in ALERTS.REVIEWS}
+    assert severities == {"CodeDefectDeadLetter": "page", "ReplayFailedSameClass": "ticket", "SentWithoutProviderRecord": "page"}
 
 
 @pytest.mark.req("P-06")

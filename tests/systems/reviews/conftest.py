@@ -91,14 +91,14 @@ def changelist() -> str:
     return f"cl-{secrets.token_hex(4)}"
 
 
-def request(changelist_id: str, repository: Repository | None = None, **other: Any) -> ReviewRequest:
+def request(name: str, of: Repository | None = None, **other: Any) -> ReviewRequest:
     """A right one, but for what is given."""
     values: dict[str, Any] = {
-        "changelist_id": changelist_id,
-        "idempotency_key": f"key of {changelist_id}",
+        "changelist_id": name,
+        "idempotency_key": f"key of {name}",
         "repository": "shop",
-        "base_commit": repository.base if repository else "main",
-        "head_commit": repository.head if repository else "topic",
+        "base_commit": of.base if of else "main",
+        "head_commit": of.head if of else "topic",
         "recipients": [Recipient(ADA, "hooks")],
     }
     return ReviewRequest(**{**values, **other})
@@ -131,10 +131,11 @@ class Desk:
     async def until(self, condition: Callable[[], Any]) -> Any:
         """Looks again whenever a message was settled."""
         async with asyncio.timeout(SECONDS):
-            while not (found := await asyncio.to_thread(condition)):
-                self._heard.clear()
+            while True:
+                self._heard.clear()  # before it looks: what is settled meanwhile is looked at again
+                if found := await asyncio.to_thread(condition):
+                    return found
                 await self._heard.wait()
-        return found
 
     async def state(self, changelist_id: str, *wanted: str) -> str:
         """Waits until the latest job of a changelist is in one of these states."""

@@ -130,7 +130,7 @@ def test_a_rerun_while_the_version_before_is_under_way_is_refused(reviewing: str
         ({"recipients": [Recipient(ADA), Recipient(ADA, required=False)]}, "RECIPIENT_INVALID", "recipients"),
         ({"recipients": [Recipient(f"a{n}@b.c") for n in range(101)]}, "RECIPIENT_INVALID", "recipients"),
         ({"recipients": [Recipient(ADA, "E mail")]}, "PROVIDER_INVALID", "provider"),
-        ({"repository": "../etc"}, "REPOSITORY_INVALID", "repository"),
+        ({"repository": "../shop"}, "REPOSITORY_INVALID", "repository"),
         ({"head_commit": "--output=x"}, "COMMIT_INVALID", "head_commit"),
         ({"base_commit": "a..b"}, "COMMIT_INVALID", "base_commit"),
         ({"review_version": 0}, "VERSION_INVALID", "review_version"),
