@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from redrive import redact
+from redrive.answers import Retryable, Terminal
 from redrive.app import App
 from redrive.operate.doctor import Point, Verdict
 from redrive.ports.broker_risks import ChecksBroker
 
 SECONDS: Final = 15.0  # for one broker
+WELL: Final = "its settings keep what it has confirmed"
 
 
 async def examine_brokers(app: App, *, inbox_seconds: float | None) -> list[Point]:
@@ -41,7 +43,7 @@ async def _examined(name: str, subject: Any, inbox_seconds: float | None) -> Poi
     finally:
         await subject.aclose()  # type: ignore[attr-defined]  # both have it
     if not risks:
-        return Point(name=name, verdict=Verdict.OK, detail="its settings keep what it has confirmed")
+        return Point(name=name, verdict=Verdict.OK, detail=getattr(subject, "broker_is_well", WELL))
     return Point(
         name=name,
         verdict=Verdict.WARN,
@@ -51,9 +53,10 @@ async def _examined(name: str, subject: Any, inbox_seconds: float | None) -> Poi
 
 
 def _failed(name: str, error: Exception) -> Point:
+    why = error.code if isinstance(error, Retryable | Terminal) else redact.error_type(error)
     return Point(
         name=name,
         verdict=Verdict.FAIL,
-        detail=f"it does not answer: {redact.error_type(error)}",
+        detail=f"it does not answer: {why}",
         next="see whether the broker runs, whether the stream exists, and whether the login is accepted",
     )

@@ -15,7 +15,7 @@ class BrokerRisk(NamedTuple):
 
 @runtime_checkable
 class ChecksBroker(Protocol):
-    """Optional for transports and sources."""
+    """Optional for transports and sources. A text `broker_is_well` says what it means that there is no risk."""
 
     async def broker_risks(self, *, inbox_seconds: float | None) -> Sequence[BrokerRisk]:
         """Asks the broker, and changes nothing there. Raises what the connection raises. inbox_seconds: how long the

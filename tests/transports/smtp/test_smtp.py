@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from email import message_from_bytes, policy
 from email.message import EmailMessage, Message
 from email.utils import make_msgid
@@ -22,12 +21,6 @@ from tests.support.messages import SOME_ID, START
 pytestmark = pytest.mark.req("G-13")
 
 PAYLOAD = {"to": "ada@example.com", "subject": "Welcome", "text": "Hello Ada.\n.\n..two dots\nBye"}
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[SmtpServer]:
-    async with serving(SmtpServer()) as made:
-        yield made
 
 
 def transport(server: SmtpServer, **options: Any) -> SmtpTransport:

@@ -3,8 +3,8 @@
     app.transport("welcome-mail", SmtpTransport("smtp.example", sender="shop@example.com", username="shop", password=…))
 
 A mail server cannot be asked whether it has a mail. What fails before the end of the mail is sent is Retryable or
-Terminal; a lost reply to the end of the mail is Unknown (G-13), and `in_doubt` of the destination decides: hold, or send
-the same bytes again. `mail` makes the bytes, `session` talks to the server, `replies` says what a reply means.
+Terminal; a lost reply to the end of the mail is Unknown (G-13), and `in_doubt` of the destination decides: hold, or
+send the same bytes again. `mail` makes the bytes, `session` talks to the server, `replies` says what a reply means.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class SmtpTransport:
     connect_seconds: until the login has been accepted, 0 to 600. reply_seconds: for each reply before the end of the
     mail; for the last reply the destination's `timeout_seconds` counts.
     """
+
+    broker_is_well: Final = "it answers, and takes mail from us"
 
     def __init__(
         self,
