@@ -82,7 +82,7 @@ async def test_a_mail_whose_reply_is_lost_is_held_and_a_persons_word_makes_the_j
         with psycopg.connect(reviewing) as conn:
             conn.execute("SELECT redrive.confirm_1(%s, 'anna', 'Ada has it', 'seen by Ada')", [message])
         async with open_database(reviewing) as store:
-            assert (await reconcile(store, provider)).learned == 1
+            await reconcile(store, provider)
         assert job_state(reviewing, changelist) == "succeeded"
     assert len(sent(log)) == 1
     assert rows(reviewing, _ROW, changelist)[0][:2] == (True, "sent")

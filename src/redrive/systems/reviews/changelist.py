@@ -7,11 +7,12 @@ What cannot be fetched says why by its error class; the texts name no path and n
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,12 +33,14 @@ class Changelist:
     diff: str
 
     @classmethod
-    def read(cls, result: Mapping[str, Any]) -> Changelist:
-        return cls(base=result["base"], head=result["head"], diff=result["diff"])
+    def read(cls, result: Mapping[str, Any], diff: str) -> Changelist:
+        return cls(base=result["base"], head=result["head"], diff=diff)
 
     @property
-    def result(self) -> dict[str, str]:
-        return asdict(self)
+    def result(self) -> dict[str, Any]:
+        """Of the stage. The diff is not in it: it may have anything in it, and results are shown."""
+        said = self.diff.encode()
+        return {"base": self.base, "head": self.head, "bytes": len(said), "sha256": hashlib.sha256(said).hexdigest()}
 
 
 async def fetch_changelist(path: Path, base: str, head: str, *, bytes_max: int = DIFF_BYTES_MAX) -> Changelist:

@@ -15,15 +15,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Protocol
 
 from redrive import Absent, Attempt, CannotTell, Delivered, Found, Retryable, Terminal, Unknown
-from redrive.errors import UsageError
-from redrive.kit.database import Database, TransientFailure
 from redrive.kit.transport import Answer, LookupAnswer
-from redrive.systems.reviews.taxonomy import retryable
+from redrive.systems.reviews.work import WorkTable
 
 SENT_WITHOUT_RECORD: Final = "SENT_WITHOUT_PROVIDER_RECORD"
 SENT_WITHOUT_EVIDENCE: Final = "SENT_WITHOUT_EVIDENCE"
 MAY_HAVE_BEEN_SENT: Final = "MAY_HAVE_BEEN_SENT"
-CONNECTIONS: Final = 2
 Ask = Callable[[Attempt], Awaitable[LookupAnswer]]
 
 
@@ -40,29 +37,23 @@ class DeliveryTransport:
         self._sender = sender
         self._attempts = attempts
         self._ask: Ask | None = getattr(sender, "lookup", None)
-        self._database: Database | None = None
-        self._dsn: str | None = None
+        self._work = WorkTable()
         self.lookup = self._ask
         self.validate = getattr(sender, "validate", None)
         self.address: str | None = getattr(sender, "address", None)
 
     def use_database(self, dsn: str) -> None:
         """Called by the relay."""
-        self._dsn = dsn
+        self._work.use_database(dsn)
 
     async def aclose(self) -> None:
-        database, self._database = self._database, None
-        if database is not None:
-            await database.__aexit__(None, None, None)
+        await self._work.aclose()
         close = getattr(self._sender, "aclose", None)
         if close is not None:
             await close()
 
     async def send(self, attempt: Attempt) -> Answer | None:
-        try:
-            known = await self._rows("SELECT * FROM redrive_reviews.delivery_of_1(%s)", [attempt.id])
-        except TransientFailure:
-            return retryable("DATABASE_UNREACHABLE", "The row of the delivery could not be read; nothing was sent.")
+        known = await self._work.rows("SELECT * FROM redrive_reviews.delivery_of_1(%s)", [attempt.id])
         instead = await self._instead(attempt, known[0]) if known else None
         return instead or await self._sent(attempt)
 
@@ -89,7 +80,7 @@ class DeliveryTransport:
 
     async def _violated(self, attempt: Attempt, row: Any, repair: str) -> None:
         query = "SELECT redrive_reviews.sent_without_record_1(%s, %s, %s, true)"
-        await self._rows(query, [attempt.id, row.notified_at, repair])
+        await self._work.rows(query, [attempt.id, row.notified_at, repair])
 
     async def _asked(self, attempt: Attempt, *, absent: Answer | None) -> Answer | None:
         if self._ask is None:
@@ -114,13 +105,6 @@ class DeliveryTransport:
         """In doubt it is asked about anyway, by the engine."""
         is_last = isinstance(answer, Retryable) and attempt.spent + 1 >= self._attempts
         return isinstance(answer, Terminal) or is_last
-
-    async def _rows(self, query: Any, values: list[Any]) -> list[Any]:
-        if self._dsn is None:
-            raise UsageError("Notifications are sent by a relay, which says where the database is.")
-        if self._database is None:
-            self._database = await Database(self._dsn, connections=CONNECTIONS, name="redrive reviews").__aenter__()
-        return await self._database.rows(query, values)
 
 
 def retryable_without_record() -> Retryable:

@@ -34,9 +34,10 @@ def recording_review(providers: Mapping[str, ReplaySafety]) -> Record:
             return
         assert isinstance(settlement.answer, Delivered)
         review = settlement.answer.result
-        findings = [Finding.read(one) for one in review["findings"]]
-        query = "SELECT * FROM redrive_reviews.review_done_1(%s, %s, %s::json)"
-        cursor = await conn.execute(query, [attempt.id, review["critic"], json.dumps(review["findings"])])
+        cursor = await conn.execute("SELECT redrive_reviews.findings_of_1(%s)", [attempt.id])
+        findings = [Finding.read(one) for one in (await cursor.fetchone())[0]]
+        query = "SELECT * FROM redrive_reviews.review_done_1(%s, %s, %s)"
+        cursor = await conn.execute(query, [attempt.id, review["critic"], review["findings"]])
         for tenant, changelist_id, recipient, version, provider in await cursor.fetchall():
             payload = notification(
                 changelist_id=changelist_id,

@@ -7,6 +7,7 @@ What a stage has found is kept with the message, so that a failure of a later on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from redrive.systems.reviews.critic import Critic
 from redrive.systems.reviews.names import FETCH, LLM, PIPELINE
 from redrive.systems.reviews.recording import ReplaySafety, recording_review
 from redrive.systems.reviews.taxonomy import POLICY, terminal
+from redrive.systems.reviews.work import WithWork, WorkTable
 
 FETCH_SECONDS: Final = 30.0
 LLM_SECONDS: Final = 120.0
@@ -34,29 +36,28 @@ def stage_destinations(
     """The destinations of `fetch` and `llm`."""
     pipeline = Pipeline(PIPELINE)
 
+    work = WorkTable()
+
     # Both only read: what is in doubt is simply done again.
     @pipeline.stage(FETCH, policy=policy, timeout_seconds=FETCH_SECONDS, in_doubt="resend", concurrency=4)
-    async def fetch(message: Attempt, _: Results) -> dict[str, str]:
+    async def fetch(message: Attempt, _: Results) -> dict[str, Any]:
         repository, base, head = _asked(message.payload)
         if repository not in repositories:
             raise terminal("REPOSITORY_UNKNOWN", "The settings of this relay name no such repository.")
         changelist = await fetch_changelist(repositories[repository], base, head, bytes_max=diff_bytes_max)
+        await work.keep_diff(message.id, changelist.diff)
         return changelist.result
 
     @pipeline.stage(
         LLM, policy=policy, timeout_seconds=LLM_SECONDS, in_doubt="resend", concurrency=4, record=recording_review(providers)
     )
-    async def llm(_: Attempt, results: Results) -> dict[str, Any]:
-        changelist = Changelist.read(results[FETCH])
+    async def llm(message: Attempt, results: Results) -> dict[str, Any]:
+        changelist = Changelist.read(results[FETCH], await work.diff(message.id))
         findings = await critic.review(changelist)
-        return {
-            "critic": critic.name,
-            "base": changelist.base,
-            "head": changelist.head,
-            "findings": [one.as_json() for one in findings],
-        }
+        await work.keep_findings(message.id, findings)
+        return {"critic": critic.name, "base": changelist.base, "head": changelist.head, "findings": len(findings)}
 
-    return pipeline.destinations()
+    return [replace(one, transport=WithWork(one.transport, work)) for one in pipeline.destinations()]
 
 
 def _asked(payload: Any) -> tuple[str, str, str]:

@@ -17,7 +17,7 @@ SPEC: Final = "redrive.systems.reviews.prove.app:app"
 HOOKS: Final = "hooks"
 MAIL: Final = "mail"
 REPOSITORY: Final = "shop"
-RECONCILE_EVERY_SECONDS: Final = 2.0
+RECONCILE_EVERY_SECONDS: Final = 5.0
 _QUICK: Final = Backoff(initial_seconds=0.05, multiplier=2, max_seconds=0.5, jitter="full")
 # Five attempts, as the document says; crashes are the proof's own doing, and lookups are repeated while it kills.
 POLICY: Final = Policy(attempts=5, backoff=_QUICK, lookup_backoff=_QUICK, lookups=50, crashes=50)

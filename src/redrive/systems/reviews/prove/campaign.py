@@ -1,8 +1,8 @@
 """One run: reviews are submitted, and relays end by `kill -9` at the points between acceptance and write.
 
-Each point is a failpoint of the relay, so every kill comes where a provider has accepted and nothing is written yet: before
-the settle transaction, in it before our rows, and before its commit. A relay that is killed is replaced. At the end no
-failpoint is left, everything must come to rest, and the providers' logs are judged.
+Each point is a failpoint of a relay that only notifies, so every kill comes where a provider has accepted and nothing is written yet: before
+the settle transaction, in it before our rows, and before its commit. The stages before are run by another relay. At the end everything must come
+to rest, and the providers' logs are judged.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from redrive.kit.proof.processes import Process, patience
 from redrive.kit.proof.report import Progress
 from redrive.systems import reviews
 from redrive.systems.reviews.demo.repository import make_repository
+from redrive.systems.reviews.names import FETCH, LLM, PIPELINE, destination_of
 from redrive.systems.reviews.prove import app, rules
 from redrive.systems.reviews.request import Recipient, ReviewRequest
 
 POINTS: Final = ("settle_one.start", "record.start", "commit.start")
 KILLS: Final = 50  # at each point, at scale 1
 REVIEWS_PER_KILL: Final = 4
-REVIEWS_MIN: Final = 12
+STAGES: Final = (f"{PIPELINE}.{FETCH}", f"{PIPELINE}.{LLM}")
+NOTIFY: Final = (destination_of(app.HOOKS), destination_of(app.MAIL))
 RECIPIENTS: Final = 3
 SECONDS_MAX: Final = 120.0
 SECONDS_PER_KILL: Final = 6.0
@@ -58,16 +60,18 @@ class Campaign:
     violations: list[str] = field(default_factory=list)
 
     def run(self) -> None:
-        repository = make_repository(self.environment.directory / "repository")
+        self._repository = make_repository(self.environment.directory / "repository")
         self._hooks, url = self._serve("hooks", _PROVIDER, SHARE)
         self._mail, port = self._serve("mail", _MAIL_SERVER, MAIL_SHARE)
-        self._variables = app.environment(repository=str(repository.path), url=url, port=int(port))
-        self._submit(repository.base, repository.head)
+        self._variables = app.environment(repository=str(self._repository.path), url=url, port=int(port))
+        self._submit(REVIEWS_PER_KILL)
+        stages = self._relay(only=STAGES)
         self._kill()
-        relay = self._relay(None)
+        last = self._relay(only=NOTIFY)
         if not self._wait(self._is_over):
             self.violations.append(f"It did not come to rest: {self.environment.counts()}.")
-        relay.end()
+        for relay in (stages, last):
+            relay.end()
         self._judge()
 
     def _serve(self, name: str, module: str, share: dict[str, float]) -> tuple[Path, str]:
@@ -78,40 +82,31 @@ class Campaign:
             raise RuntimeError(f"{name} did not start; see {process.said}.")
         return log, _first_line(process.said)
 
-    def _submit(self, base: str, head: str) -> None:
-        count = max(REVIEWS_MIN, len(POINTS) * self.kills * REVIEWS_PER_KILL)
+    def _submit(self, count: int) -> None:
         with psycopg.connect(self.environment.dsn) as conn:
-            for number in range(count):
-                reviews.submit(conn, _request(number, base, head))
-        self.counts["reviews"] = count
-        self.counts["recipients"] = count * RECIPIENTS
+            for number in range(self.counts["reviews"], self.counts["reviews"] + count):
+                reviews.submit(conn, _request(number, self._repository.base, self._repository.head))
+        self.counts["reviews"] += count
+        self.counts["recipients"] += count * RECIPIENTS
 
     def _kill(self) -> None:
-        """Two relays at a time, each with a point of its own, until every point has had its kills."""
-        left = [point for point in POINTS for _ in range(self.kills)]
-        running: list[tuple[str, Process]] = []
-        while left or running:
-            while left and len(running) < 2:
-                point = left.pop()
-                running.append((point, self._relay(Failpoint(event=point, nth=2))))
-            if not self._wait(lambda: any(one.code is not None for _, one in running) or self._is_over()):
-                self.violations.append("A relay with a failpoint neither ended nor finished the work.")
-                break
-            ended = [one for one in running if one[1].code is not None]
-            if not ended:  # nothing is left to be killed at
-                break
-            for point, process in ended:
-                running.remove((point, process))
-                self.counts[f"relays killed at {point}"] += process.code == -9
-                self.progress("relays killed", sum(self._killed()), self.kills * len(POINTS))
-        for _, process in running:
-            process.end()
+        """A relay at a time that sends notifications and has a failpoint, with new reviews for each."""
+        for point in [point for _ in range(self.kills) for point in POINTS]:
+            self._submit(REVIEWS_PER_KILL)
+            doomed = self._relay(only=NOTIFY, failpoint=Failpoint(event=point, nth=1 + sum(self._killed()) % REVIEWS_PER_KILL))
+            if not self._wait(lambda doomed=doomed: doomed.code is not None):  # type: ignore[misc]
+                self.violations.append(f"A relay did not come to {point}.")
+            self.counts[f"relays killed at {point}"] += doomed.code == -9
+            doomed.end()
+            self.progress("relays killed", sum(self._killed()), self.kills * len(POINTS))
 
     def _killed(self) -> Sequence[int]:
         return [count for name, count in self.counts.items() if name.startswith("relays killed")]
 
-    def _relay(self, failpoint: Failpoint | None) -> Process:
-        return self.environment.relay("reviews-relay", app=app.SPEC, failpoint=failpoint, environment=self._variables)
+    def _relay(self, *, only: Sequence[str], failpoint: Failpoint | None = None) -> Process:
+        return self.environment.relay(
+            "reviews-relay", app=app.SPEC, only=only, failpoint=failpoint, environment=self._variables
+        )
 
     def _wait(self, condition: Any) -> bool:
         return self.environment.wait(condition, seconds=(SECONDS_MAX + SECONDS_PER_KILL * self.kills) * patience(), every_seconds=0.1)

@@ -1,7 +1,7 @@
 -- Jobs, newest first, behind an id. state: NULL = all; with one, of the newest 10,000.
 -- Relies on: job's primary key, scanned backwards.
 SELECT j.job_id, j.changelist_id, j.review_version, j.repository, j.state, j.findings_count AS findings, j.notified, j.recipients, j.created_at
-  FROM (SELECT w.*, redrive_reviews.state_of_job((SELECT x FROM redrive_reviews.job x WHERE x.job_id = w.job_id)) AS state, json_array_length(w.findings) AS findings_count,
+  FROM (SELECT w.*, redrive_reviews.state_of_job((SELECT x FROM redrive_reviews.job x WHERE x.job_id = w.job_id)) AS state, w.findings AS findings_count,
                (SELECT count(*) FROM redrive_reviews.delivery d WHERE d.job_id = w.job_id AND d.notified_at IS NOT NULL) AS notified,
                (SELECT count(*) FROM redrive_reviews.delivery d WHERE d.job_id = w.job_id) AS recipients
           FROM (SELECT x.* FROM redrive_reviews.job x

@@ -2,7 +2,7 @@
 -- Relies on: job's primary key, scanned backwards.
 SELECT j.job_id, j.changelist_id, j.review_version, j.repository, j.message_id,
        redrive_reviews.state_of_job((SELECT x FROM redrive_reviews.job x WHERE x.job_id = j.job_id)) AS state,
-       coalesce(json_array_length(j.findings)::text, '–') AS findings,
+       coalesce(j.findings::text, '–') AS findings,
        (SELECT count(*) FILTER (WHERE d.notified_at IS NOT NULL) || ' of ' || count(*)
           FROM redrive_reviews.delivery d WHERE d.job_id = j.job_id) AS notified,
        j.created_at

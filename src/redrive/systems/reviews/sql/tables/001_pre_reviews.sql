@@ -28,7 +28,7 @@ CREATE TABLE redrive_reviews.job (
     created_at      timestamptz NOT NULL,
     reviewed_at     timestamptz,
     critic          text,
-    findings        json,
+    findings        integer,
     succeeded_at    timestamptz,
     CONSTRAINT job_idempotency_key UNIQUE (tenant, idempotency_key),
     CONSTRAINT job_changelist_version UNIQUE (tenant, changelist_id, review_version),
@@ -93,4 +93,11 @@ CREATE TABLE redrive_reviews.violation (
     notified_at     timestamptz,
     repair          text        NOT NULL CHECK (repair IN ('requeued', 'held')),
     found_at        timestamptz NOT NULL
+);
+
+-- What a review works on. No role but the engine's owner reads it: a diff may have anything in it. It goes when its job has succeeded.
+CREATE TABLE redrive_reviews.work (
+    message_id uuid PRIMARY KEY,
+    diff       text,
+    findings   json
 );

@@ -6,7 +6,7 @@
 -- whole job) it returns those that are not queued or sent yet.
 -- Locks: the job. Relies on: job_message, delivery_job.
 CREATE OR REPLACE FUNCTION redrive_reviews.review_done_1(
-    p_message_id uuid, p_critic text, p_findings json, p_now timestamptz DEFAULT NULL
+    p_message_id uuid, p_critic text, p_findings integer, p_now timestamptz DEFAULT NULL
 ) RETURNS TABLE (tenant text, changelist_id text, recipient text, review_version integer, provider text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = redrive_reviews, redrive, pg_temp AS $body$
 #variable_conflict use_column
@@ -78,7 +78,7 @@ BEGIN
 END $body$;
 
 -- finish_job: succeeded once llm is settled and every required recipient is notified (R-08). The job is locked first, so that of two
--- deliveries that are settled at the same moment the second one sees the first.
+-- deliveries that are settled at the same moment the second one sees the first. Its diff is not needed any more.
 CREATE OR REPLACE FUNCTION redrive_reviews.finish_job(p_job_id uuid, p_now timestamptz) RETURNS void LANGUAGE plpgsql AS $body$
 DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
@@ -87,4 +87,7 @@ BEGIN
      WHERE j.job_id = p_job_id AND j.reviewed_at IS NOT NULL AND j.succeeded_at IS NULL
        AND NOT EXISTS (SELECT 1 FROM redrive_reviews.delivery d
                         WHERE d.job_id = p_job_id AND d.required AND d.notified_at IS NULL);
+    IF FOUND THEN
+        DELETE FROM redrive_reviews.work w USING redrive_reviews.job j WHERE j.job_id = p_job_id AND w.message_id = j.message_id;
+    END IF;
 END $body$;

@@ -2,7 +2,7 @@
 -- Reconciliation of deliveries with their providers (R-07, R-12). The duty asks the provider; these functions write what follows.
 
 -- open_deliveries: what is not verified, behind a row: with the state of its message, its token, and since when it is as it is.
--- Nothing in hand of a relay: that is settled first. Relies on: delivery_open.
+-- What a person has to decide is left out. Relies on: delivery_open.
 CREATE OR REPLACE FUNCTION redrive_reviews.open_deliveries_1(p_provider text, p_after text[], p_limit integer)
 RETURNS TABLE (place text[], message_id uuid, token uuid, state text, notification_id text, notified_at timestamptz,
                has_evidence boolean, reference text)
@@ -15,7 +15,7 @@ BEGIN
            d.notification_id, d.notified_at, d.evidence IS NOT NULL,
            (SELECT a.reference FROM redrive.attempt a WHERE a.message_id = d.message_id AND a.closed = 'delivered' LIMIT 1)
       FROM delivery d
-     WHERE d.verified_at IS NULL AND d.provider = p_provider AND d.message_id IS NOT NULL
+     WHERE d.verified_at IS NULL AND d.provider = p_provider AND d.message_id IS NOT NULL AND d.status <> 'held'
        AND (p_after IS NULL OR (d.tenant, d.changelist_id, d.recipient, d.review_version)
                                > (p_after[1], p_after[2], p_after[3], p_after[4]::integer))
      ORDER BY d.tenant, d.changelist_id, d.recipient, d.review_version

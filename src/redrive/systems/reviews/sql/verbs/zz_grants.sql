@@ -9,6 +9,7 @@ GRANT USAGE ON SCHEMA redrive_reviews TO redrive_producer, redrive_relay, redriv
 GRANT EXECUTE ON FUNCTION redrive_reviews.submit_1, redrive_reviews.earlier_1 TO redrive_producer;
 GRANT EXECUTE ON FUNCTION redrive_reviews.review_done_1, redrive_reviews.queued_1, redrive_reviews.delivery_of_1,
     redrive_reviews.mark_sent_1, redrive_reviews.mark_failed_1, redrive_reviews.open_deliveries_1, redrive_reviews.verified_1,
+    redrive_reviews.keep_diff_1, redrive_reviews.diff_of_1, redrive_reviews.keep_findings_1, redrive_reviews.findings_of_1,
     redrive_reviews.closed_by_person_1, redrive_reviews.accepted_is_enough_1, redrive_reviews.sent_without_record_1
     TO redrive_relay;
 GRANT EXECUTE ON FUNCTION redrive_reviews.decide_1 TO redrive_operator;
