@@ -385,7 +385,8 @@ REVIEWS = (
         severity=TICKET,
         expr="sum by (stage) (reviews_escalated_letters) > 0",
         summary="A replay failed as before",
-        description="In the stage {{ $labels.stage }} a dead letter was replayed and died of the same error class again.",
+        description="In the stage {{ $labels.stage }} a dead letter was replayed and died of the same error "
+        "class again.",
         series={'reviews_escalated_letters{stage="notify",kind="escalated"}': "0x3 1x9 0x10"},
         fires=5,
         clears=14,

@@ -85,7 +85,11 @@ def test_each_reason_to_be_parked_has_its_alert() -> None:
 @pytest.mark.req("R-10")
 def test_the_alerts_of_reviews_have_the_names_of_the_requirement_and_a_defect_pages() -> None:
     severities = {alert.name: alert.severity for alert in ALERTS.REVIEWS}
-    assert severities == {"CodeDefectDeadLetter": "page", "ReplayFailedSameClass": "ticket", "SentWithoutProviderRecord": "page"}
+    assert severities == {
+        "CodeDefectDeadLetter": "page",
+        "ReplayFailedSameClass": "ticket",
+        "SentWithoutProviderRecord": "page",
+    }
 
 
 @pytest.mark.req("P-06")

@@ -51,7 +51,9 @@ class Repository:
 
 
 def git(path: Path, *arguments: str) -> str:
-    identity = {f"GIT_{who}_{what}": "nobody@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    identity = {
+        f"GIT_{who}_{what}": "nobody@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    }
     done = subprocess.run(
         ["git", "-C", str(path), *arguments],
         check=True,
@@ -176,10 +178,14 @@ async def provider_at(log: Path, script: Script | None = None, **options: Any) -
         await runner.cleanup()
 
 
-def app_of(repository: Repository, providers: Sequence[Provider], critic: Critic | None = None, **options: Any) -> redrive.App:
+def app_of(
+    repository: Repository, providers: Sequence[Provider], critic: Critic | None = None, **options: Any
+) -> redrive.App:
     app = redrive.App()
     given = {"policy": QUICK, "reconcile_every_seconds": 3600.0, **options}
-    app.include(reviews.with_reviews({"shop": repository.path}, providers=providers, critic=critic or RuleCritic(), **given))
+    app.include(
+        reviews.with_reviews({"shop": repository.path}, providers=providers, critic=critic or RuleCritic(), **given)
+    )
     return app
 
 

@@ -53,7 +53,18 @@ def run(reviewing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
 
 def _submit(run: Run, changelist: str, *more: str) -> Result:
     commits = ("--repository", "shop", "--base", "main", "--head", "topic")
-    return run("submit", changelist, "--key", f"key of {changelist}", *commits, "--notify", ADA, "--inform", f"{GRACE}@@hooks", *more)
+    return run(
+        "submit",
+        changelist,
+        "--key",
+        f"key of {changelist}",
+        *commits,
+        "--notify",
+        ADA,
+        "--inform",
+        f"{GRACE}@@hooks",
+        *more,
+    )
 
 
 @pytest.mark.req("R-06", "G-21")
@@ -123,7 +134,9 @@ async def test_a_finished_review_is_shown_by_api_and_console_and_its_attempts_by
         jobs = (await client.get("/api/v1/reviews/jobs?state=succeeded", headers=operator)).json()
         assert changelist in [one["changelist_id"] for one in jobs["items"]]
         for name in ("reviews", "parts"):
-            page = await client.get(f"/systems/reviews/{name}?search={changelist}", headers={**operator, "Accept": "text/html"})
+            page = await client.get(
+                f"/systems/reviews/{name}?search={changelist}", headers={**operator, "Accept": "text/html"}
+            )
             assert (page.status_code, changelist in page.text, ADA in page.text) == (200, True, False)
 
 
@@ -150,7 +163,9 @@ headers_env = { Authorization = "A_KEY" }
 
 
 @pytest.mark.req("R-09", "G-30")
-def test_a_settings_file_declares_repositories_critic_and_providers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_settings_file_declares_repositories_critic_and_providers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("A_KEY", "the-key")
     monkeypatch.setenv("A_PASSWORD", "the-password")
     file = tmp_path / "redrive.toml"
@@ -177,7 +192,9 @@ def test_a_settings_file_declares_repositories_critic_and_providers(tmp_path: Pa
         ('shop = "shop.git"', "shop = 7"),
     ],
 )
-def test_a_settings_file_that_is_wrong_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
+def test_a_settings_file_that_is_wrong_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str
+) -> None:
     monkeypatch.setenv("A_KEY", "the-key")
     monkeypatch.setenv("A_PASSWORD", "the-password")
     file = tmp_path / "redrive.toml"

@@ -100,7 +100,9 @@ def test_a_finding_of_a_model_that_does_not_fit_the_diff_or_the_schema_is_refuse
         read_answer(json.dumps({"findings": [{**GOOD, **wrong}]}), FILES)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "null", '{"findings": {}}', "[" * 100_000, json.dumps({"findings": [GOOD] * 101})])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", '{"findings": {}}', "[" * 100_000, json.dumps({"findings": [GOOD] * 101})]
+)
 def test_an_answer_that_is_no_list_of_findings_is_refused(text: str) -> None:
     with pytest.raises(AnswerInvalid):
         read_answer(text, FILES)
@@ -121,7 +123,9 @@ def _mail(*findings: Finding) -> dict[str, str]:
 
 @pytest.mark.req("R-11")
 def test_a_mail_has_the_findings_by_file_with_their_lines_and_shows_code_as_text() -> None:
-    finding = Finding(file="a.html", line=7, severity="error", rule="r", message="Bad.", excerpt="<script>alert(1)</script>")
+    finding = Finding(
+        file="a.html", line=7, severity="error", rule="r", message="Bad.", excerpt="<script>alert(1)</script>"
+    )
     mail = _mail(finding)
     assert mail == _mail(finding)
     assert mail["subject"] == "[review] shop-42 (version 3): 1 error"

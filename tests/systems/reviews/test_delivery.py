@@ -93,9 +93,15 @@ async def test_a_row_with_an_id_and_no_moment_is_asked_about_before_it_is_sent(
     async with desk(reviewing, repository, tmp_path) as opened:
         await waiting_notification(opened, changelist, repository)
         if was_sent:
-            token = rows(reviewing, "SELECT token::text FROM redrive.pending WHERE destination = 'reviews.notify.hooks'")[-1][0]
+            token = rows(
+                reviewing, "SELECT token::text FROM redrive.pending WHERE destination = 'reviews.notify.hooks'"
+            )[-1][0]
             await _send_beside(opened, token)
-        write(reviewing, "UPDATE redrive_reviews.delivery SET notification_id = 'n-1' WHERE changelist_id = %s", changelist)
+        write(
+            reviewing,
+            "UPDATE redrive_reviews.delivery SET notification_id = 'n-1' WHERE changelist_id = %s",
+            changelist,
+        )
         before = len(opened.calls)
         go_on(reviewing)
         await opened.state(changelist, "succeeded")
@@ -126,7 +132,8 @@ async def test_a_row_that_was_marked_before_it_was_sent_is_cleared_counted_and_s
         await waiting_notification(opened, changelist, repository)
         write(
             reviewing,
-            "UPDATE redrive_reviews.delivery SET notification_id = 'n-0', notified_at = clock_timestamp(), status = 'sent'"
+            "UPDATE redrive_reviews.delivery SET notification_id = 'n-0', notified_at = clock_timestamp(), "
+            "status = 'sent'"
             " WHERE changelist_id = %s",
             changelist,
         )
@@ -161,7 +168,9 @@ async def test_reconciliation_finds_a_closed_delivery_that_the_provider_does_not
         second = await compare(reviewing, again.provider)
         assert second.requeued == 0
     assert rows(reviewing, _VIOLATIONS, changelist) == [("requeued",)]
-    assert rows(reviewing, "SELECT count(*) FROM redrive_reviews.delivery_message WHERE changelist_id = %s", changelist) == [(2,)]
+    assert rows(
+        reviewing, "SELECT count(*) FROM redrive_reviews.delivery_message WHERE changelist_id = %s", changelist
+    ) == [(2,)]
     assert provider.name == again.provider.name
 
 
@@ -211,7 +220,11 @@ async def test_a_late_success_of_a_dead_notification_is_confirmed_by_reconciliat
 
 
 @pytest.mark.req("R-08")
-@pytest.mark.seed("001", "Mark job `succeeded` only when all required recipients for the target `review_version` have delivery rows with `notified_at` set.")
+@pytest.mark.seed(
+    "001",
+    "Mark job `succeeded` only when all required recipients for the target `review_version` have delivery "
+    "rows with `notified_at` set.",
+)
 async def test_an_optional_recipient_that_fails_does_not_keep_a_job_from_succeeding_and_a_required_one_does(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
 ) -> None:
@@ -227,13 +240,20 @@ async def test_an_optional_recipient_that_fails_does_not_keep_a_job_from_succeed
 
 
 def _both_are_over(dsn: str, changelist: str) -> list[tuple[Any, ...]] | None:
-    query = "SELECT recipient, redrive_reviews.state_of_delivery(d) FROM redrive_reviews.delivery d WHERE changelist_id = %s"
+    query = (
+        "SELECT recipient, redrive_reviews.state_of_delivery(d) FROM redrive_reviews.delivery d WHERE "
+        "changelist_id = %s"
+    )
     found = rows(dsn, query, changelist)
     return found if all(state in ("sent", "failed") for _, state in found) else None
 
 
 @pytest.mark.req("R-08", "R-12")
-@pytest.mark.seed("001", "Permanent failures (invalid recipient, policy rejection) SHOULD mark recipient delivery row failed and require operator or caller intervention.")
+@pytest.mark.seed(
+    "001",
+    "Permanent failures (invalid recipient, policy rejection) SHOULD mark recipient delivery row failed and "
+    "require operator or caller intervention.",
+)
 async def test_a_refused_recipient_asks_for_an_operator_whose_replay_makes_the_job_succeed(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
 ) -> None:
@@ -241,7 +261,9 @@ async def test_a_refused_recipient_asks_for_an_operator_whose_replay_makes_the_j
         submit(reviewing, request(changelist, repository))
         await opened.state(changelist, "retryable_failed")
         (row,) = rows(
-            reviewing, "SELECT status, error_class, message_id FROM redrive_reviews.delivery WHERE changelist_id = %s", changelist
+            reviewing,
+            "SELECT status, error_class, message_id FROM redrive_reviews.delivery WHERE changelist_id = %s",
+            changelist,
         )
         assert row[:2] == ("failed", "RECIPIENT_INVALID")
         write(reviewing, "SELECT redrive.requeue_1(%s, 'anna', 'the mailbox exists now')", row[2])
@@ -251,8 +273,16 @@ async def test_a_refused_recipient_asks_for_an_operator_whose_replay_makes_the_j
 
 
 @pytest.mark.req("R-11")
-@pytest.mark.seed("001", "All delivery attempts MUST be recorded in an outbox or delivery log keyed by `(changelist_id, recipient, review_version)`.")
-@pytest.mark.seed("001", "Provider idempotency keys SHOULD be deterministic and derived from the same tuple to prevent duplicate external deliveries.")
+@pytest.mark.seed(
+    "001",
+    "All delivery attempts MUST be recorded in an outbox or delivery log keyed by `(changelist_id, recipient, "
+    "review_version)`.",
+)
+@pytest.mark.seed(
+    "001",
+    "Provider idempotency keys SHOULD be deterministic and derived from the same tuple to prevent duplicate "
+    "external deliveries.",
+)
 async def test_every_attempt_of_a_triple_is_listed_and_each_sent_the_same_bytes_under_one_token(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
 ) -> None:
@@ -265,7 +295,8 @@ async def test_every_attempt_of_a_triple_is_listed_and_each_sent_the_same_bytes_
     assert len({(one["token"], one["sha256"]) for one in requests}) == 1
     listed = rows(
         reviewing,
-        "SELECT attempt, code FROM redrive_reviews.delivery_attempts WHERE (tenant, changelist_id, recipient, review_version)"
+        "SELECT attempt, code FROM redrive_reviews.delivery_attempts WHERE (tenant, changelist_id, recipient, "
+        "review_version)"
         " = ('default', %s, %s, 1) ORDER BY attempt",
         changelist,
         ADA,
@@ -315,5 +346,7 @@ async def test_over_smtp_a_mark_without_an_acceptance_is_held_until_a_person_dec
         assert rows(reviewing, decided, changelist, ADA, decision)[0][0] != "done"
         await asyncio.wait_for(opened.state(changelist, "succeeded"), 30)
     assert rows(reviewing, _VIOLATIONS, changelist) == [("held",)]
-    messages = rows(reviewing, "SELECT count(*) FROM redrive_reviews.delivery_message WHERE changelist_id = %s", changelist)
+    messages = rows(
+        reviewing, "SELECT count(*) FROM redrive_reviews.delivery_message WHERE changelist_id = %s", changelist
+    )
     assert messages == [(1 if decision else 2,)]

@@ -31,7 +31,8 @@ async def test_a_changelist_is_fetched_reviewed_and_every_recipient_is_notified_
     assert dict(rows(reviewing, _ATTEMPTS, changelist, changelist)) == {"fetch": 1, "llm": 1, "notify": 2}
     written = rows(
         reviewing,
-        "SELECT notification_id, notified_at IS NOT NULL, status FROM redrive_reviews.delivery WHERE changelist_id = %s",
+        "SELECT notification_id, notified_at IS NOT NULL, status FROM redrive_reviews.delivery WHERE "
+        "changelist_id = %s",
         changelist,
     )
     assert {one[0] for one in written} == {one["id"] for one in opened.sent}

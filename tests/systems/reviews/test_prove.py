@@ -53,7 +53,12 @@ def test_a_second_mail_or_a_lost_one_is_a_violation(mails: dict[str, int], held:
 
 def test_the_report_says_what_was_done_and_what_was_violated() -> None:
     report = ReviewsReport(
-        seed=7, scale=0.5, commit="abc", server="PostgreSQL 18", seconds=1.0, counts={"relays killed at record.start": 25}
+        seed=7,
+        scale=0.5,
+        commit="abc",
+        server="PostgreSQL 18",
+        seconds=1.0,
+        counts={"relays killed at record.start": 25},
     )
     text = "\n".join(report.lines())
     assert all(part in text for part in ("--seed 7 --scale 0.5", "25  relays killed at record.start", "exactly once"))

@@ -1,4 +1,6 @@
-"""Thirty planted secrets, prompts and addresses: none is in a parked record, a log line, an answer of the API or a page (R-04)."""
+"""Thirty planted secrets, prompts and addresses: none is in a parked record, a log line, an answer of the API or a
+page (R-04).
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,11 @@ async def _pages(dsn: str, changelist: str, message: object) -> str:
 
 
 @pytest.mark.req("R-04", "G-15")
-@pytest.mark.seed("001", "`sanitized_context` MUST exclude secrets, access tokens, API keys, full prompts containing sensitive data, and raw PII.")
+@pytest.mark.seed(
+    "001",
+    "`sanitized_context` MUST exclude secrets, access tokens, API keys, full prompts containing sensitive "
+    "data, and raw PII.",
+)
 @pytest.mark.seed("001", "Stack traces MUST be redacted if they contain sensitive literals.")
 @pytest.mark.seed("001", "Include `first_failure_at`, `last_failure_at`, and `stage` to support replay triage.")
 @pytest.mark.parametrize("how", ["a bug", "a refused key"])
@@ -120,10 +126,20 @@ async def test_no_planted_secret_is_in_what_a_dead_letter_leaves(
         if how != "a bug":  # the secrets were where they could leak from
             assert KEY in model.asked[0].headers["Authorization"]
             assert all(one in model.asked[0].body.decode() for one in IN_DIFF)
-    found = rows(reviewing, "SELECT to_json(k)::text FROM redrive.parked k JOIN redrive_reviews.job j ON j.message_id = k.id WHERE j.changelist_id = %s", changelist)
+    found = rows(
+        reviewing,
+        "SELECT to_json(k)::text FROM redrive.parked k JOIN redrive_reviews.job j ON j.message_id = k.id "
+        "WHERE j.changelist_id = %s",
+        changelist,
+    )
     (record,) = [json.loads(one) for (one,) in found]
     assert record["error_class"] == ("UNCLASSIFIED" if how == "a bug" else "AUTH_DENIED")
-    ((letter,),) = rows(reviewing, "SELECT to_json(k)::text FROM redrive_reviews.dead_letters k JOIN redrive_reviews.job j USING (message_id) WHERE j.changelist_id = %s", changelist)
+    ((letter,),) = rows(
+        reviewing,
+        "SELECT to_json(k)::text FROM redrive_reviews.dead_letters k JOIN redrive_reviews.job j USING "
+        "(message_id) WHERE j.changelist_id = %s",
+        changelist,
+    )
     shown = json.loads(letter)
     assert shown["stage"] == "llm"
     assert shown["first_failure_at"] <= shown["last_failure_at"]
@@ -131,7 +147,9 @@ async def test_no_planted_secret_is_in_what_a_dead_letter_leaves(
     if how == "a bug":
         assert "RuntimeError" in shown["last_stack"]
         assert "KeyError" in shown["last_stack"]
-    archive = rows(reviewing, "SELECT code, text, reference FROM redrive.attempt a WHERE a.message_id = %s", record["id"])
+    archive = rows(
+        reviewing, "SELECT code, text, reference FROM redrive.attempt a WHERE a.message_id = %s", record["id"]
+    )
     pages = await _pages(reviewing, changelist, record["id"])
     everything = "\n".join([json.dumps(record), letter, json.dumps(archive), logged.getvalue(), pages])
     assert [one for one in PLANTED if one in everything] == []

@@ -1,4 +1,6 @@
-"""Notifications over SMTP: delivered with the server's reply as evidence, and held where its reply was lost (R-09, R-12)."""
+"""Notifications over SMTP: delivered with the server's reply as evidence, and held where its reply was lost (R-09,
+R-12).
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,24 @@ from redrive.systems.reviews.simulators import mail_server
 from redrive.systems.reviews.simulators.script import Script
 from tests.systems.reviews.conftest import ADA, QUICK, Repository, desk, job_state, request, rows, submit
 
-_ROW = "SELECT notified_at IS NOT NULL, status, evidence ->> 'reference' FROM redrive_reviews.delivery WHERE changelist_id = %s"
+_ROW = (
+    "SELECT notified_at IS NOT NULL, status, evidence ->> 'reference' FROM redrive_reviews.delivery WHERE "
+    "changelist_id = %s"
+)
 
 
 @asynccontextmanager
 async def mailing(log: Path, *first: str, **options: Any) -> AsyncIterator[SmtpProvider]:
     server, port, mail = await mail_server.start(log, Script(first=first))
     try:
-        given = {"name": "mail", "port": port, "sender": "reviews@example.org", "tls": "none", "policy": QUICK, **options}
+        given = {
+            "name": "mail",
+            "port": port,
+            "sender": "reviews@example.org",
+            "tls": "none",
+            "policy": QUICK,
+            **options,
+        }
         yield SmtpProvider(host="127.0.0.1", **given)
     finally:
         server.close()
@@ -35,7 +47,9 @@ async def mailing(log: Path, *first: str, **options: Any) -> AsyncIterator[SmtpP
 
 
 def sent(log: Path) -> list[Any]:
-    return [message_from_string(line["data"], policy=policy.default) for line in journal.read(log) if line["log"] == "sent"]
+    return [
+        message_from_string(line["data"], policy=policy.default) for line in journal.read(log) if line["log"] == "sent"
+    ]
 
 
 @pytest.mark.req("R-09", "R-12")
@@ -43,7 +57,10 @@ async def test_a_review_arrives_as_a_mail_that_a_person_can_read_and_the_reply_i
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
 ) -> None:
     log = tmp_path / "mail.log"
-    async with mailing(log, "unavailable") as provider, desk(reviewing, repository, tmp_path, more=[provider]) as opened:
+    async with (
+        mailing(log, "unavailable") as provider,
+        desk(reviewing, repository, tmp_path, more=[provider]) as opened,
+    ):
         submit(reviewing, request(changelist, repository, recipients=[Recipient(ADA, "mail")]))
         await opened.state(changelist, "succeeded")
         async with open_database(reviewing) as store:
@@ -76,7 +93,10 @@ async def test_a_mail_whose_reply_is_lost_is_held_and_a_persons_word_makes_the_j
     ):
         submit(reviewing, request(changelist, repository, recipients=[Recipient(ADA, "mail")]))
         await opened.state(changelist, "retryable_failed")
-        held = "SELECT redrive_reviews.state_of_delivery(d), d.message_id FROM redrive_reviews.delivery d WHERE changelist_id = %s"
+        held = (
+            "SELECT redrive_reviews.state_of_delivery(d), d.message_id FROM redrive_reviews.delivery d "
+            "WHERE changelist_id = %s"
+        )
         ((state, message),) = rows(reviewing, held, changelist)
         assert state == "held"
         with psycopg.connect(reviewing) as conn:

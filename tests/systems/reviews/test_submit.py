@@ -18,7 +18,10 @@ def _finish(dsn: str, changelist_id: str, how: str) -> None:
     """As if the latest job had come to this end."""
     with psycopg.connect(dsn) as conn:
         if how == "succeeded":
-            conn.execute("UPDATE redrive_reviews.job SET succeeded_at = clock_timestamp() WHERE changelist_id = %s", [changelist_id])
+            conn.execute(
+                "UPDATE redrive_reviews.job SET succeeded_at = clock_timestamp() WHERE changelist_id = %s",
+                [changelist_id],
+            )
         else:
             found = conn.execute("SELECT message_id FROM redrive_reviews.job WHERE changelist_id = %s", [changelist_id])
             row = found.fetchone()
@@ -29,12 +32,19 @@ def _finish(dsn: str, changelist_id: str, how: str) -> None:
 def _rerun(dsn: str, changelist_id: str, version: int, **other: Any) -> Submitted:
     with psycopg.connect(dsn) as conn:
         return reviews.rerun(
-            conn, changelist_id, review_version=version, **{"idempotency_key": f"{changelist_id} again {version}", **other}
+            conn,
+            changelist_id,
+            review_version=version,
+            **{"idempotency_key": f"{changelist_id} again {version}", **other},
         )
 
 
 @pytest.mark.req("R-06")
-@pytest.mark.seed("001", "Duplicate `idempotency_key` submissions MUST return the originally created job record and MUST NOT create a second job.")
+@pytest.mark.seed(
+    "001",
+    "Duplicate `idempotency_key` submissions MUST return the originally created job record and MUST NOT "
+    "create a second job.",
+)
 def test_the_same_key_is_the_same_job_and_another_request_under_it_is_said_so(reviewing: str, changelist: str) -> None:
     first = submit(reviewing, request(changelist))
     again = submit(reviewing, request(changelist))
@@ -45,7 +55,9 @@ def test_the_same_key_is_the_same_job_and_another_request_under_it_is_said_so(re
     # Also from another changelist: the key is the caller's, and the job that it names stays what it is.
     foreign = submit(reviewing, request(f"{changelist}-b", idempotency_key=f"key of {changelist}"))
     assert (foreign.job_id, foreign.changelist_id, foreign.request_differs) == (first.job_id, changelist, True)
-    assert rows(reviewing, "SELECT count(*) FROM redrive_reviews.changelist WHERE changelist_id = %s", f"{changelist}-b") == [(0,)]
+    assert rows(
+        reviewing, "SELECT count(*) FROM redrive_reviews.changelist WHERE changelist_id = %s", f"{changelist}-b"
+    ) == [(0,)]
 
 
 @pytest.mark.req("R-06")
@@ -77,15 +89,26 @@ def test_the_same_version_under_another_key_is_that_versions_job(reviewing: str,
     first = submit(reviewing, request(changelist))
     _finish(reviewing, changelist, "succeeded")
     again = submit(reviewing, request(changelist, idempotency_key=f"{changelist}: another"))
-    assert (again.job_id, again.already_existed, again.state, again.request_differs) == (first.job_id, True, "succeeded", False)
+    assert (again.job_id, again.already_existed, again.state, again.request_differs) == (
+        first.job_id,
+        True,
+        "succeeded",
+        False,
+    )
     differs = _rerun(reviewing, changelist, 1, head_commit="elsewhere")
     assert (differs.job_id, differs.request_differs) == (first.job_id, True)
 
 
 @pytest.mark.req("R-06")
-@pytest.mark.seed("001", "**Allowed** only when the caller explicitly requests a **versioned rerun** with a strictly higher `review_version`.")
+@pytest.mark.seed(
+    "001",
+    "**Allowed** only when the caller explicitly requests a **versioned rerun** with a strictly higher "
+    "`review_version`.",
+)
 @pytest.mark.parametrize("ended", ["succeeded", "given up"])
-def test_a_rerun_is_a_new_job_of_the_same_changelist_with_new_deliveries(reviewing: str, changelist: str, ended: str) -> None:
+def test_a_rerun_is_a_new_job_of_the_same_changelist_with_new_deliveries(
+    reviewing: str, changelist: str, ended: str
+) -> None:
     recipients = [Recipient(ADA, "hooks"), Recipient(GRACE, "hooks", required=False)]
     first = submit(reviewing, request(changelist, recipients=recipients))
     _finish(reviewing, changelist, ended)
@@ -97,7 +120,8 @@ def test_a_rerun_is_a_new_job_of_the_same_changelist_with_new_deliveries(reviewi
     assert second.job_id != first.job_id
     listed = rows(
         reviewing,
-        "SELECT recipient, review_version, required FROM redrive_reviews.delivery WHERE changelist_id = %s ORDER BY 2, 1",
+        "SELECT recipient, review_version, required FROM redrive_reviews.delivery WHERE changelist_id = %s "
+        "ORDER BY 2, 1",
         changelist,
     )
     assert listed == [(ADA, 1, True), (GRACE, 1, False), (ADA, 4, True), (GRACE, 4, False)]
@@ -148,7 +172,9 @@ def test_a_request_that_cannot_be_right_is_refused_by_its_field_and_nothing_is_w
             reviews.submit(conn, request(changelist, **other))
         assert (caught.value.reason, caught.value.field) == (reason, field)
         assert conn.execute("SELECT 1").fetchone() == (1,)
-    assert rows(reviewing, "SELECT count(*) FROM redrive_reviews.changelist WHERE changelist_id = %s", changelist) == [(0,)]
+    assert rows(reviewing, "SELECT count(*) FROM redrive_reviews.changelist WHERE changelist_id = %s", changelist) == [
+        (0,)
+    ]
 
 
 @pytest.mark.req("R-06")

@@ -1,10 +1,11 @@
-"""The failure table of the document, row by row (R-02), the delays between attempts (R-03), and the same table in SQL."""
+"""The failure table of the document, row by row (R-02), the delays between attempts (R-03), and the same table in
+SQL.
+"""
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,11 @@ async def test_a_network_failure_is_retryable_and_where_it_may_have_been_sent_th
     assert _is(lost, "network")
     for status in (502, 503, 504):
         assert _is(await _asked(_saying(status)), "network")
-    refused = ChatCritic(url="http://127.0.0.1:1", model="m", egress=Egress(allow=["127.0.0.0/8"], schemes=frozenset({"http"}), ports=frozenset({1})))
+    refused = ChatCritic(
+        url="http://127.0.0.1:1",
+        model="m",
+        egress=Egress(allow=["127.0.0.0/8"], schemes=frozenset({"http"}), ports=frozenset({1})),
+    )
     with pytest.raises(Retryable) as caught:
         await refused.review(CHANGE)
     await refused.aclose()
@@ -190,7 +195,9 @@ def test_delays_double_from_a_second_to_a_minute_with_full_jitter() -> None:
 
 
 @pytest.mark.req("R-03")
-@pytest.mark.seed("001", "effective delay is `max(calculated_backoff, retry_after)`, capped by an operational ceiling of 5 minutes")
+@pytest.mark.seed(
+    "001", "effective delay is `max(calculated_backoff, retry_after)`, capped by an operational ceiling of 5 minutes"
+)
 def test_retry_after_counts_where_it_is_longer_up_to_five_minutes() -> None:
     rules = Rules(policy=POLICY)
     for asked, least, most in ((120, 120, 120), ("Thu, 01 Jan 2026 00:01:00 GMT", 60, 60), (9999, 300, 300), (0, 0, 1)):
@@ -252,10 +259,10 @@ def test_a_lookup_believes_only_the_providers_own_word_that_it_is_not_there() ->
 
 
 @pytest.fixture
-async def bounded(tmp_path: Path) -> AsyncIterator[tuple[Path, str, str]]:
+def bounded(tmp_path: Path) -> tuple[Path, str, str]:
     git(tmp_path, "init", "--quiet", "--initial-branch=main")
     base = commit(tmp_path, {"a.txt": "a\n"})
-    yield tmp_path, base, commit(tmp_path, {"big.txt": "x" * 79 + "\n" + "line\n" * 100})
+    return tmp_path, base, commit(tmp_path, {"big.txt": "x" * 79 + "\n" + "line\n" * 100})
 
 
 @pytest.mark.req("R-09")

@@ -1,4 +1,6 @@
-"""The operator's workflow of a dead letter of reviews (R-05, R-13): no replay before its steps, and what a replay repeats."""
+"""The operator's workflow of a dead letter of reviews (R-05, R-13): no replay before its steps, and what a replay
+repeats.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ class Broken(RuleCritic):
 
 
 @pytest.mark.req("R-05", "R-01")
-@pytest.mark.seed("001", "Replay starts at the failed stage (not from workflow start) unless operator explicitly requests full restart.")
+@pytest.mark.seed(
+    "001",
+    "Replay starts at the failed stage (not from workflow start) unless operator explicitly requests full restart.",
+)
 @pytest.mark.seed("001", "Ensure remediation evidence is recorded in ticket/incident.")
 async def test_a_dead_letter_is_replayed_after_its_steps_and_begins_at_the_stage_that_failed(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
@@ -61,7 +66,8 @@ async def test_a_dead_letter_is_replayed_after_its_steps_and_begins_at_the_stage
     assert critic.asked == 2
     attempts = rows(
         reviewing,
-        "SELECT split_part(destination, '.', 2), count(*) FROM redrive.attempt WHERE message_id = %s AND verb = 'settle' GROUP BY 1",
+        "SELECT split_part(destination, '.', 2), count(*) FROM redrive.attempt WHERE message_id = %s AND verb "
+        "= 'settle' GROUP BY 1",
         id_,
     )
     assert dict(attempts) == {"fetch": 1, "llm": 2}

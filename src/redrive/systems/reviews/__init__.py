@@ -1,7 +1,9 @@
-"""Reviews: changelists are reviewed in stages with budgets of their own, and each recipient is notified once per version.
+"""Reviews: changelists are reviewed in stages with budgets of their own, and each recipient is notified once per
+version.
 
     reviews.submit(conn, reviews.ReviewRequest(...))                              # in your transaction
-    app.include(reviews.with_reviews({"shop": "shop.git"}, providers=[...]))      # what a relay runs; or [reviews] in a file
+    app.include(reviews.with_reviews({"shop": "shop.git"}, providers=[...]))      # what a relay runs; or [reviews]
+    in a file
 
 Importing this needs no library of its extra.
 """
@@ -60,8 +62,10 @@ def _from_settings(table: Mapping[str, Any], file: Path) -> System:
 def _prove(**values: Any) -> Any:
     """Review a thousand changelists while relays are killed between a provider's acceptance and the write that follows.
 
-    The provider's own log decides: exactly one notification for each recipient and version where it can be asked, always
-    the same bytes; over SMTP, which cannot be asked, at most one, and what is in doubt is held. A killed relay repeats no
+    The provider's own log decides: exactly one notification for each recipient and version where it can be asked,
+    always
+    the same bytes; over SMTP, which cannot be asked, at most one, and what is in doubt is held. A killed relay
+    repeats no
     stage that was settled. Exit code 1 means that one of these is not so.
     """
     from redrive.systems.reviews.prove.prove import prove

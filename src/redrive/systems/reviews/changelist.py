@@ -58,16 +58,23 @@ async def fetch_changelist(path: Path, base: str, head: str, *, bytes_max: int =
         raise terminal("DIFF_TOO_LARGE", f"The diff has more than {bytes_max // 1024} KiB.")
     if not diff.strip():
         raise terminal("DIFF_EMPTY", "There is no difference between the two commits.")
-    return Changelist(base=ids[0], head=ids[1], diff=diff.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}"))
+    return Changelist(
+        base=ids[0], head=ids[1], diff=diff.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    )
 
 
 async def _require_repository(path: Path) -> None:
-    if not path.is_dir() or (await _output(path, ["rev-parse", "--git-dir"], bytes_max=4096)) == b"":
+    if (
+        not await asyncio.to_thread(path.is_dir)
+        or (await _output(path, ["rev-parse", "--git-dir"], bytes_max=4096)) == b""
+    ):
         raise terminal("REPOSITORY_UNKNOWN", "There is no git repository where the settings say.")
 
 
 async def _commit(path: Path, name: str) -> str:
-    found = await _output(path, ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"], bytes_max=200)
+    found = await _output(
+        path, ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"], bytes_max=200
+    )
     if not found.strip():
         raise terminal("COMMIT_UNKNOWN", "The repository does not have one of the two commits.")
     return found.decode().strip()
@@ -89,7 +96,15 @@ async def _output(path: Path, arguments: Sequence[str], *, bytes_max: int) -> by
 @asynccontextmanager
 async def _running(path: Path, arguments: Sequence[str]) -> AsyncIterator[Process]:
     process = await asyncio.create_subprocess_exec(
-        *_GIT, "-C", str(path), *arguments, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, env=_environment(), limit=64 * 1024
+        *_GIT,
+        "-C",
+        str(path),
+        *arguments,
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        env=_environment(),
+        limit=64 * 1024,
     )
     try:
         yield process
@@ -102,5 +117,10 @@ async def _running(path: Path, arguments: Sequence[str]) -> AsyncIterator[Proces
 def _environment() -> dict[str, str]:
     """Nothing of the user's configuration, and no question on a terminal."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    fixed = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+    fixed = {
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+    }
     return {**kept, **fixed}

@@ -1,6 +1,7 @@
 """Critics: who looks at a diff. `RuleCritic` is the embedded default, and needs no account (R-09).
 
-Its rules look at added lines only, and say what is most likely wrong with one of them. A line that looks like a secret is
+Its rules look at added lines only, and say what is most likely wrong with one of them. A line that looks like a
+secret is
 not repeated in the finding.
 """
 
@@ -50,23 +51,41 @@ def _rule(name: str, severity: Severity, pattern: str, message: str, *files: str
 
 _PYTHON: Final = (".py",)
 _SCRIPT: Final = (".js", ".ts", ".jsx", ".tsx")
-_SECRET_NAME: Final = r"(?i:password|passwd|secret|api_?key|access_?key|auth_?token|private_?key)"
+_SENSITIVE_NAME: Final = r"(?i:password|passwd|secret|api_?key|access_?key|auth_?token|private_?key)"
 RULES: Final = (
     _rule("conflict-marker", "error", r"^(?:<{7}|>{7}) ", "A merge conflict was not resolved."),
     _rule(
         "hard-coded-secret",
         "error",
-        rf"{_SECRET_NAME}[\w-]*[\"']?\s*[:=]\s*[\"'][^\"'\s{{}}$<>]{{8,}}[\"']|-----BEGIN [A-Z ]*PRIVATE KEY|\bAKIA[0-9A-Z]{{16}}\b",
+        rf"{_SENSITIVE_NAME}[\w-]*[\"']?\s*[:=]\s*[\"'][^\"'\s{{}}$<>]{{8,}}[\"']|-----BEGIN [A-Z ]*PRIVATE "
+        rf"KEY|\bAKIA[0-9A-Z]{{16}}\b",
         "This looks like a secret. Revoke it, and read it from the environment.",
         is_secret=True,
     ),
     _rule("debugger", "error", r"\bbreakpoint\(\)|\bi?pdb\.set_trace\(\)", "A breakpoint was left here.", *_PYTHON),
     _rule("debugger", "error", r"^\s*debugger;?\s*$", "A breakpoint was left here.", *_SCRIPT),
     _rule("bare-except", "warning", r"^\s*except\s*:", "This also catches SystemExit and KeyboardInterrupt.", *_PYTHON),
-    _rule("mutable-default", "warning", r"\bdef \w+\(.*=\s*(?:\[\]|\{\}|set\(\))", "All calls share this default value.", *_PYTHON),
+    _rule(
+        "mutable-default",
+        "warning",
+        r"\bdef \w+\(.*=\s*(?:\[\]|\{\}|set\(\))",
+        "All calls share this default value.",
+        *_PYTHON,
+    ),
     _rule("eval", "warning", r"(?<![\w.])(?:eval|exec)\(", "Code is made from data here.", *_PYTHON, *_SCRIPT),
-    _rule("unverified-tls", "error", r"\bverify\s*=\s*False\b|rejectUnauthorized:\s*false", "The server's certificate is not checked."),
-    _rule("shell", "warning", r"\bshell\s*=\s*True\b", "A shell interprets this command; give a list of arguments.", *_PYTHON),
+    _rule(
+        "unverified-tls",
+        "error",
+        r"\bverify\s*=\s*False\b|rejectUnauthorized:\s*false",
+        "The server's certificate is not checked.",
+    ),
+    _rule(
+        "shell",
+        "warning",
+        r"\bshell\s*=\s*True\b",
+        "A shell interprets this command; give a list of arguments.",
+        *_PYTHON,
+    ),
     _rule(
         "sql-from-strings",
         "error",
@@ -74,12 +93,25 @@ RULES: Final = (
         "This statement is put together from strings; use parameters.",
         *_PYTHON,
     ),
-    _rule("disabled-test", "warning", r"@(?:pytest\.mark|unittest)\.skip\b|\b(?:it|describe|test)\.skip\(", "A test is switched off."),
-    _rule("focused-test", "error", r"\b(?:it|describe|test)\.only\(", "All other tests are switched off by this.", *_SCRIPT),
+    _rule(
+        "disabled-test",
+        "warning",
+        r"@(?:pytest\.mark|unittest)\.skip\b|\b(?:it|describe|test)\.skip\(",
+        "A test is switched off.",
+    ),
+    _rule(
+        "focused-test",
+        "error",
+        r"\b(?:it|describe|test)\.only\(",
+        "All other tests are switched off by this.",
+        *_SCRIPT,
+    ),
     _rule("print", "note", r"^\s*print\(", "Is this output meant, or left from debugging?", *_PYTHON),
     _rule("console-log", "note", r"^\s*console\.log\(", "Is this output meant, or left from debugging?", *_SCRIPT),
     _rule("open-question", "note", r"\b(?:TODO|FIXME|XXX)\b", "This is not finished; name the ticket."),
-    _rule("trailing-space", "note", r"[^\s][ \t]+$", "There is space at the end of the line.", ".py", ".sql", ".js", ".ts"),
+    _rule(
+        "trailing-space", "note", r"[^\s][ \t]+$", "There is space at the end of the line.", ".py", ".sql", ".js", ".ts"
+    ),
 )
 
 

@@ -1,6 +1,7 @@
 """Sends one notification: reads its row again first, sends, and asks the provider before it gives up (R-07).
 
-    notified_at                             not sent again; without evidence the provider is asked, and a row that it does
+    notified_at                             not sent again; without evidence the provider is asked, and a row that it
+    does
                                             not know is a violation of "send, then mark": cleared, counted, sent again
     notification_id without notified_at     it may have been sent: the provider is asked
     neither                                 sent
@@ -84,7 +85,9 @@ class DeliveryTransport:
 
     async def _asked(self, attempt: Attempt, *, absent: Answer | None) -> Answer | None:
         if self._ask is None:
-            return Unknown(MAY_HAVE_BEEN_SENT, "An earlier attempt has an id of the provider, and was not marked as sent.")
+            return Unknown(
+                MAY_HAVE_BEEN_SENT, "An earlier attempt has an id of the provider, and was not marked as sent."
+            )
         match await self._ask(attempt):
             case Found(reference, result) | Delivered(reference, result):
                 return Delivered(reference, result)

@@ -1,6 +1,7 @@
 """What a critic says: findings by file and line, and the schema that an answer of a language model must fit.
 
-`read_answer` refuses what does not fit, so that nothing but checked values reaches a mail: a file that is not in the diff
+`read_answer` refuses what does not fit, so that nothing but checked values reaches a mail: a file that is not in the
+diff
 and a line that was not added are refused as much as a text that is no JSON.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 from redrive.systems.reviews.diff import FileDiff
 
@@ -27,7 +28,8 @@ class AnswerInvalid(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """file, line: where, in the new version. rule: a short name. message: one sentence. excerpt: the line; empty where it
+    """file, line: where, in the new version. rule: a short name. message: one sentence. excerpt: the line; empty
+    where it
     must not be repeated.
     """
 
@@ -71,13 +73,12 @@ def _finding(given: object, files: Mapping[str, FileDiff]) -> Finding:
     line = given.get("line")
     if file is None or type(line) is not int or not file.has_line(line):
         raise AnswerInvalid("a finding must name a file of the diff and a line that was added")
-    severity = given.get("severity")
-    if severity not in SEVERITIES:
+    if given.get("severity") not in SEVERITIES:
         raise AnswerInvalid(f"severity must be one of {', '.join(SEVERITIES)}")
     return Finding(
         file=file.path,
         line=line,
-        severity=severity,
+        severity=cast("Severity", given["severity"]),
         rule=_text(given, "rule", RULE_MAX),
         message=_text(given, "message", MESSAGE_MAX),
         excerpt=file.text_of(line).strip()[:EXCERPT_MAX],

@@ -16,10 +16,13 @@ from redrive.systems.reviews.findings import SEVERITIES, Finding
 SHORT_ID: Final = 12
 COLOURS: Final = {"error": "#b3261e", "warning": "#8a5a00", "note": "#44505c"}
 _PAGE: Final = (
-    '<!doctype html><html lang="en"><body style="font:15px/1.5 system-ui,sans-serif;color:#1c1f23;max-width:46rem;margin:1.5rem'
+    '<!doctype html><html lang="en"><body style="font:15px/1.5 '
+    "system-ui,sans-serif;color:#1c1f23;max-width:46rem;margin:1.5rem"
     ' auto;padding:0 1rem">{body}</body></html>'
 )
-_CODE: Final = "background:#f3f4f6;padding:.35rem .6rem;margin:.2rem 0 0;white-space:pre-wrap;font:13px ui-monospace,monospace"
+_CODE: Final = (
+    "background:#f3f4f6;padding:.35rem .6rem;margin:.2rem 0 0;white-space:pre-wrap;font:13px ui-monospace,monospace"
+)
 
 
 def notification(
@@ -76,6 +79,7 @@ def _html_parts(changelist_id: str, about: str, said: str, findings: Sequence[Fi
 def _html_finding(one: Finding) -> str:
     code = f'<pre style="{_CODE}">{escape(one.excerpt)}</pre>' if one.excerpt else ""
     return (
-        f'<div style="margin:0 0 .8rem"><b>Line {one.line}</b> <span style="color:{COLOURS[one.severity]}">{one.severity}</span> '
+        f'<div style="margin:0 0 .8rem"><b>Line {one.line}</b> <span '
+        f'style="color:{COLOURS[one.severity]}">{one.severity}</span> '
         f'<span style="color:#5b6570">{escape(one.rule)}</span><br>{escape(one.message)}{code}</div>'
     )

@@ -32,7 +32,8 @@ _ALL: Final = (
         "reviews_sent_without_record",
         ("provider", "repair"),
         "SELECT provider, repair, found FROM redrive_reviews.count_violations_1()",
-        "Deliveries, of all time, that were marked as sent while the provider had no record, by how they were repaired.",
+        "Deliveries, of all time, that were marked as sent while the provider had no record, by how they were "
+        "repaired.",
     ),
 )
 METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in _ALL}

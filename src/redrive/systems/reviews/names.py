@@ -21,6 +21,4 @@ def destination_of(provider: str) -> str:
 
 def triple_of(changelist_id: str, recipient: str, review_version: int) -> str:
     """Key and token seed of a notification (R-11). Lengths go first, so that no two triples run together."""
-    return (
-        f"notify:{len(changelist_id)}:{changelist_id}:{len(recipient)}:{recipient}:{review_version}"
-    )
+    return f"notify:{len(changelist_id)}:{changelist_id}:{len(recipient)}:{recipient}:{review_version}"

@@ -1,7 +1,8 @@
 """Providers: who notifies a recipient. One destination of the engine each, `reviews.notify.NAME`.
 
 `HttpProvider` remembers tokens and can be asked: a notification whose fate is unknown is looked up, and sent again only
-once the provider says that it does not have it. `SmtpProvider` cannot be asked: what is in doubt is held for a person, or
+once the provider says that it does not have it. `SmtpProvider` cannot be asked: what is in doubt is held for a
+person, or
 sent again where that is chosen.
 """
 
@@ -103,16 +104,23 @@ class SmtpProvider:
 
     def __post_init__(self) -> None:
         if self.in_doubt not in ("hold", "resend"):
-            raise InvalidValue(f'in_doubt of provider {self.name!r} is {self.in_doubt!r}; it must be "hold" or "resend".')
+            raise InvalidValue(
+                f'in_doubt of provider {self.name!r} is {self.in_doubt!r}; it must be "hold" or "resend".'
+            )
         try:
             check_address(self.sender)
         except ReviewRefused:
-            raise InvalidValue(f"sender of provider {self.name!r} is {self.sender!r}; it must be a mail address.") from None
+            raise InvalidValue(
+                f"sender of provider {self.name!r} is {self.sender!r}; it must be a mail address."
+            ) from None
 
     @property
     def on_replay(self) -> str:
         if self.in_doubt == "hold":
-            return "safe while it is dead: the server refused it; what may have been sent is held, and cannot be asked about"
+            return (
+                "safe while it is dead: the server refused it; what may have been sent is held, and cannot "
+                "be asked about"
+            )
         return "may be a second mail: the server cannot be asked, and resend is chosen"
 
     def transport(self) -> ProviderTransport:
@@ -214,7 +222,11 @@ def answer_of(reply: Reply) -> Answer:
     text = f"The provider answered with status {reply.status}."
     if 200 <= reply.status < 300:
         id = said.get("id")
-        return Delivered(id, {"status": reply.status}) if isinstance(id, str) and id else Unknown("ACCEPTED_WITHOUT_ID", text)
+        return (
+            Delivered(id, {"status": reply.status})
+            if isinstance(id, str) and id
+            else Unknown("ACCEPTED_WITHOUT_ID", text)
+        )
     if reply.status in LOST_STATUSES:
         return Unknown("GATEWAY_LOST", text)
     known = CODES.get(str(said.get("code")))
@@ -232,7 +244,9 @@ def found_of(reply: Reply) -> LookupAnswer:
         return Found(id, {"by": "lookup"})
     if reply.status == 404 and said.get("code") == "not_found":
         return Absent()
-    return CannotTell(clean_code(f"LOOKUP_{reply.status}"), f"The provider answered a question with status {reply.status}.")
+    return CannotTell(
+        clean_code(f"LOOKUP_{reply.status}"), f"The provider answered a question with status {reply.status}."
+    )
 
 
 def read_reply(reply: Reply) -> Mapping[str, Any]:

@@ -1,6 +1,7 @@
 """Compares our rows with the providers' records, once at a time (R-07, R-10, R-12).
 
-For each delivery that is not verified yet the provider is asked by the token. What it has, our row learns, and a message
+For each delivery that is not verified yet the provider is asked by the token. What it has, our row learns, and a
+message
 that is parked or waits is confirmed, not sent. What is marked as sent and is not there violates "send, then mark": the
 marks are cleared, the row is counted, and it is sent again with the same token. A provider that cannot be asked has its
 kept acceptance for evidence; a row without one is held for a person. SQL: `sql/verbs/reconcile.sql`.
@@ -27,7 +28,8 @@ _OPEN: Final = "SELECT * FROM redrive_reviews.open_deliveries_1(%s, %s, %s)"
 
 @dataclass
 class Compared:
-    """verified: the provider has it, or its acceptance is kept. learned: our row or message did not know. requeued, held:
+    """verified: the provider has it, or its acceptance is kept. learned: our row or message did not know. requeued,
+    held:
     marked as sent without a record. asked_in_vain: the provider could not say.
     """
 
@@ -39,7 +41,10 @@ class Compared:
     asked_in_vain: int = 0
 
     def __str__(self) -> str:
-        return f"{self.provider}: {self.verified} verified, {self.learned} learned, {self.requeued} requeued, {self.held} held"
+        return (
+            f"{self.provider}: {self.verified} verified, {self.learned} learned, {self.requeued} requeued, "
+            f"{self.held} held"
+        )
 
 
 def duty(providers: Sequence[Provider], *, every_seconds: float = EVERY_SECONDS) -> Duty:
@@ -79,7 +84,8 @@ async def _pages(store: Database, provider: str) -> AsyncIterator[Sequence[Any]]
 async def _compare(
     store: Database, records: Records, rows: Sequence[Any], compared: Compared, *, until: datetime
 ) -> None:
-    """A row is judged by the pattern of all reconciliations; what it says is written here. until: what was accepted later
+    """A row is judged by the pattern of all reconciliations; what it says is written here. until: what was accepted
+    later
     may not show yet.
     """
     items, effects = [], []
@@ -93,7 +99,13 @@ async def _compare(
             compared.asked_in_vain += 1
             continue
         items.append(_item(row))
-    await _write(store, {str(row.message_id): row for row in rows}, match(items, effects, complete_until=until), effects, compared)
+    await _write(
+        store,
+        {str(row.message_id): row for row in rows},
+        match(items, effects, complete_until=until),
+        effects,
+        compared,
+    )
 
 
 def _item(row: Any) -> Item:

@@ -27,7 +27,9 @@ class ReplaySafety(Protocol):
 
 
 def recording_review(providers: Mapping[str, ReplaySafety]) -> Record:
-    """A recipient whose provider no relay of ours has is enqueued all the same: `redrive status` shows that it waits."""
+    """A recipient whose provider no relay of ours has is enqueued all the same: `redrive status` shows that it
+    waits.
+    """
 
     async def record_review(conn: Any, attempt: Attempt, settlement: Settlement) -> None:
         if settlement.closed != "delivered":

@@ -1,6 +1,7 @@
 """What is submitted for review, checked field by field: a request that cannot be right is refused at the call.
 
-`checked` returns the request with its recipients in one order and without repeats, so that the same request has the same
+`checked` returns the request with its recipients in one order and without repeats, so that the same request has the
+same
 hash. Whether the repository and the commits exist is known where the repository is: by the stage `fetch`.
 """
 
@@ -21,7 +22,9 @@ RECIPIENTS_MAX: Final = 100
 VERSION_MAX: Final = 2_147_483_647
 ADDRESS_MAX: Final = 320
 # One mailbox, as RFC 5321 has it but for quoted names: what stands here becomes a header of a mail.
-_ADDRESS: Final = re.compile(r"[^\s@<>()\[\]\\,;:\"\x00-\x1f\x7f]{1,64}@(?:[^\s@<>()\[\]\\,;:\"\x00-\x1f\x7f.]+\.)*[^\s@<>()\[\]\\,;:\".\x00-\x1f\x7f]+")
+_ADDRESS: Final = re.compile(
+    r"[^\s@<>()\[\]\\,;:\"\x00-\x1f\x7f]{1,64}@(?:[^\s@<>()\[\]\\,;:\"\x00-\x1f\x7f.]+\.)*[^\s@<>()\[\]\\,;:\".\x00-\x1f\x7f]+"
+)
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 # What git takes for a commit; it cannot begin like an option.
 _COMMIT: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./^~-]{0,199}")
@@ -54,7 +57,8 @@ class Recipient:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewRequest:
     """changelist_id: the caller's own name for the change, 1 to 200 characters. idempotency_key: of this request, 1 to
-    500 characters. repository: by the name that the relays know it by. base_commit, head_commit: the diff between them is
+    500 characters. repository: by the name that the relays know it by. base_commit, head_commit: the diff between
+    them is
     reviewed. recipients: 1 to 100. review_version: from 1; a rerun needs a higher one.
     """
 
@@ -134,7 +138,9 @@ def _checked_recipients(recipients: Sequence[Recipient]) -> tuple[Recipient, ...
 
 def check_address(address: object) -> None:
     if not isinstance(address, str) or not 3 <= len(address) <= ADDRESS_MAX or not _ADDRESS.fullmatch(address):
-        raise ReviewRefused("RECIPIENT_INVALID", "recipient", address, "it must be one mail address, such as ada@example.org.")
+        raise ReviewRefused(
+            "RECIPIENT_INVALID", "recipient", address, "it must be one mail address, such as ada@example.org."
+        )
 
 
 def _text(name: str, value: object, most: int) -> None:

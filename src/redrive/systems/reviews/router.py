@@ -113,7 +113,11 @@ async def list_jobs(
 
 @router.get("/jobs/{changelist_id:path}", dependencies=[require(Permission.READ)])
 async def show_job(
-    store: ScopedStore, principal: CurrentPrincipal, changelist_id: Name, version: Version = None, tenant: Tenant = "default"
+    store: ScopedStore,
+    principal: CurrentPrincipal,
+    changelist_id: Name,
+    version: Version = None,
+    tenant: Tenant = "default",
 ) -> Job:
     """One job with its stages and its recipients."""
     named: dict[str, Any] = {

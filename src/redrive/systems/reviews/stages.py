@@ -1,6 +1,7 @@
 """The pipeline of a review: `fetch` reads the diff, `llm` lets a critic look at it; each has five attempts of its own.
 
-What a stage has found is kept with the message, so that a failure of a later one repeats nothing (R-01). The third stage,
+What a stage has found is kept with the message, so that a failure of a later one repeats nothing (R-01). The third
+stage,
 `notify`, is one message for each recipient, enqueued in the transaction that settles `llm`.
 """
 
@@ -49,7 +50,12 @@ def stage_destinations(
         return changelist.result
 
     @pipeline.stage(
-        LLM, policy=policy, timeout_seconds=LLM_SECONDS, in_doubt="resend", concurrency=4, record=recording_review(providers)
+        LLM,
+        policy=policy,
+        timeout_seconds=LLM_SECONDS,
+        in_doubt="resend",
+        concurrency=4,
+        record=recording_review(providers),
     )
     async def llm(message: Attempt, results: Results) -> dict[str, Any]:
         changelist = Changelist.read(results[FETCH], await work.diff(message.id))

@@ -18,12 +18,14 @@ from redrive.systems.reviews.request import Recipient, ReviewRefused, ReviewRequ
 
 JobId = NewType("JobId", UUID)
 _SUBMIT: Final[LiteralString] = (
-    "SELECT result, job_id, changelist_id, review_version, state, request_differs FROM redrive_reviews.submit_1(%s::text,"
+    "SELECT result, job_id, changelist_id, review_version, state, request_differs FROM "
+    "redrive_reviews.submit_1(%s::text,"
     " %s::text, %s::text, %s::integer, %s::text, %s::text, %s::text, %s::text::json, %s::bytea, %s::boolean, %s::text,"
     " %s::text::json)"
 )
 _EARLIER: Final[LiteralString] = (
-    "SELECT repository, base_commit, head_commit, review_version, recipients::text FROM redrive_reviews.earlier_1(%s::text,"
+    "SELECT repository, base_commit, head_commit, review_version, recipients::text FROM "
+    "redrive_reviews.earlier_1(%s::text,"
     " %s::text)"
 )
 # What is in the way of another version, as a sentence; {version} is the one that the changelist has.

@@ -1,6 +1,7 @@
 """The failure table of reviews (R-02): which error class belongs to which category, and whether trying again can help.
 
-One entry for each row of the document's table. Stages raise the answers that `retryable` and `terminal` make, so a class
+One entry for each row of the document's table. Stages raise the answers that `retryable` and `terminal` make, so a
+class
 that is not in the table cannot be said. The categories in SQL (`sql/verbs/category.sql`) are tested against it.
 """
 
@@ -35,9 +36,23 @@ def _category(name: str, *classes: str, is_retryable: bool) -> Category:
 CATEGORIES: Final = (
     _category(
         "network",
-        *("NETWORK_TIMEOUT", "CONNECTION_LOST", "CONNECTION_REFUSED", "CONNECT_TIMEOUT", "NAME_NOT_RESOLVED", "TIMEOUT"),
+        *(
+            "NETWORK_TIMEOUT",
+            "CONNECTION_LOST",
+            "CONNECTION_REFUSED",
+            "CONNECT_TIMEOUT",
+            "NAME_NOT_RESOLVED",
+            "TIMEOUT",
+        ),
         *("GATEWAY_LOST", "HTTP_408", "HTTP_502", "HTTP_503", "HTTP_504", "DATABASE_UNREACHABLE"),
-        *("SMTP_SERVER_DOWN", "SMTP_CONNECTION_LOST", "SMTP_REPLY_TIMEOUT", "SMTP_REPLY_INVALID", "SMTP_421", "SMTP_451"),
+        *(
+            "SMTP_SERVER_DOWN",
+            "SMTP_CONNECTION_LOST",
+            "SMTP_REPLY_TIMEOUT",
+            "SMTP_REPLY_INVALID",
+            "SMTP_421",
+            "SMTP_451",
+        ),
         is_retryable=True,
     ),
     _category("rate_limit", "RATE_LIMITED", "HTTP_429", "SMTP_450", "SMTP_452", is_retryable=True),
@@ -45,7 +60,15 @@ CATEGORIES: Final = (
     _category("conflict", "CONFLICT", "HTTP_409", is_retryable=True),
     _category(
         "validation",
-        *("SCHEMA_INVALID", "PAYLOAD_INVALID", "DIFF_EMPTY", "DIFF_TOO_LARGE", "RECIPIENT_INVALID", "HTTP_400", "HTTP_422"),
+        *(
+            "SCHEMA_INVALID",
+            "PAYLOAD_INVALID",
+            "DIFF_EMPTY",
+            "DIFF_TOO_LARGE",
+            "RECIPIENT_INVALID",
+            "HTTP_400",
+            "HTTP_422",
+        ),
         *("SMTP_HEADER_INVALID", "SMTP_ADDRESS_INVALID", "SMTP_RECIPIENTS", "SMTP_TOO_LARGE", "SMTP_UTF8_UNSUPPORTED"),
         is_retryable=False,
     ),

@@ -31,7 +31,8 @@ VIEWS: Final = {
     ),
     "parts": View(
         title="Stages and recipients",
-        lead="What a review consists of: its way through fetch and llm, and one notification for each recipient. Search for "
+        lead="What a review consists of: its way through fetch and llm, and one notification for each "
+        "recipient. Search for "
         "a changelist to see one review.",
         sql=_READS / "parts_view.sql",
         columns={

@@ -27,9 +27,7 @@ _COLUMNS: Final = (
 @click.option("--version", "review_version", type=click.IntRange(1), required=True, help="Of the review.")
 @click.option("--recipient", required=True, help="The address.")
 @reviews_command
-def command(
-    call: Call, conn: Connection, changelist_id: str, review_version: int, recipient: str, tenant: str
-) -> None:
+def command(call: Call, conn: Connection, changelist_id: str, review_version: int, recipient: str, tenant: str) -> None:
     """All attempts and acts, from the archive, also of messages that were made to send it again."""
     named = {"tenant": tenant, "changelist_id": changelist_id, "review_version": review_version, "recipient": recipient}
     rows = SQL.rows(conn, "attempts", named)

@@ -21,7 +21,9 @@ _DECIDE = "SELECT redrive_reviews.decide_1(%s, %s, %s, %s, %s, %s, %s) AS result
 @click.argument("changelist_id", metavar="CHANGELIST")
 @click.option("--version", "review_version", type=click.IntRange(1), required=True, help="Of the review.")
 @click.option("--recipient", required=True, help="The address.")
-@click.option("--sent/--not-sent", "was_sent", required=True, help="Sent: it counts as notified. Not sent: it is sent again.")
+@click.option(
+    "--sent/--not-sent", "was_sent", required=True, help="Sent: it counts as notified. Not sent: it is sent again."
+)
 @why
 @reviews_command
 def command(

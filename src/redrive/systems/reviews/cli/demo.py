@@ -20,7 +20,8 @@ from redrive.kit.cli import demo_home, example, output
 def command(once: bool, home: Path | None, dsn: str | None) -> None:
     """Watch a review: a repository is made, its last change is reviewed, and the mail is shown as it was received.
 
-    Starts PostgreSQL, a mail server and a provider that loses its first reply. Run other commands in the directory that it
+    Starts PostgreSQL, a mail server and a provider that loses its first reply. Run other commands in the directory
+    that it
     names: its `redrive.toml` knows the database, the repository and the providers.
     """
     from redrive.systems.reviews.demo.play import Demo, run  # what it needs is loaded only when it is used

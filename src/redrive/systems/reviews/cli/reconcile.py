@@ -25,19 +25,26 @@ _COLUMNS: Final = (
 )
 
 
-@click.command("reconcile", epilog=example("redrive reviews reconcile", "redrive reviews reconcile --app shop:app --json"))
-@click.option("--app", "app_spec", metavar="MODULE:APP", help="Where the providers are declared. Default: redrive.toml.")
+@click.command(
+    "reconcile", epilog=example("redrive reviews reconcile", "redrive reviews reconcile --app shop:app --json")
+)
+@click.option(
+    "--app", "app_spec", metavar="MODULE:APP", help="Where the providers are declared. Default: redrive.toml."
+)
 @plain_command
 def command(call: Call, app_spec: str | None) -> None:
     """Ask each provider for what is not verified yet; a duty of the relays does the same every minute.
 
-    A delivery that is marked as sent and that its provider does not have is sent again, or held where the provider cannot
+    A delivery that is marked as sent and that its provider does not have is sent again, or held where the provider
+    cannot
     be asked: exit with 6.
     """
     app, _ = load_app(click.get_current_context(), app_spec)
     providers = providers_of(app)
     if not providers:
-        raise SettingsError("No provider of reviews is declared.", next="write [reviews.providers.NAME] in redrive.toml")
+        raise SettingsError(
+            "No provider of reviews is declared.", next="write [reviews.providers.NAME] in redrive.toml"
+        )
     compared = asyncio.run(_compare(call.dsn, providers))
     if call.json:
         output.document("reviews_reconciled", {"providers": [asdict(one) for one in compared]})

@@ -32,7 +32,11 @@ notify_option: Final = click.option(
     "--notify", "notify", multiple=True, metavar="ADDRESS[@@PROVIDER]", help="Who must be notified; repeatable."
 )
 optional_option: Final = click.option(
-    "--inform", "inform", multiple=True, metavar="ADDRESS[@@PROVIDER]", help="Who is notified too, if possible; repeatable."
+    "--inform",
+    "inform",
+    multiple=True,
+    metavar="ADDRESS[@@PROVIDER]",
+    help="Who is notified too, if possible; repeatable.",
 )
 
 

@@ -20,7 +20,8 @@ from redrive.systems.reviews.submission import submit
 @click.command(
     "submit",
     epilog=example(
-        "redrive reviews submit shop-42 --key pr-42-1 --repository shop --base main --head topic --notify ada@example.org"
+        "redrive reviews submit shop-42 --key pr-42-1 --repository shop --base main --head topic --notify "
+        "ada@example.org"
     ),
 )
 @click.argument("changelist_id", metavar="CHANGELIST")

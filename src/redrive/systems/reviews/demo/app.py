@@ -1,4 +1,6 @@
-"""The app of the demo: repository and providers are where the environment says, so that a child process finds them too."""
+"""The app of the demo: repository and providers are where the environment says, so that a child process finds them
+too.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,14 @@ def made() -> App:
     if os.environ.get(VARIABLE):
         declared: Mapping[str, Any] = json.loads(os.environ[VARIABLE])
         hooks = HttpProvider(name="hooks", url=declared["url"], egress=_HERE)
-        mail = SmtpProvider(name="email", host="127.0.0.1", port=declared["port"], sender="reviews@example.org", tls="none")
+        mail = SmtpProvider(
+            name="email", host="127.0.0.1", port=declared["port"], sender="reviews@example.org", tls="none"
+        )
         found.include(
             with_reviews(
-                {"shop": declared["repository"]}, providers=[mail, hooks], reconcile_every_seconds=RECONCILE_EVERY_SECONDS
+                {"shop": declared["repository"]},
+                providers=[mail, hooks],
+                reconcile_every_seconds=RECONCILE_EVERY_SECONDS,
             )
         )
     return found

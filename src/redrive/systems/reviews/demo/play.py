@@ -36,7 +36,8 @@ LOOK_SECONDS: Final = 0.2
 SECONDS_MAX: Final = 90.0
 ADA, GRACE = "ada@example.org", "grace@example.org"
 _STATE: Final = (
-    "SELECT redrive_reviews.state_of_job(j) FROM redrive_reviews.job j WHERE changelist_id = %s ORDER BY review_version DESC"
+    "SELECT redrive_reviews.state_of_job(j) FROM redrive_reviews.job j WHERE changelist_id = %s "
+    "ORDER BY review_version DESC"
 )
 
 
@@ -123,7 +124,9 @@ def _told(console: Console, home: Path, changelist: str, state: str) -> None:
             console.print(f"As HTML: {page}", style="dim", markup=False, soft_wrap=True)
     console.print(f"The review has {state}.", style="bold")
     for words in (("reviews", "show", changelist), ("reviews", "list"), ("reviews", "reconcile")):
-        console.print(f"cd {home} && {command_line(*words)}", style="dim", markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"cd {home} && {command_line(*words)}", style="dim", markup=False, highlight=False, soft_wrap=True
+        )
 
 
 def mails(home: Path, changelist: str) -> list[EmailMessage]:
@@ -135,7 +138,9 @@ def mails(home: Path, changelist: str) -> list[EmailMessage]:
 
 def violations(home: Path, changelist: str, state: str) -> list[str]:
     found = [] if state == "succeeded" else [f"{changelist} is {state}; it should have succeeded."]
-    sent = [line for line in journal.read(home / "hooks.log") if line["log"] == "sent" and changelist in line["subject"]]
+    sent = [
+        line for line in journal.read(home / "hooks.log") if line["log"] == "sent" and changelist in line["subject"]
+    ]
     for name, count in ((GRACE, len(sent)), (ADA, len(mails(home, changelist)))):
         if count != 1:
             found.append(f"{name} was notified {count} times; it should be once.")

@@ -1,7 +1,9 @@
 """One run: reviews are submitted, and relays end by `kill -9` at the points between acceptance and write.
 
-Each point is a failpoint of a relay that only notifies, so every kill comes where a provider has accepted and nothing is written yet: before
-the settle transaction, in it before our rows, and before its commit. The stages before are run by another relay. At the end everything must come
+Each point is a failpoint of a relay that only notifies, so every kill comes where a provider has accepted and
+nothing is written yet: before
+the settle transaction, in it before our rows, and before its commit. The stages before are run by another relay. At
+the end everything must come
 to rest, and the providers' logs are judged.
 """
 
@@ -41,11 +43,13 @@ _PROVIDER: Final = "redrive.systems.reviews.simulators.provider"
 _MAIL_SERVER: Final = "redrive.systems.reviews.simulators.mail_server"
 _OPEN = "SELECT (SELECT count(*) FROM redrive.pending) + (SELECT count(*) FROM redrive.lease)"
 _NOTIFICATIONS = """
-SELECT redrive.token_for(d.message_id, 1, 'first')::text, redrive_reviews.state_of_delivery(d), d.provider, d.recipient, d.changelist_id
+SELECT redrive.token_for(d.message_id, 1, 'first')::text, redrive_reviews.state_of_delivery(d), d.provider,
+d.recipient, d.changelist_id
   FROM redrive_reviews.delivery d
 """
 _REPEATED = """
-SELECT count(*) FROM (SELECT a.message_id, a.destination FROM redrive.attempt a JOIN redrive_reviews.job j USING (message_id)
+SELECT count(*) FROM (SELECT a.message_id, a.destination FROM redrive.attempt a JOIN redrive_reviews.job j USING
+(message_id)
  WHERE a.settlement = 'advance' OR a.closed = 'delivered' GROUP BY 1, 2 HAVING count(*) > 1) repeated
 """
 
@@ -93,7 +97,9 @@ class Campaign:
         """A relay at a time that sends notifications and has a failpoint, with new reviews for each."""
         for point in [point for _ in range(self.kills) for point in POINTS]:
             self._submit(REVIEWS_PER_KILL)
-            doomed = self._relay(only=NOTIFY, failpoint=Failpoint(event=point, nth=1 + sum(self._killed()) % REVIEWS_PER_KILL))
+            doomed = self._relay(
+                only=NOTIFY, failpoint=Failpoint(event=point, nth=1 + sum(self._killed()) % REVIEWS_PER_KILL)
+            )
             if not self._wait(lambda doomed=doomed: doomed.code is not None):  # type: ignore[misc]
                 self.violations.append(f"A relay did not come to {point}.")
             self.counts[f"relays killed at {point}"] += doomed.code == -9
@@ -109,7 +115,9 @@ class Campaign:
         )
 
     def _wait(self, condition: Any) -> bool:
-        return self.environment.wait(condition, seconds=(SECONDS_MAX + SECONDS_PER_KILL * self.kills) * patience(), every_seconds=0.1)
+        return self.environment.wait(
+            condition, seconds=(SECONDS_MAX + SECONDS_PER_KILL * self.kills) * patience(), every_seconds=0.1
+        )
 
     def _is_over(self) -> bool:
         return bool(self.environment.value(_OPEN) == 0)

@@ -19,11 +19,17 @@ class ReviewsReport(ProofReport):
     proof = "reviews"
 
     def verdict(self) -> Iterator[str]:
-        yield "Every recipient was notified exactly once per version where the provider can be asked, with the same bytes at"
+        yield (
+            "Every recipient was notified exactly once per version where the provider can be asked, with "
+            "the same bytes at"
+        )
         yield "each attempt; over SMTP at most once, and what is in doubt is held. No settled stage was repeated."
         killed = sum(count for name, count in self.counts.items() if name.startswith("relays killed"))
         if killed:
-            yield f"No violation in {killed} kills: at 95 % confidence fewer than {bound(killed):.2%} of such kills lead to one."
+            yield (
+                f"No violation in {killed} kills: at 95 % confidence fewer than {bound(killed):.2%} of such "
+                f"kills lead to one."
+            )
 
 
 def prove(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> ReviewsReport:

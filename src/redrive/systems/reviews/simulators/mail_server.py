@@ -1,6 +1,7 @@
 """A mail server for this machine: plain SMTP, every accepted mail in its log, on disk, before the server says 250.
 
-It knows neither TLS nor logins, and delivers nowhere. Also run as `python -m redrive.systems.reviews.simulators.mail_server`
+It knows neither TLS nor logins, and delivers nowhere. Also run as `python -m
+redrive.systems.reviews.simulators.mail_server`
 with its settings on standard input; the first line that it prints is its port.
 """
 
@@ -49,7 +50,9 @@ class MailServer:
         self._count += 1
         queued = f"Q{self._count:06}"
         digest = hashlib.sha256(data).hexdigest()
-        await self._journal.append(log="sent", to=recipients, id=queued, sha256=digest, data=data.decode("utf-8", "replace"))
+        await self._journal.append(
+            log="sent", to=recipients, id=queued, sha256=digest, data=data.decode("utf-8", "replace")
+        )
         return queued
 
     def close(self) -> None:

@@ -33,7 +33,9 @@ _REFUSED: Final[Mapping[Fault, tuple[int, str]]] = {
 
 
 class Provider:
-    """log: one line for each request and for each notification that it sent. knows_tokens: a repeated one sends nothing."""
+    """log: one line for each request and for each notification that it sent. knows_tokens: a repeated one sends
+    nothing.
+    """
 
     def __init__(self, log: Path, script: Script, *, knows_tokens: bool = True) -> None:
         self._script, self._knows_tokens = script, knows_tokens
@@ -68,7 +70,9 @@ class Provider:
         """It is reserved before the log is written, so that two requests of one token send once."""
         id = self._ids[token] = f"n-{len(self._ids) + 1}-{token[:8]}"
         digest = hashlib.sha256(body).hexdigest()
-        await self._journal.append(log="sent", token=token, id=id, to=given["to"], subject=given["subject"], sha256=digest)
+        await self._journal.append(
+            log="sent", token=token, id=id, to=given["to"], subject=given["subject"], sha256=digest
+        )
         return id
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
@@ -102,7 +106,9 @@ def _dropped(request: web.Request) -> web.Response:
 
 async def serve(log: Path, script: Script, *, knows_tokens: bool = True) -> None:
     """Until it is cancelled; prints its address."""
-    runner = web.AppRunner(Provider(log, script, knows_tokens=knows_tokens).app(), access_log=None, shutdown_timeout=0.1)
+    runner = web.AppRunner(
+        Provider(log, script, knows_tokens=knows_tokens).app(), access_log=None, shutdown_timeout=0.1
+    )
     await runner.setup()
     try:
         await web.TCPSite(runner, HOST, 0).start()
