@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
@@ -26,7 +27,7 @@ from redrive.systems.reviews.metrics import CATEGORY_NAMES, METRICS
 from redrive.systems.reviews.providers import providers_of
 from redrive.systems.reviews.reconcile import DUTY
 from tests.api.conftest import ORIGIN, House, asking, bearer
-from tests.systems.reviews.conftest import ADA, GRACE, Repository, desk, request, rows, submit
+from tests.systems.reviews.conftest import ADA, GRACE, Repository, desk, job_state, request, rows, submit
 from tools import documents
 
 Run = Callable[..., Result]
@@ -138,6 +139,35 @@ async def test_a_finished_review_is_shown_by_api_and_console_and_its_attempts_by
                 f"/systems/reviews/{name}?search={changelist}", headers={**operator, "Accept": "text/html"}
             )
             assert (page.status_code, changelist in page.text, ADA in page.text) == (200, True, False)
+
+
+@pytest.mark.req("R-12", "G-21")
+async def test_a_held_delivery_is_decided_and_providers_are_compared_by_command(
+    reviewing: str, repository: Repository, tmp_path: Path, changelist: str, run: Run
+) -> None:
+    async with desk(reviewing, repository, tmp_path) as opened:
+        submit(reviewing, request(changelist, repository))
+        await opened.state(changelist, "succeeded")
+    with psycopg.connect(reviewing) as conn:
+        conn.execute(
+            "UPDATE redrive_reviews.delivery SET status = 'held', notified_at = NULL, evidence = NULL"
+            " WHERE changelist_id = %s",
+            [changelist],
+        )
+        conn.execute("UPDATE redrive_reviews.job SET succeeded_at = NULL WHERE changelist_id = %s", [changelist])
+    assert job_state(reviewing, changelist) == "retryable_failed"
+    decide = ("decide", changelist, "--version", "1", "--recipient", ADA, "--sent", "--reason", "Ada has it", "--json")
+    assert json.loads(run(*decide).output)["result"] == "sent"
+    assert job_state(reviewing, changelist) == "succeeded"
+    assert run(*decide).exit_code != 0
+    (tmp_path / "redrive.toml").write_text(
+        '[reviews.repositories]\nshop = "shop.git"\n[reviews.providers.unused]\nkind = "smtp"\nhost = "127.0.0.1"\n'
+        'sender = "reviews@example.org"\ntls = "none"\n'
+    )
+    result = run("reconcile", "--json")
+    assert result.exit_code == 0, result.output
+    compared = json.loads(result.stdout)
+    assert [(one["provider"], one["requeued"], one["held"]) for one in compared["providers"]] == [("unused", 0, 0)]
 
 
 SETTINGS = """

@@ -72,7 +72,7 @@ def _critic(table: Mapping[str, Any], file: Path) -> ChatCritic:
 
 def _provider(name: str, table: object, file: Path) -> Provider:
     kind = table.get("kind") if isinstance(table, dict) else None
-    if not isinstance(table, dict) or kind not in _KINDS:
+    if not isinstance(table, dict) or not isinstance(kind, str) or kind not in _KINDS:
         raise SettingsError(
             f"reviews.providers.{name} in {file} must be a table with a kind.", next='write kind = "smtp" or "http"'
         )

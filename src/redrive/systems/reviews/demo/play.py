@@ -132,7 +132,7 @@ def _told(console: Console, home: Path, changelist: str, state: str) -> None:
 def mails(home: Path, changelist: str) -> list[EmailMessage]:
     """Those about a changelist, as the server received them."""
     found = [line["data"] for line in journal.read(home / "mail.log") if line["log"] == "sent"]
-    read: list[EmailMessage] = [message_from_string(one, policy=policy.default) for one in found]  # type: ignore[misc]
+    read: list[EmailMessage] = [message_from_string(one, policy=policy.default) for one in found]
     return [one for one in read if changelist in str(one["Subject"])]
 
 

@@ -100,7 +100,7 @@ class Campaign:
             doomed = self._relay(
                 only=NOTIFY, failpoint=Failpoint(event=point, nth=1 + sum(self._killed()) % REVIEWS_PER_KILL)
             )
-            if not self._wait(lambda doomed=doomed: doomed.code is not None):  # type: ignore[misc]
+            if not self._wait(lambda doomed=doomed: doomed.code is not None):
                 self.violations.append(f"A relay did not come to {point}.")
             self.counts[f"relays killed at {point}"] += doomed.code == -9
             doomed.end()

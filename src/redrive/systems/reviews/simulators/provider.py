@@ -59,7 +59,7 @@ class Provider:
         if token in self._ids and self._knows_tokens:
             return web.json_response({"id": self._ids[token]}, status=200)
         fault = self._script.next()
-        if fault in _REFUSED:
+        if fault is not None and fault in _REFUSED:
             return _refusal(*_REFUSED[fault])
         if fault is Fault.RESET:
             return _dropped(request)

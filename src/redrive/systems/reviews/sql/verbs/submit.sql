@@ -24,7 +24,7 @@ DECLARE v_now      timestamptz := coalesce(redrive.allowed_now(p_now), clock_tim
         v_message  record;
         v_body     bytea;
 BEGIN
-    -- The key first: whoever repeats a request gets its answer, whatever has become of the changelist since.
+    -- The key first: a repeated request gets its answer, whatever has become of the changelist since.
     SELECT * INTO v_known FROM job j WHERE j.tenant = p_tenant AND j.idempotency_key = p_key;
     IF FOUND THEN
         result := 'duplicate';
