@@ -142,7 +142,7 @@ async def test_a_finished_review_is_shown_by_api_and_console_and_its_attempts_by
 
 
 @pytest.mark.req("R-12", "G-21")
-async def test_a_held_delivery_is_decided_and_providers_are_compared_by_command(
+async def test_a_held_delivery_is_decided_by_command(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str, run: Run
 ) -> None:
     async with desk(reviewing, repository, tmp_path) as opened:
@@ -160,6 +160,10 @@ async def test_a_held_delivery_is_decided_and_providers_are_compared_by_command(
     assert json.loads(run(*decide).output)["result"] == "sent"
     assert job_state(reviewing, changelist) == "succeeded"
     assert run(*decide).exit_code != 0
+
+
+@pytest.mark.req("R-12", "G-21")
+def test_the_providers_of_a_settings_file_are_compared_by_command(run: Run, tmp_path: Path) -> None:
     (tmp_path / "redrive.toml").write_text(
         '[reviews.repositories]\nshop = "shop.git"\n[reviews.providers.unused]\nkind = "smtp"\nhost = "127.0.0.1"\n'
         'sender = "reviews@example.org"\ntls = "none"\n'

@@ -77,7 +77,8 @@ def rerun(
 ) -> Submitted:
     """Review a changelist again, under a higher version and a new key, in the transaction of `conn`.
 
-    What is not given is as in the version before. All recipients are notified of the new version, also those that know the old one.
+    What is not given is as in the version before. All recipients are notified of the new version, also those that know
+    the old one.
     """
     given = _given(base_commit, head_commit, recipients)
     return run(conn, _rerunning(tenant, changelist_id, review_version, idempotency_key, given))
