@@ -20,6 +20,7 @@ from typing import Any, Final
 import psycopg
 from rich.console import Console
 from rich.panel import Panel
+from rich.text import Text
 
 from redrive.kit.cli import command_line
 from redrive.kit.database import upgrade_installed
@@ -34,6 +35,7 @@ MAIL_SERVER: Final = "redrive.systems.reviews.simulators.mail_server"
 LIMITS: Final = RelayLimits(lease_seconds=10, reap_every_seconds=2, heartbeat_seconds=1)
 LOOK_SECONDS: Final = 0.2
 SECONDS_MAX: Final = 90.0
+PANEL_COLUMNS: Final = 100
 ADA, GRACE = "ada@example.org", "grace@example.org"
 _STATE: Final = (
     "SELECT redrive_reviews.state_of_job(j) FROM redrive_reviews.job j WHERE changelist_id = %s "
@@ -115,8 +117,8 @@ def _told(console: Console, home: Path, changelist: str, state: str) -> None:
     for mail in mails(home, changelist):
         body = mail.get_body(("plain",))
         text = body.get_content() if body is not None else ""
-        title = f"To: {mail['To']} · {mail['Subject']}"
-        console.print(Panel(text.rstrip(), title=title, title_align="left"), markup=False)
+        title = Text(f"To: {mail['To']} · {mail['Subject']}")
+        console.print(Panel(Text(text.rstrip()), title=title, title_align="left", width=PANEL_COLUMNS))
         html = mail.get_body(("html",))
         if html is not None:
             page = home / "mail.html"
