@@ -368,6 +368,43 @@ def payments_alerts(at: Thresholds) -> tuple[Alert, ...]:
 
 PAYMENTS = payments_alerts(Thresholds())
 
+REVIEWS = (
+    Alert(
+        name="CodeDefectDeadLetter",
+        severity=PAGE,
+        expr='sum by (stage) (reviews_dead_letters{category="defect"}) > 0',
+        summary="A review died of a defect",
+        description="In the stage {{ $labels.stage }} a review was given up for a bug or a wrong configuration.",
+        series={'reviews_dead_letters{stage="llm",category="defect"}': "0x3 1x9 0x10"},
+        fires=5,
+        clears=14,
+        labels={"stage": "llm"},
+    ),
+    Alert(
+        name="ReplayFailedSameClass",
+        severity=TICKET,
+        expr="sum by (stage) (reviews_escalated_letters) > 0",
+        summary="A replay failed as before",
+        description="In the stage {{ $labels.stage }} a dead letter was replayed and died of the same error "
+        "class again.",
+        series={'reviews_escalated_letters{stage="notify",kind="escalated"}': "0x3 1x9 0x10"},
+        fires=5,
+        clears=14,
+        labels={"stage": "notify"},
+    ),
+    Alert(
+        name="SentWithoutProviderRecord",
+        severity=PAGE,
+        expr="sum by (provider) (increase(reviews_sent_without_record[1h])) > 0",
+        summary="A recipient was marked as notified and was not",
+        description="Provider {{ $labels.provider }} had no record of a delivery that was marked as sent.",
+        series={'reviews_sent_without_record{provider="hooks",repair="requeued"}': "0x5 1x90"},
+        fires=8,
+        clears=80,
+        labels={"provider": "hooks"},
+    ),
+)
+
 
 EVENTS = {"outbox": "tenant.events"}
 # At the thresholds of OutboxOptions, from which on an outbox is unhealthy (the failure ratio: degraded).
@@ -424,7 +461,7 @@ TENANT = (
 
 def rules(payments: Sequence[Alert] = PAYMENTS) -> dict[str, Any]:
     """As Prometheus reads them."""
-    groups = {"redrive": ALERTS, "payments": payments, "tenant": TENANT}
+    groups = {"redrive": ALERTS, "payments": payments, "reviews": REVIEWS, "tenant": TENANT}
     return {"groups": [{"name": name, "rules": [_rule(one) for one in alerts]} for name, alerts in groups.items()]}
 
 
@@ -452,7 +489,7 @@ def unit_tests() -> dict[str, Any]:
     return {
         "rule_files": ["alerts.yml"],
         "evaluation_interval": "1m",
-        "tests": [_unit_test(alert) for alert in (*ALERTS, *PAYMENTS, *TENANT)],
+        "tests": [_unit_test(alert) for alert in (*ALERTS, *PAYMENTS, *REVIEWS, *TENANT)],
     }
 
 

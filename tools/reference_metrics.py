@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from redrive.operate.observe import catalogue
 from redrive.operate.observe.catalogue import Metric
 from redrive.systems.payments.metrics import METRICS
+from redrive.systems.reviews.metrics import METRICS as OF_REVIEWS
 from tools.reference_text import paragraph, table, words
 
 
@@ -40,6 +41,10 @@ def metrics_page() -> Iterator[str]:
     )
     yield ""
     yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in METRICS.values()])
+    yield from ("", "## Of reviews")
+    yield from paragraph("Shown by the relay that reads the database, if its app includes reviews.")
+    yield ""
+    yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in OF_REVIEWS.values()])
     yield from ("", "## Names of the source documents")
     yield from paragraph(
         """What the documents that Redrive was made from call it, and where it is found here. A ratio or a throughput is

@@ -102,6 +102,7 @@ def test_every_option_is_explained(path: tuple[str, ...]) -> None:
 RUNNING = {("relay",), ("worker",), ("up",), ("demo",), ("completion",), ("console",)} | {
     ("payments", "rail"),
     ("payments", "demo"),
+    ("reviews", "demo"),
 }
 
 

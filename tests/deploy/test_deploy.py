@@ -21,12 +21,13 @@ from redrive.operate.cli.main import cli
 from redrive.operate.observe import catalogue
 from redrive.settings import Settings
 from redrive.systems.payments.metrics import METRICS as PAYMENTS
+from redrive.systems.reviews.metrics import METRICS as REVIEWS
 from redrive.systems.tenant.metrics import METRICS as TENANT
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 RUNBOOKS = ROOT / "docs" / "runbooks"
-SYSTEMS = {**PAYMENTS, **TENANT}
+SYSTEMS = {**PAYMENTS, **REVIEWS, **TENANT}
 
 
 def script(name: str) -> ModuleType:
@@ -44,7 +45,7 @@ ALERTS = script("alerts")
 DASHBOARDS = script("dashboards")
 
 
-EVERY_ALERT = (*ALERTS.ALERTS, *ALERTS.PAYMENTS, *ALERTS.TENANT)
+EVERY_ALERT = (*ALERTS.ALERTS, *ALERTS.PAYMENTS, *ALERTS.REVIEWS, *ALERTS.TENANT)
 
 
 def names_in(expr: str) -> set[str]:
@@ -80,6 +81,16 @@ def test_every_metric_is_on_the_dashboard_and_nothing_else() -> None:
 def test_each_reason_to_be_parked_has_its_alert() -> None:
     asked = " ".join(alert.expr for alert in ALERTS.ALERTS)
     assert all(f'reason="{reason}"' in asked for reason in catalogue.REASONS)
+
+
+@pytest.mark.req("R-10")
+def test_the_alerts_of_reviews_have_the_names_of_the_requirement_and_a_defect_pages() -> None:
+    severities = {alert.name: alert.severity for alert in ALERTS.REVIEWS}
+    assert severities == {
+        "CodeDefectDeadLetter": "page",
+        "ReplayFailedSameClass": "ticket",
+        "SentWithoutProviderRecord": "page",
+    }
 
 
 @pytest.mark.req("P-06")

@@ -30,7 +30,7 @@ TABLE: Final = "destinations"
 # Options that only Python can give.
 _PYTHON_ONLY: Final = frozenset({"record", "schema", "signer", "mail", "return"})
 # Options that are secrets by themselves.
-_SECRET_OPTIONS: Final = frozenset({"password"})
+_SECRET_OPTIONS: Final = frozenset({"password", "api_key"})
 # Headers, and options of Kafka's client, that are secrets.
 _SECRET_NAMES: Final = frozenset({
     "authorization", "proxy-authorization", "cookie", "x-api-key",
@@ -92,11 +92,11 @@ def __getattr__(name: str) -> Any:
 
 
 def part(kind: type[Part], place: Place, table: Mapping[str, Any], **given: Any) -> Part:
-    """A part of a system as a table declares it: the fields of a dataclass that has `url` and `headers`, as with a
-    destination, secrets named and not written. given: fields that the table does not have."""
+    """A part of a system as a table declares it: the fields of a dataclass; `url`, `headers`, `password` and
+    `api_key` as with a destination, secrets named and not written. given: fields that the table does not have."""
     with _refusals_from(place):
         hints = {name: hint for name, hint in get_type_hints(kind).items() if name not in given}
-        named = {name: hint for name, hint in hints.items() if name in ("url", "headers")}
+        named = {name: hint for name, hint in hints.items() if name in ("url", "headers", *_SECRET_OPTIONS)}
         _refuse_unknown(table, [*hints, *_named_keys(named)])
         values = {**_values(hints, table), **_named(place, table, named), **given}
         _refuse_missing(place, kind, values, named)

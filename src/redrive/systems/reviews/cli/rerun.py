@@ -1,0 +1,51 @@
+"""`redrive reviews rerun`: a changelist again, under a higher version."""
+
+from __future__ import annotations
+
+import click
+
+from redrive.kit.cli import Call, example
+from redrive.kit.database import Connection
+from redrive.systems.reviews.cli.shared import (
+    notify_option,
+    optional_option,
+    recipients,
+    reviews_command,
+    show_submitted,
+)
+from redrive.systems.reviews.submission import rerun
+
+
+@click.command("rerun", epilog=example("redrive reviews rerun shop-42 --version 2 --key pr-42-2 --head topic"))
+@click.argument("changelist_id", metavar="CHANGELIST")
+@click.option("--version", "review_version", type=int, required=True, help="Higher than the latest.")
+@click.option("--key", "idempotency_key", required=True, help="Of this request, a new one.")
+@click.option("--base", "base_commit", help="Another commit before the change.")
+@click.option("--head", "head_commit", help="Another commit with the change.")
+@notify_option
+@optional_option
+@reviews_command
+def command(
+    call: Call,
+    conn: Connection,
+    changelist_id: str,
+    review_version: int,
+    idempotency_key: str,
+    base_commit: str | None,
+    head_commit: str | None,
+    notify: tuple[str, ...],
+    inform: tuple[str, ...],
+    tenant: str,
+) -> None:
+    """Review a changelist again. What is not given is as in the version before; all recipients are notified anew."""
+    submitted = rerun(
+        conn,
+        changelist_id,
+        review_version=review_version,
+        idempotency_key=idempotency_key,
+        base_commit=base_commit,
+        head_commit=head_commit,
+        recipients=recipients(notify, inform) or None,
+        tenant=tenant,
+    )
+    show_submitted(call, submitted)

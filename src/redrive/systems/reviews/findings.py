@@ -1,0 +1,92 @@
+"""What a critic says: findings by file and line, and the schema that an answer of a language model must fit.
+
+`read_answer` refuses what does not fit, so that nothing but checked values reaches a mail: a file that is not in the
+diff
+and a line that was not added are refused as much as a text that is no JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal, cast, get_args
+
+from redrive.systems.reviews.diff import FileDiff
+
+Severity = Literal["error", "warning", "note"]
+SEVERITIES: Final = get_args(Severity)
+FINDINGS_MAX: Final = 100
+MESSAGE_MAX: Final = 500
+RULE_MAX: Final = 60
+EXCERPT_MAX: Final = 160
+
+
+class AnswerInvalid(ValueError):
+    """Which rule the answer of a critic breaks; without its text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """file, line: where, in the new version. rule: a short name. message: one sentence. excerpt: the line; empty
+    where it
+    must not be repeated.
+    """
+
+    file: str
+    line: int
+    severity: Severity
+    rule: str
+    message: str
+    excerpt: str = ""
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Finding:
+        return cls(**given)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_answer(text: str, files: Sequence[FileDiff]) -> list[Finding]:
+    """`{"findings": [{file, line, severity, rule, message}]}`; raises AnswerInvalid."""
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        raise AnswerInvalid("it is no JSON") from None
+    listed = answer.get("findings") if isinstance(answer, dict) else None
+    if not isinstance(listed, list) or len(listed) > FINDINGS_MAX:
+        raise AnswerInvalid(f"findings must be a list of at most {FINDINGS_MAX}")
+    by_path = {one.path: one for one in files}
+    return in_order([_finding(one, by_path) for one in listed])
+
+
+def in_order(findings: Sequence[Finding]) -> list[Finding]:
+    """By file and line: the same findings are the same mail."""
+    return sorted(findings, key=lambda one: (one.file, one.line, SEVERITIES.index(one.severity), one.rule, one.message))
+
+
+def _finding(given: object, files: Mapping[str, FileDiff]) -> Finding:
+    if not isinstance(given, dict):
+        raise AnswerInvalid("a finding must be an object")
+    file = files.get(given["file"]) if isinstance(given.get("file"), str) else None
+    line = given.get("line")
+    if file is None or type(line) is not int or not file.has_line(line):
+        raise AnswerInvalid("a finding must name a file of the diff and a line that was added")
+    if given.get("severity") not in SEVERITIES:
+        raise AnswerInvalid(f"severity must be one of {', '.join(SEVERITIES)}")
+    return Finding(
+        file=file.path,
+        line=line,
+        severity=cast("Severity", given["severity"]),
+        rule=_text(given, "rule", RULE_MAX),
+        message=_text(given, "message", MESSAGE_MAX),
+        excerpt=file.text_of(line).strip()[:EXCERPT_MAX],
+    )
+
+
+def _text(given: Mapping[str, Any], name: str, most: int) -> str:
+    value = given.get(name)
+    if not isinstance(value, str) or not 1 <= len(value.strip()) <= most:
+        raise AnswerInvalid(f"{name} must be a text of 1 to {most} characters")
+    return " ".join(value.split()).replace("\0", "")

@@ -1,0 +1,24 @@
+"""Names that the parts of the system share: stages, destinations, keys and token seeds of notifications."""
+
+from __future__ import annotations
+
+from typing import Final
+
+TENANT: Final = "default"
+PIPELINE: Final = "reviews"
+FETCH: Final = "fetch"
+LLM: Final = "llm"
+NOTIFY: Final = "notify"
+STAGES: Final = (FETCH, LLM, NOTIFY)
+DESTINATION_PREFIX: Final = f"{PIPELINE}."
+FIRST_DESTINATION: Final = f"{PIPELINE}.{FETCH}"
+
+
+def destination_of(provider: str) -> str:
+    """Where the notifications of a provider go."""
+    return f"{PIPELINE}.{NOTIFY}.{provider}"
+
+
+def triple_of(changelist_id: str, recipient: str, review_version: int) -> str:
+    """Key and token seed of a notification (R-11). Lengths go first, so that no two triples run together."""
+    return f"notify:{len(changelist_id)}:{changelist_id}:{len(recipient)}:{recipient}:{review_version}"

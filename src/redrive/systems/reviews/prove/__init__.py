@@ -1,0 +1,1 @@
+"""The proof of reviews: relays are killed between acceptance and write, and the providers' own logs decide."""

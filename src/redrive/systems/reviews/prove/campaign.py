@@ -1,0 +1,182 @@
+"""One run: reviews are submitted, and relays end by `kill -9` at the points between acceptance and write.
+
+Each point is a failpoint of a relay that only notifies, so every kill comes where a provider has accepted and
+nothing is written yet: before
+the settle transaction, in it before our rows, and before its commit. The stages before are run by another relay. At
+the end everything must come
+to rest, and the providers' logs are judged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+
+from redrive.kit.proof import journal
+from redrive.kit.proof.environment import READY_SECONDS, ProofEnvironment
+from redrive.kit.proof.failpoints import Failpoint
+from redrive.kit.proof.processes import Process, patience
+from redrive.kit.proof.report import Progress
+from redrive.systems import reviews
+from redrive.systems.reviews.demo.repository import make_repository
+from redrive.systems.reviews.names import FETCH, LLM, PIPELINE, destination_of
+from redrive.systems.reviews.prove import app, rules
+from redrive.systems.reviews.request import Recipient, ReviewRequest
+
+POINTS: Final = ("settle_one.start", "record.start", "commit.start")
+KILLS: Final = 50  # at each point, at scale 1
+REVIEWS_PER_KILL: Final = 4
+STAGES: Final = (f"{PIPELINE}.{FETCH}", f"{PIPELINE}.{LLM}")
+NOTIFY: Final = (destination_of(app.HOOKS), destination_of(app.MAIL))
+RECIPIENTS: Final = 3
+SECONDS_MAX: Final = 120.0
+SECONDS_PER_KILL: Final = 6.0
+SHARE: Final = {"accepted_lost": 0.05, "accepted_502": 0.03, "unavailable": 0.05, "throttled": 0.02}
+MAIL_SHARE: Final = {"accepted_lost": 0.05, "unavailable": 0.05}
+_PROVIDER: Final = "redrive.systems.reviews.simulators.provider"
+_MAIL_SERVER: Final = "redrive.systems.reviews.simulators.mail_server"
+_OPEN = "SELECT (SELECT count(*) FROM redrive.pending) + (SELECT count(*) FROM redrive.lease)"
+_NOTIFICATIONS = """
+SELECT redrive.token_for(d.message_id, 1, 'first')::text, redrive_reviews.state_of_delivery(d), d.provider,
+d.recipient, d.changelist_id
+  FROM redrive_reviews.delivery d
+"""
+_REPEATED = """
+SELECT count(*) FROM (SELECT a.message_id, a.destination FROM redrive.attempt a JOIN redrive_reviews.job j USING
+(message_id)
+ WHERE a.settlement = 'advance' OR a.closed = 'delivered' GROUP BY 1, 2 HAVING count(*) > 1) repeated
+"""
+
+
+@dataclass
+class Campaign:
+    environment: ProofEnvironment
+    seed: int
+    kills: int
+    progress: Progress
+    counts: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+
+    def run(self) -> None:
+        self._repository = make_repository(self.environment.directory / "repository")
+        self._hooks, url = self._serve("hooks", _PROVIDER, SHARE)
+        self._mail, port = self._serve("mail", _MAIL_SERVER, MAIL_SHARE)
+        self._variables = app.environment(repository=str(self._repository.path), url=url, port=int(port))
+        self._submit(REVIEWS_PER_KILL)
+        stages = self._relay(only=STAGES)
+        self._kill()
+        last = self._relay(only=NOTIFY)
+        if not self._wait(self._is_over):
+            self.violations.append(f"It did not come to rest: {self.environment.counts()}.")
+        for relay in (stages, last):
+            relay.end()
+        self._judge()
+
+    def _serve(self, name: str, module: str, share: dict[str, float]) -> tuple[Path, str]:
+        log = self.environment.directory / f"{name}.log"
+        settings = {"log": str(log), "script": {"share": share, "seed": self.seed}}
+        process = self.environment.processes.start(name, module, settings=settings)
+        if not self.environment.wait(lambda: _first_line(process.said), seconds=READY_SECONDS * patience()):
+            raise RuntimeError(f"{name} did not start; see {process.said}.")
+        return log, _first_line(process.said)
+
+    def _submit(self, count: int) -> None:
+        with psycopg.connect(self.environment.dsn) as conn:
+            for number in range(self.counts["reviews"], self.counts["reviews"] + count):
+                reviews.submit(conn, _request(number, self._repository.base, self._repository.head))
+        self.counts["reviews"] += count
+        self.counts["recipients"] += count * RECIPIENTS
+
+    def _kill(self) -> None:
+        """A relay at a time that sends notifications and has a failpoint, with new reviews for each."""
+        for point in [point for _ in range(self.kills) for point in POINTS]:
+            self._submit(REVIEWS_PER_KILL)
+            doomed = self._relay(
+                only=NOTIFY, failpoint=Failpoint(event=point, nth=1 + sum(self._killed()) % REVIEWS_PER_KILL)
+            )
+            if not self._wait(lambda doomed=doomed: doomed.code is not None):
+                self.violations.append(f"A relay did not come to {point}.")
+            self.counts[f"relays killed at {point}"] += doomed.code == -9
+            doomed.end()
+            self.progress("relays killed", sum(self._killed()), self.kills * len(POINTS))
+
+    def _killed(self) -> Sequence[int]:
+        return [count for name, count in self.counts.items() if name.startswith("relays killed")]
+
+    def _relay(self, *, only: Sequence[str], failpoint: Failpoint | None = None) -> Process:
+        return self.environment.relay(
+            "reviews-relay", app=app.SPEC, only=only, failpoint=failpoint, environment=self._variables
+        )
+
+    def _wait(self, condition: Any) -> bool:
+        return self.environment.wait(
+            condition, seconds=(SECONDS_MAX + SECONDS_PER_KILL * self.kills) * patience(), every_seconds=0.1
+        )
+
+    def _is_over(self) -> bool:
+        return bool(self.environment.value(_OPEN) == 0)
+
+    # what the logs say
+
+    def _judge(self) -> None:
+        rows = self.environment.rows(_NOTIFICATIONS)
+        self._judge_hooks(list(journal.read(self._hooks)), [row for row in rows if row[2] == app.HOOKS])
+        self._judge_mail(list(journal.read(self._mail)), [row for row in rows if row[2] == app.MAIL])
+        if repeated := self.environment.value(_REPEATED):
+            self.violations.append(f"{repeated} stages were settled more than once.")
+        counts = self.environment.counts()
+        if counts["enqueued"] != counts["closed"] + counts["parked"]:
+            self.violations.append(f"It is not conserved: {counts}.")
+
+    def _judge_hooks(self, lines: list[journal.Line], rows: list[Any]) -> None:
+        tokens = [row[0] for row in rows]
+        self.counts["notified by the provider"] = sum(line["log"] == "sent" for line in lines)
+        self.counts["requests of the provider"] = sum(line["log"] == "request" for line in lines)
+        self.counts["questions to the provider"] = sum(line["log"] == "asked" for line in lines)
+        self.violations += [*rules.sent_once(tokens, lines), *rules.same_bytes(lines)]
+        unsent = [row[0] for row in rows if row[1] != "sent"]
+        if unsent:
+            self.violations.append(f"{len(unsent)} rows are not marked as sent although the provider can be asked.")
+
+    def _judge_mail(self, lines: list[journal.Line], rows: list[Any]) -> None:
+        mails = Counter(_message_id(line["data"]) for line in lines if line["log"] == "sent")
+        held = {row[0] for row in rows if row[1] == "held"}
+        self.counts["mailed"] = sum(mails.values())
+        self.counts["held for a person"] = len(held)
+        self.counts["held although mailed"] = sum(mails[token] > 0 for token in held)
+        self.violations += rules.mailed_at_most_once({row[0] for row in rows}, mails, held)
+
+
+def _request(number: int, base: str, head: str) -> ReviewRequest:
+    hooks = [Recipient(f"person-{one}@example.org", app.HOOKS) for one in range(RECIPIENTS - 1)]
+    return ReviewRequest(
+        changelist_id=f"change-{number}",
+        idempotency_key=f"change-{number}",
+        repository=app.REPOSITORY,
+        base_commit=base,
+        head_commit=head,
+        recipients=[*hooks, Recipient("list@example.org", app.MAIL)],
+    )
+
+
+def _message_id(data: str) -> str:
+    """The token, which the Message-ID is made of."""
+    found = ""
+    for line in data.splitlines():
+        if line.lower().startswith("message-id:"):
+            found = line.partition("<")[2].partition("@")[0]
+    return found
+
+
+def _first_line(said: Path) -> str:
+    """Once it is whole; else empty."""
+    with suppress(OSError):
+        first, newline, _ = said.read_text("utf-8", "replace").partition("\n")
+        return first.strip() if newline else ""
+    return ""

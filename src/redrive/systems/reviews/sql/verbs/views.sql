@@ -1,0 +1,49 @@
+-- redrive: after category, states
+-- What operators and metrics read. Security-invoker views: a reader sees what its role and tenant may see of the engine's tables and
+-- of these. No payload, no finding's text and no diff is in them.
+
+-- Every attempt of a delivery, by its triple (R-11): also those of messages that were made to send it again.
+CREATE OR REPLACE VIEW redrive_reviews.delivery_attempts WITH (security_invoker = true) AS
+SELECT m.tenant, m.changelist_id, m.recipient, m.review_version, m.message_id, h.attempt, h.verb, h.answer, h.code, h.reference,
+       h.in_doubt, h.actor, h.claimed_at, h.completed_at
+  FROM redrive_reviews.delivery_message m
+  JOIN redrive.history h ON h.message_id = m.message_id;
+
+-- Dead letters of reviews with the stage by its own name: the engine calls the first stage of every message `first`.
+CREATE OR REPLACE VIEW redrive_reviews.dead_letters WITH (security_invoker = true) AS
+SELECT k.id AS message_id, k.tenant, split_part(k.destination, '.', 2) AS stage, k.error_class,
+       redrive_reviews.category_of(k.error_class) AS category, k.last_stack, k.context AS sanitized_context,
+       k.first_failed_at AS first_failure_at, k.last_failed_at AS last_failure_at, k.workflow, k.cause, k.escalated
+  FROM redrive.parked k
+ WHERE k.reason = 'dead' AND starts_with(k.destination, 'reviews.');
+
+-- count_dead: dead letters by stage and category, for the metrics; every pair is counted, so that its series begins at 0.
+CREATE OR REPLACE FUNCTION redrive_reviews.count_dead_1() RETURNS TABLE (stage text, category text, letters bigint)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_reviews, redrive, pg_temp AS $body$
+BEGIN
+    RETURN QUERY
+    SELECT s.stage, c.category,
+           (SELECT count(*) FROM dead_letters k WHERE k.stage = s.stage AND k.category = c.category)
+      FROM unnest(ARRAY['fetch', 'llm', 'notify']) AS s(stage)
+     CROSS JOIN unnest(ARRAY['network', 'rate_limit', 'upstream', 'conflict', 'validation', 'auth', 'not_found', 'policy', 'defect',
+                             'other']) AS c(category);
+END $body$;
+
+-- count_escalated: dead letters whose replay ended in the same class again.
+CREATE OR REPLACE FUNCTION redrive_reviews.count_escalated_1() RETURNS TABLE (stage text, kind text, letters bigint)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_reviews, redrive, pg_temp AS $body$
+BEGIN
+    RETURN QUERY SELECT s.stage, 'escalated', (SELECT count(*) FROM dead_letters k WHERE k.stage = s.stage AND k.escalated)
+                   FROM unnest(ARRAY['fetch', 'llm', 'notify']) AS s(stage);
+END $body$;
+
+-- count_violations: rows that were marked as sent while the provider had no record, of all time, by how they were repaired.
+CREATE OR REPLACE FUNCTION redrive_reviews.count_violations_1() RETURNS TABLE (provider text, repair text, found bigint)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_reviews, redrive, pg_temp AS $body$
+BEGIN
+    RETURN QUERY SELECT p.provider, r.repair,
+                        (SELECT count(*) FROM violation v WHERE v.provider = p.provider AND v.repair = r.repair)
+                   FROM (SELECT DISTINCT d.provider FROM delivery d WHERE d.verified_at IS NULL
+                          UNION SELECT v.provider FROM violation v) p
+                  CROSS JOIN unnest(ARRAY['requeued', 'held']) AS r(repair);
+END $body$;

@@ -1,0 +1,58 @@
+"""The way of a review from the commit to the notification, and that a failure of one stage repeats no other (R-01)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from redrive.systems.reviews import Recipient
+from redrive.systems.reviews.simulators.script import Script
+from tests.systems.reviews.conftest import ADA, GRACE, Repository, desk, request, rows, submit
+
+_ATTEMPTS = """
+SELECT split_part(a.destination, '.', 2), count(*) FROM redrive.attempt a
+ WHERE a.verb = 'settle' AND a.message_id IN (
+       SELECT message_id FROM redrive_reviews.job WHERE changelist_id = %s
+       UNION SELECT message_id FROM redrive_reviews.delivery WHERE changelist_id = %s) GROUP BY 1
+"""
+
+
+@pytest.mark.req("R-01", "R-08", "R-09")
+async def test_a_changelist_is_fetched_reviewed_and_every_recipient_is_notified_once(
+    reviewing: str, repository: Repository, tmp_path: Path, changelist: str
+) -> None:
+    async with desk(reviewing, repository, tmp_path) as opened:
+        wanted = request(changelist, repository, recipients=[Recipient(ADA, "hooks"), Recipient(GRACE, "hooks")])
+        submit(reviewing, wanted)
+        assert await opened.state(changelist, "succeeded") == "succeeded"
+        assert sorted(one["to"] for one in opened.sent) == [ADA, GRACE]
+        assert {one["subject"] for one in opened.sent} == {f"[review] {changelist} (version 1): 2 errors, 1 warning"}
+    assert dict(rows(reviewing, _ATTEMPTS, changelist, changelist)) == {"fetch": 1, "llm": 1, "notify": 2}
+    written = rows(
+        reviewing,
+        "SELECT notification_id, notified_at IS NOT NULL, status FROM redrive_reviews.delivery WHERE "
+        "changelist_id = %s",
+        changelist,
+    )
+    assert {one[0] for one in written} == {one["id"] for one in opened.sent}
+    assert {one[1:] for one in written} == {(True, "sent")}
+
+
+@pytest.mark.req("R-01", "R-12")
+@pytest.mark.seed("001", "Failure in one stage MUST NOT consume attempts from other stages.")
+async def test_five_failures_of_notify_leave_fetch_and_llm_at_one_attempt_each(
+    reviewing: str, repository: Repository, tmp_path: Path, changelist: str
+) -> None:
+    async with desk(reviewing, repository, tmp_path, Script(first=["unavailable"] * 5)) as opened:
+        submit(reviewing, request(changelist, repository))
+        assert await opened.state(changelist, "succeeded", "retryable_failed") == "retryable_failed"
+    assert dict(rows(reviewing, _ATTEMPTS, changelist, changelist)) == {"fetch": 1, "llm": 1, "notify": 5}
+    assert opened.sent == []
+    (dead,) = rows(
+        reviewing,
+        "SELECT stage, error_class, category FROM redrive_reviews.dead_letters WHERE message_id ="
+        " (SELECT message_id FROM redrive_reviews.delivery WHERE changelist_id = %s)",
+        changelist,
+    )
+    assert dead == ("notify", "GATEWAY_LOST", "network")
