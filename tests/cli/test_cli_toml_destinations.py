@@ -166,7 +166,7 @@ def test_a_refusal_is_the_one_of_the_python_interface(wrong: dict[str, Any]) -> 
         ("destinations = 5", "must be tables"),
         ("[destinations]\ncrm = 5", "must be tables"),
         ('[destinations.crm]\nurl = "https://crm.example/"', "transport is None; it must be one of http"),
-        ('[destinations.crm]\ntransport = "smtp"', "transport is 'smtp'; it must be one of http"),
+        ('[destinations.crm]\ntransport = "ftp"', "transport is 'ftp'; it must be one of http"),
         ('[destinations.crm]\ntransport = "htp"', "Did you mean http?"),
         ('[destinations.crm]\ntransport = "nowhere:Spool"', "there is no module 'nowhere' here or on the Python path"),
         ('[destinations.crm]\ntransport = "os:sep"', "transport is 'os:sep', which is a str; it must be a class"),

@@ -44,7 +44,8 @@ def killed(environment: ProofEnvironment, point: Failpoint) -> None:
 
 
 def healed(environment: ProofEnvironment) -> None:
-    environment.rows("UPDATE redrive.lease SET until = clock_timestamp() RETURNING 1")
+    # A lease is reaped when the server, too, has been ready for its length: hence a short one.
+    environment.rows("UPDATE redrive.lease SET until = clock_timestamp(), lease_seconds = 0.1 RETURNING 1")
     environment.rows("UPDATE redrive.duty SET holder = NULL, holder_until = NULL RETURNING 1")
     environment.relay("healer")
     closed = environment.wait(
