@@ -7,7 +7,8 @@
 
     app.include(outbox.system())
 
-A tenant is a limit key: one tenant's endpoint that fails, hangs or asks for a rest delays no other tenant.
+For a function each tenant is a limit key: an endpoint that fails, hangs or asks for a rest delays its own tenant only.
+A transport says itself what its limits apply to.
 """
 
 from __future__ import annotations
@@ -47,9 +48,8 @@ class Outbox:
         **destination: Unpack[DestinationOptions],
     ) -> None:
         """name: its destination is `tenant.NAME`. transport: how events leave; None = by the function that `deliver`
-        declares. It says itself what its limits apply to: `HttpTransport(…, limit_by="tenant")` keeps one tenant's
-        endpoint from delaying others, as `deliver` does. destination: further options of the destination, such as
-        `concurrency`, `breaker` or `lookup_…`."""
+        declares. `HttpTransport(url_of, limit_by="tenant")` keeps one tenant's endpoint from delaying others, as
+        `deliver` does. destination: further options of the destination, such as `concurrency` or `breaker`."""
         self.event_types = event_types
         self.options = options or OutboxOptions()
         self.destination = destination_of(name)

@@ -20,11 +20,13 @@ from redrive.systems.tenant.event_types import EventTypes
 from redrive.systems.tenant.names import OUTBOX_DEFAULT
 from redrive.systems.tenant.options import OutboxOptions
 from redrive.systems.tenant.outbox import Outbox
+from redrive.transports.http import Egress, HttpTransport  # of the extra `http`
 
 
 @dataclass(frozen=True)
 class Subscriber:
-    """Where events are posted. outbox: whose events. concurrency: at a time in a relay, half of them to one tenant."""
+    """Where events of all tenants are posted. outbox: whose events. concurrency: at a time in one relay. egress: which
+    addresses may be reached beside public ones over HTTPS."""
 
     url: str
     _: KW_ONLY
@@ -32,6 +34,7 @@ class Subscriber:
     outbox: str = OUTBOX_DEFAULT
     timeout_seconds: float = 30.0
     concurrency: int = 10
+    egress: Egress | None = None
 
 
 _OWN: Final = {one.name for one in fields(Subscriber)}
@@ -39,8 +42,6 @@ _NAMED: Final = {f"{name}_{place}" for name in ("url", "headers") for place in (
 
 
 def from_settings(table: Mapping[str, Any], file: Path) -> System:
-    from redrive.transports.http import HttpTransport  # of the extra `http`
-
     own = {name: value for name, value in table.items() if name in _OWN | _NAMED}
     options = OutboxOptions.of({name: value for name, value in table.items() if name not in own})
     subscriber = read_table(Subscriber, Place("outbox", file, "tenant"), own)
@@ -48,7 +49,7 @@ def from_settings(table: Mapping[str, Any], file: Path) -> System:
         EventTypes(),
         name=subscriber.outbox,
         options=options,
-        transport=HttpTransport(subscriber.url, headers=dict(subscriber.headers), limit_by="tenant"),
+        transport=HttpTransport(subscriber.url, headers=subscriber.headers, egress=subscriber.egress),
         timeout_seconds=subscriber.timeout_seconds,
         concurrency=subscriber.concurrency,
     ).system()

@@ -1,7 +1,8 @@
 -- redrive: after messages
 -- An INSERT into the views is an enqueue in the writer's transaction, with the rights of the writer: for models of an ORM and for
 -- other languages. A key that is known gives the first event back, and nothing is written; without a key the event gets a new one.
--- What the dispatcher sets (processed_at, retry_count, error, …) cannot be given, nor the id: it comes back by RETURNING.
+-- What the dispatcher sets (processed_at, retry_count, error, …) cannot be given; id and created_at are the engine's and come back by
+-- RETURNING.
 -- Locks and bounds: those of redrive.enqueue_1.
 CREATE OR REPLACE FUNCTION redrive_tenant.insert_event() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
@@ -25,7 +26,7 @@ BEGIN
         p_order_by => NEW.order_by);
     NEW.id := v_answer.id;
     NEW.state := v_answer.state;
-    NEW.created_at := coalesce(NEW.created_at, clock_timestamp());
+    NEW.created_at := redrive_tenant.time_of(v_answer.id);
     NEW.retry_count := 0;
     NEW.is_processed := v_answer.state NOT IN ('pending', 'leased', 'parked');
     NEW.dead_letter := false;

@@ -13,7 +13,7 @@ BEGIN
     RETURN QUERY
     WITH unprocessed AS (
         SELECT s.destination, s.retry_count, s.dead_letter,
-               greatest(extract(epoch FROM v_now) - ('x' || left(replace(s.id::text, '-', ''), 12))::bit(48)::bigint / 1000.0, 0) AS age
+               greatest(extract(epoch FROM v_now - redrive_tenant.time_of(s.id)), 0) AS age
           FROM redrive_tenant.states s
          WHERE NOT s.is_processed AND (p_tenant IS NULL OR s.tenant = p_tenant)
     ), waiting AS (
