@@ -10,6 +10,7 @@
     metrics      how a metric is declared
     web          dependencies of a FastAPI route: principal, permission, store
     relay        a relay in this process, and an embedded PostgreSQL: for demos and proofs
+    demo         the command, the database and the relay of a story that a person watches
     proof        reports, processes, random histories: for `redrive prove NAME`
 
 With `redrive`, `redrive.errors`, `redrive.transports` and `redrive.patterns` they are all that a system needs, and all

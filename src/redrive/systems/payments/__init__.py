@@ -69,7 +69,8 @@ def _prove(**values: Any) -> Any:
 
 def _demo(**values: Any) -> int:
     """Nine payments over three rails, told as they happen."""
-    from redrive.systems.payments.demo.play import Demo, run
+    from redrive.kit.demo import Demo
+    from redrive.systems.payments.demo.play import run
 
     console = values.pop("console")
     return run(Demo(**values), console)

@@ -75,7 +75,8 @@ def _prove(**values: Any) -> Any:
 
 def _demo(**values: Any) -> int:
     """A repository, a review of its last change, and the mail that comes of it."""
-    from redrive.systems.reviews.demo.play import Demo, run
+    from redrive.kit.demo import Demo
+    from redrive.systems.reviews.demo.play import run
 
     console = values.pop("console")
     return run(Demo(**values), console)

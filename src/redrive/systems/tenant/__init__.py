@@ -53,7 +53,8 @@ def _from_settings(table: Mapping[str, Any], file: Path) -> System:
 
 def _demo(**values: Any) -> int:
     """Events of three tenants, told as they happen."""
-    from redrive.systems.tenant.demo.play import Demo, run
+    from redrive.kit.demo import Demo
+    from redrive.systems.tenant.demo.play import run
 
     console = values.pop("console")
     return run(Demo(**values), console)

@@ -5,13 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shlex
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,9 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from redrive.kit.cli import command_line, output
-from redrive.kit.database import upgrade_installed
-from redrive.kit.relay import Events, RelayLimits, RelayProcess, embedded, run_relay
+from redrive.kit.cli import output
+from redrive.kit.demo import Demo, StoryRelay, exit_code, relay_beside, simulated, what_next, with_database
 from redrive.systems import payments
 from redrive.systems.payments.demo import app as demo_app
 from redrive.systems.payments.demo import story
@@ -31,7 +25,6 @@ from redrive.systems.payments.demo.story import COMPANIES, PROFILES, SCENES, Sce
 from redrive.systems.payments.rail.ledger import read_effects
 
 SERVER: Final = "redrive.systems.payments.rail.server"
-LIMITS: Final = RelayLimits(lease_seconds=10, reap_every_seconds=2, heartbeat_seconds=1)
 LOOK_SECONDS: Final = 0.2
 STORY_SECONDS_MAX: Final = 120.0
 _HOW_IT_STANDS: Final = """
@@ -44,27 +37,12 @@ SELECT i.instruction_id, redrive.state_of(i.outbox_id) AS state, k.reason, a.att
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Demo:
-    """home: where the data, the rails' ledgers and `redrive.toml` live. once: end when the story is told."""
-
-    home: Path
-    once: bool = False
-    dsn: str | None = None
-
-
 def run(demo: Demo, console: Console) -> int:
     """Exit code: 0, or 1 where the story ended otherwise than it must."""
-    demo.home.mkdir(parents=True, exist_ok=True)
-    if demo.dsn is not None:
-        return _with_database(demo, demo.dsn, console)
-    console.print("Starting PostgreSQL …", style="dim")
-    with embedded.start(demo.home / "postgres") as server:
-        return _with_database(demo, server.dsn, console)
+    return with_database(demo, console, lambda dsn: _with_database(demo, dsn, console))
 
 
 def _with_database(demo: Demo, dsn: str, console: Console) -> int:
-    upgrade_installed(dsn)
     number = _next_run(dsn)
     with _rails(demo.home, number) as urls:
         os.environ[demo_app.VARIABLE] = json.dumps(urls)
@@ -73,32 +51,16 @@ def _with_database(demo: Demo, dsn: str, console: Console) -> int:
 
 
 async def _play(demo: Demo, dsn: str, number: int, console: Console) -> int:
-    ended = asyncio.Event()
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(signum, ended.set)
-    process = RelayProcess(app=demo_app.made(), app_spec=demo_app.SPEC, dsn=dsn, limits=LIMITS, name="payments demo")
-    relay = asyncio.create_task(run_relay(process, events=Events(), signals=False))
-    try:
+    async with relay_beside(console, demo_app.made(), spec=demo_app.SPEC, dsn=dsn, name="payments demo") as relay:
         await asyncio.to_thread(_submit, dsn, number)
         console.print(f"{len(SCENES)} payments of {len(COMPANIES)} companies are submitted.", style="dim")
-        stands = await _told(dsn, number, console, ended=ended, relay=relay)
+        stands = await _told(dsn, number, console, relay)
         _summary(console, demo.home, number, stands)
-        if not demo.once and not ended.is_set():
-            console.print("The relay goes on until Ctrl-C.", style="dim")
-            await asyncio.wait([relay, asyncio.create_task(ended.wait())], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        relay.cancel()
-        with suppress(asyncio.CancelledError):
-            await relay
-    wrong = violations(stands, demo.home, number)
-    for sentence in wrong:
-        console.print(sentence, style="bold red")
-    return 1 if wrong and demo.once else 0
+        await relay.go_on(demo)
+    return exit_code(demo, console, violations(stands, demo.home, number))
 
 
-async def _told(
-    dsn: str, number: int, console: Console, *, ended: asyncio.Event, relay: asyncio.Task[None]
-) -> Mapping[str, Mapping[str, Any]]:
+async def _told(dsn: str, number: int, console: Console, relay: StoryRelay) -> Mapping[str, Mapping[str, Any]]:
     deadline = asyncio.get_running_loop().time() + STORY_SECONDS_MAX
     said: dict[str, str] = {}
     while True:
@@ -110,12 +72,9 @@ async def _told(
                 _say(console, scene, state, stands[name])
             said[name] = state if state != "leased" else said.get(name, "pending")
         over = all(stands[story.instruction_id(scene, number)]["shown"] == scene.ends for scene in SCENES)
-        if over or ended.is_set() or asyncio.get_running_loop().time() > deadline:
+        if over or relay.ended.is_set() or asyncio.get_running_loop().time() > deadline:
             return stands
-        if relay.done():
-            relay.result()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(ended.wait(), LOOK_SECONDS)
+        await relay.pause(LOOK_SECONDS)
 
 
 def _say(console: Console, scene: Scene, state: str, stands: Mapping[str, Any]) -> None:
@@ -139,10 +98,8 @@ def _summary(console: Console, home: Path, number: int, stands: Mapping[str, Map
         table.add_row(*told, str(row["attempt"] or 0), row["reference"] or "–")
     console.print(table)
     held = next(story.instruction_id(scene, number) for scene in SCENES if scene.ends == "held")
-    console.print("Every attempt, in another terminal:", style="dim")
-    for words in (("payments", "audit", held), ("payments", "reconcile"), ("held", "list")):
-        line = f"cd {shlex.quote(str(home))} && {command_line(*words)}"
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
+    commands = (("payments", "audit", held), ("payments", "reconcile"), ("held", "list"))
+    what_next(home, console, "Every attempt, in another terminal:", *commands)
 
 
 def violations(stands: Mapping[str, Mapping[str, Any]], home: Path, number: int) -> list[str]:
@@ -196,29 +153,8 @@ def _rails(home: Path, number: int) -> Iterator[dict[str, str]]:
             plans = {story.instruction_id(one, number): one.meets for one in SCENES if one.company.rail == rail_type}
             script = {"plans": plans, "late_seconds": [story.LATE_SECONDS, story.LATE_SECONDS]}
             settings = {"ledger": str(_ledger(home, rail_type)), "profile": profile.value, "script": script}
-            urls[rail_type] = stack.enter_context(_rail(settings))
+            urls[rail_type] = stack.enter_context(simulated(SERVER, settings))
         yield urls
-
-
-@contextmanager
-def _rail(settings: Mapping[str, Any]) -> Iterator[str]:
-    """A rail in a process of its own; its address."""
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    with subprocess.Popen(
-        [sys.executable, "-m", SERVER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
-        start_new_session=True,  # Ctrl-C is for us; we end it
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(json.dumps(settings).encode())
-            process.stdin.close()
-            yield process.stdout.readline().decode().strip()
-        finally:
-            process.kill()
 
 
 def _ledger(home: Path, rail_type: str) -> Path:

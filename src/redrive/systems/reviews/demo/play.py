@@ -6,12 +6,10 @@ import asyncio
 import json
 import os
 import secrets
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from email import message_from_string, policy
 from email.message import EmailMessage
 from pathlib import Path
@@ -23,16 +21,14 @@ from rich.panel import Panel
 from rich.text import Text
 
 from redrive.kit.cli import command_line
-from redrive.kit.database import upgrade_installed
+from redrive.kit.demo import Demo, StoryRelay, exit_code, relay_beside, with_database
 from redrive.kit.proof import journal
-from redrive.kit.relay import Events, RelayLimits, RelayProcess, embedded, run_relay
 from redrive.systems import reviews
 from redrive.systems.reviews.demo import app as demo_app
 from redrive.systems.reviews.demo.repository import Repository, make_repository
 
 PROVIDER: Final = "redrive.systems.reviews.simulators.provider"
 MAIL_SERVER: Final = "redrive.systems.reviews.simulators.mail_server"
-LIMITS: Final = RelayLimits(lease_seconds=10, reap_every_seconds=2, heartbeat_seconds=1)
 LOOK_SECONDS: Final = 0.2
 SECONDS_MAX: Final = 90.0
 PANEL_COLUMNS: Final = 100
@@ -43,27 +39,12 @@ _STATE: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Demo:
-    """home: where the data, the repository, the logs and `redrive.toml` live. once: end when the mail has arrived."""
-
-    home: Path
-    once: bool = False
-    dsn: str | None = None
-
-
 def run(demo: Demo, console: Console) -> int:
     """Exit code: 0, or 1 where a recipient was not notified exactly once."""
-    demo.home.mkdir(parents=True, exist_ok=True)
-    if demo.dsn is not None:
-        return _with_database(demo, demo.dsn, console)
-    console.print("Starting PostgreSQL …", style="dim")
-    with embedded.start(demo.home / "postgres") as server:
-        return _with_database(demo, server.dsn, console)
+    return with_database(demo, console, lambda dsn: _with_database(demo, dsn, console))
 
 
 def _with_database(demo: Demo, dsn: str, console: Console) -> int:
-    upgrade_installed(dsn)
     repository = make_repository(demo.home / "repository")
     with (
         _server(PROVIDER, demo.home / "hooks.log", ["accepted_lost"]) as url,
@@ -76,41 +57,24 @@ def _with_database(demo: Demo, dsn: str, console: Console) -> int:
 
 
 async def _play(demo: Demo, dsn: str, repository: Repository, console: Console) -> int:
-    ended = asyncio.Event()
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(signum, ended.set)
     changelist = f"shop-{secrets.token_hex(2)}"
     await asyncio.to_thread(_submit, dsn, changelist, repository)
     console.print(f"{changelist} is submitted: {repository.base[:12]}..{repository.head[:12]}", style="dim")
     console.print("The mail server says 451 to its first mail; the provider loses its first reply.", style="dim")
-    process = RelayProcess(app=demo_app.made(), app_spec=demo_app.SPEC, dsn=dsn, limits=LIMITS, name="reviews demo")
-    relay = asyncio.create_task(run_relay(process, events=Events(), signals=False))
-    try:
-        state = await _over(dsn, changelist, ended=ended, relay=relay)
+    async with relay_beside(console, demo_app.made(), spec=demo_app.SPEC, dsn=dsn, name="reviews demo") as relay:
+        state = await _over(dsn, changelist, relay)
         _told(console, demo.home, changelist, state)
-        if not demo.once and not ended.is_set():
-            console.print("The relay goes on until Ctrl-C.", style="dim")
-            await asyncio.wait([relay, asyncio.create_task(ended.wait())], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        relay.cancel()
-        with suppress(asyncio.CancelledError):
-            await relay
-    wrong = violations(demo.home, changelist, state)
-    for sentence in wrong:
-        console.print(sentence, style="bold red")
-    return 1 if wrong and demo.once else 0
+        await relay.go_on(demo)
+    return exit_code(demo, console, violations(demo.home, changelist, state))
 
 
-async def _over(dsn: str, changelist: str, *, ended: asyncio.Event, relay: asyncio.Task[None]) -> str:
+async def _over(dsn: str, changelist: str, relay: StoryRelay) -> str:
     deadline = asyncio.get_running_loop().time() + SECONDS_MAX
     while True:
         state = await asyncio.to_thread(_state, dsn, changelist)
-        if state != "in_progress" or ended.is_set() or asyncio.get_running_loop().time() > deadline:
+        if state != "in_progress" or relay.ended.is_set() or asyncio.get_running_loop().time() > deadline:
             return state
-        if relay.done():
-            relay.result()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(ended.wait(), LOOK_SECONDS)
+        await relay.pause(LOOK_SECONDS)
 
 
 def _told(console: Console, home: Path, changelist: str, state: str) -> None:

@@ -6,14 +6,10 @@ import asyncio
 import json
 import logging
 import os
-import shlex
-import signal
-import subprocess
-import sys
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,10 +18,10 @@ from psycopg.rows import dict_row
 from rich.console import Console
 from rich.text import Text
 
-from redrive.kit.cli import command_line, output
-from redrive.kit.database import open_database, upgrade_installed
+from redrive.kit.cli import output
+from redrive.kit.database import open_database
+from redrive.kit.demo import Demo, StoryRelay, exit_code, relay_beside, simulated, what_next, with_database
 from redrive.kit.proof import journal
-from redrive.kit.relay import Events, RelayLimits, RelayProcess, embedded, run_relay
 from redrive.systems.tenant import reads
 from redrive.systems.tenant.demo import app as demo_app
 from redrive.systems.tenant.demo import story
@@ -35,7 +31,13 @@ from redrive.systems.tenant.names import LOGGER
 from redrive.systems.tenant.writer import Added, OutboxWriter
 
 SUBSCRIBERS: Final = "redrive.systems.tenant.demo.subscribers"
-LIMITS: Final = RelayLimits(lease_seconds=10, reap_every_seconds=2, heartbeat_seconds=1, poll_seconds=1)
+LEDGER: Final = "subscribers.ledger"
+COMMANDS: Final = (
+    ("tenant", "metrics"),
+    ("tenant", "health"),
+    ("tenant", "list", "--status", "failed"),
+    ("console",),
+)
 LOOK_SECONDS: Final = 0.2
 SCENE_SECONDS_MAX: Final = 120.0
 WRITER: Final = OutboxWriter(event_types=story.TYPES)
@@ -52,81 +54,48 @@ SELECT state, retry_count, error FROM redrive_tenant.outbox_messages WHERE tenan
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Demo:
-    """home: where the data, the subscribers' ledger and `redrive.toml` live. once: end when the story is told."""
-
-    home: Path
-    once: bool = False
-    dsn: str | None = None
-
-    @property
-    def ledger(self) -> Path:
-        return self.home / "subscribers.ledger"
-
-
 class Interrupted(Exception):
     """Ctrl-C before the end of the story."""
 
 
 def run(demo: Demo, console: Console) -> int:
     """Exit code: 0, or 1 where the story ended otherwise than it must."""
-    demo.home.mkdir(parents=True, exist_ok=True)
-    if demo.dsn is not None:
-        return _with_database(demo, demo.dsn, console)
-    console.print("Starting PostgreSQL …", style="dim")
-    with embedded.start(demo.home / "postgres") as server:
-        return _with_database(demo, server.dsn, console)
+    return with_database(demo, console, lambda dsn: _with_database(demo, dsn, console))
 
 
 def _with_database(demo: Demo, dsn: str, console: Console) -> int:
-    upgrade_installed(dsn)
     (demo.home / "redrive.toml").write_text(f"dsn = {json.dumps(dsn)}\n", encoding="utf-8")
-    with _subscribers(demo.ledger) as url:
+    with simulated(SUBSCRIBERS, {"ledger": str(demo.home / LEDGER)}) as url:
         os.environ[demo_app.VARIABLE] = url
         return asyncio.run(_play(demo, Told(dsn, url, _next_run(dsn), console)))
 
 
 async def _play(demo: Demo, told: Told) -> int:
     logging.getLogger(LOGGER).addHandler(logging.NullHandler())  # its lines would stand between those of the story
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(signum, told.ended.set)
-    app = demo_app.made()
-    process = RelayProcess(app=app, app_spec=demo_app.SPEC, dsn=told.dsn, limits=LIMITS, name="tenant demo")
-    told.relay = asyncio.create_task(run_relay(process, events=Events(), signals=False))
     wrong: list[str] = []
-    try:
-        await told.tell()
-        wrong = violations(told, demo.ledger)
-        _what_next(demo.home, told.console)
-        if not demo.once:
-            told.console.print("The relay goes on until Ctrl-C.", style="dim")
-            await asyncio.wait(
-                [told.relay, asyncio.create_task(told.ended.wait())], return_when=asyncio.FIRST_COMPLETED
-            )
-    except Interrupted:
-        pass
-    finally:
-        told.relay.cancel()
-        with suppress(asyncio.CancelledError):
-            await told.relay
-    for sentence in wrong:
-        told.console.print(sentence, style="bold red")
-    return 1 if wrong and demo.once else 0
+    async with relay_beside(
+        told.console, demo_app.made(), spec=demo_app.SPEC, dsn=told.dsn, name="tenant demo", poll_seconds=1
+    ) as relay:
+        with suppress(Interrupted):
+            await told.tell(relay)
+            wrong = violations(told, demo.home / LEDGER)
+            what_next(demo.home, told.console, "To look at it, in another terminal:", *COMMANDS)
+            await relay.go_on(demo)
+    return exit_code(demo, told.console, wrong)
 
 
 @dataclass
 class Told:
-    """The story, scene by scene. run: which time it is played.."""
+    """The story, scene by scene. run: which time it is played."""
 
     dsn: str
     url: str
     run: int
     console: Console
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-    relay: asyncio.Task[None] | None = None
+    relay: StoryRelay | None = None
 
-    async def tell(self) -> None:
+    async def tell(self, relay: StoryRelay) -> None:
+        self.relay = relay
         for scene in (self._added, self._added_again, self._rolled_back, self._down, self._recovered, self._gone):
             await scene()
         await self._numbers("In the end")
@@ -211,11 +180,9 @@ class Told:
             stands = await asyncio.to_thread(self.stands, order)
             if is_so(stands) or asyncio.get_running_loop().time() > deadline:
                 return stands
-            if self.relay is not None and self.relay.done():
-                self.relay.result()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.ended.wait(), LOOK_SECONDS)
-            if self.ended.is_set():
+            assert self.relay is not None
+            await self.relay.pause(LOOK_SECONDS)
+            if self.relay.ended.is_set():
                 raise Interrupted
 
     def stands(self, order: Order) -> dict[str, Any]:
@@ -258,42 +225,9 @@ def violations(told: Told, ledger: Path) -> list[str]:
     return found
 
 
-def _what_next(home: Path, console: Console) -> None:
-    console.print("To look at it, in another terminal:", style="dim")
-    for words in (
-        ("tenant", "metrics"),
-        ("tenant", "health"),
-        ("tenant", "list", "--status", "failed"),
-        ("console",),
-    ):
-        line = f"cd {shlex.quote(str(home))} && {command_line(*words)}"
-        console.print(line, soft_wrap=True, markup=False, highlight=False)
-
-
 def _next_run(dsn: str) -> int:
     with psycopg.connect(dsn) as conn:
         conn.execute(_TABLE)
         row = conn.execute(_RUN).fetchone()
     assert row is not None
     return int(row[0])
-
-
-@contextmanager
-def _subscribers(ledger: Path) -> Iterator[str]:
-    """Their address."""
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    with subprocess.Popen(
-        [sys.executable, "-m", SUBSCRIBERS],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
-        start_new_session=True,  # Ctrl-C is for us; we end it
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(json.dumps({"ledger": str(ledger)}).encode())
-            process.stdin.close()
-            yield process.stdout.readline().decode().strip()
-        finally:
-            process.kill()
