@@ -18,7 +18,7 @@ BOUNDS: dict[str, tuple[float, float, float, float]] = {
     "reap_every_seconds": (0.1, 0.0999, 600, 600.001),
     "concurrency": (1, 0, 10_000, 10_001),
     "claim_max": (1, 0, 5000, 5001),
-    "poll_seconds": (0.05, 0.0499, 60, 60.001),
+    "poll_seconds": (0.05, 0.0499, 300, 300.001),
     "horizon_seconds": (0, -0.001, 10, 10.001),
     "record_timeout_seconds": (0.1, 0.0999, 600, 600.001),
     "stop_seconds": (0, -0.001, 3600, 3600.001),
