@@ -20,7 +20,7 @@ pytestmark = pytest.mark.req("R-07")
 _ROW = "SELECT notification_id, notified_at IS NOT NULL, status FROM redrive_reviews.delivery WHERE changelist_id = %s"
 _MESSAGE = "SELECT message_id FROM redrive_reviews.delivery WHERE changelist_id = %s"
 _VIOLATIONS = "SELECT repair FROM redrive_reviews.violation WHERE changelist_id = %s"
-_STATE = "SELECT redrive_reviews.state_of_delivery(d) FROM redrive_reviews.delivery d WHERE changelist_id = %s"
+_STATE = "SELECT state FROM redrive_reviews.deliveries WHERE changelist_id = %s"
 
 
 def write(dsn: str, query: str, *values: Any) -> None:
@@ -240,10 +240,7 @@ async def test_an_optional_recipient_that_fails_does_not_keep_a_job_from_succeed
 
 
 def _both_are_over(dsn: str, changelist: str) -> list[tuple[Any, ...]] | None:
-    query = (
-        "SELECT recipient, redrive_reviews.state_of_delivery(d) FROM redrive_reviews.delivery d WHERE "
-        "changelist_id = %s"
-    )
+    query = "SELECT recipient, state FROM redrive_reviews.deliveries WHERE changelist_id = %s"
     found = rows(dsn, query, changelist)
     return found if all(state in ("sent", "failed") for _, state in found) else None
 

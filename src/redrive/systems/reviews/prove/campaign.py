@@ -38,14 +38,13 @@ RECIPIENTS: Final = 3
 SECONDS_MAX: Final = 120.0
 SECONDS_PER_KILL: Final = 6.0
 SHARE: Final = {"accepted_lost": 0.05, "accepted_502": 0.03, "unavailable": 0.05, "throttled": 0.02}
-MAIL_SHARE: Final = {"accepted_lost": 0.05, "unavailable": 0.05}
+MAIL_SHARE: Final = {"RCPT": ("451 4.3.0 try again later", 0.05), "END": ("lose reply", 0.05)}
 _PROVIDER: Final = "redrive.systems.reviews.simulators.provider"
 _MAIL_SERVER: Final = "redrive.systems.reviews.simulators.mail_server"
 _OPEN = "SELECT (SELECT count(*) FROM redrive.pending) + (SELECT count(*) FROM redrive.lease)"
 _NOTIFICATIONS = """
-SELECT redrive.token_for(d.message_id, 1, 'first')::text, redrive_reviews.state_of_delivery(d), d.provider,
-d.recipient, d.changelist_id
-  FROM redrive_reviews.delivery d
+SELECT redrive.token_for(d.message_id, 1, 'first')::text, d.state, d.provider
+  FROM redrive_reviews.deliveries d
 """
 _REPEATED = """
 SELECT count(*) FROM (SELECT a.message_id, a.destination FROM redrive.attempt a JOIN redrive_reviews.job j USING
@@ -65,8 +64,8 @@ class Campaign:
 
     def run(self) -> None:
         self._repository = make_repository(self.environment.directory / "repository")
-        self._hooks, url = self._serve("hooks", _PROVIDER, SHARE)
-        self._mail, port = self._serve("mail", _MAIL_SERVER, MAIL_SHARE)
+        self._hooks, url = self._serve("hooks", _PROVIDER, script={"share": SHARE, "seed": self.seed})
+        self._mail, port = self._serve("mail", _MAIL_SERVER, share=MAIL_SHARE, seed=self.seed)
         self._variables = app.environment(repository=str(self._repository.path), url=url, port=int(port))
         self._submit(REVIEWS_PER_KILL)
         stages = self._relay(only=STAGES)
@@ -78,10 +77,9 @@ class Campaign:
             relay.end()
         self._judge()
 
-    def _serve(self, name: str, module: str, share: dict[str, float]) -> tuple[Path, str]:
+    def _serve(self, name: str, module: str, **settings: Any) -> tuple[Path, str]:
         log = self.environment.directory / f"{name}.log"
-        settings = {"log": str(log), "script": {"share": share, "seed": self.seed}}
-        process = self.environment.processes.start(name, module, settings=settings)
+        process = self.environment.processes.start(name, module, settings={"log": str(log), **settings})
         if not self.environment.wait(lambda: _first_line(process.said), seconds=READY_SECONDS * patience()):
             raise RuntimeError(f"{name} did not start; see {process.said}.")
         return log, _first_line(process.said)
@@ -145,7 +143,7 @@ class Campaign:
             self.violations.append(f"{len(unsent)} rows are not marked as sent although the provider can be asked.")
 
     def _judge_mail(self, lines: list[journal.Line], rows: list[Any]) -> None:
-        mails = Counter(_message_id(line["data"]) for line in lines if line["log"] == "sent")
+        mails = Counter(_message_id(line["body"]) for line in lines)
         held = {row[0] for row in rows if row[1] == "held"}
         self.counts["mailed"] = sum(mails.values())
         self.counts["held for a person"] = len(held)

@@ -122,7 +122,9 @@ BEGIN
      WHERE (d.tenant, d.changelist_id, d.recipient, d.review_version) = (p_tenant, p_changelist_id, p_recipient, p_review_version)
        FOR UPDATE;
     IF NOT FOUND THEN RETURN 'not_found'; END IF;
-    IF v_delivery.status <> 'held' THEN RETURN redrive_reviews.state_of_delivery(v_delivery); END IF;
+    IF v_delivery.status <> 'held' THEN 
+        RETURN redrive_reviews.state_of_delivery(v_delivery.notified_at, v_delivery.message_id, v_delivery.status);
+    END IF;
     UPDATE delivery d SET decided_by = p_actor WHERE d.message_id = v_delivery.message_id;
     IF p_was_sent THEN
         PERFORM redrive_reviews.mark_sent_1(v_delivery.message_id, NULL,
