@@ -187,17 +187,29 @@ async def test_what_the_provider_has_is_verified_once_and_not_asked_again(
 
 @pytest.mark.req("R-10")
 @pytest.mark.seed("001", "Never mark failed permanently until reconciliation attempted")
+@pytest.mark.parametrize("has_it", [True, False])
+@pytest.mark.parametrize("refusals", [["refused"], ["unavailable"] * 5], ids=["refused", "used up"])
 async def test_before_a_recipient_is_given_up_the_provider_is_asked_and_what_it_has_is_delivered(
-    reviewing: str, repository: Repository, tmp_path: Path, changelist: str
+    reviewing: str, repository: Repository, tmp_path: Path, changelist: str, refusals: list[str], has_it: bool
 ) -> None:
-    """Four failures, the fifth is a refusal that comes although the mail was accepted long since."""
-    async with desk(reviewing, repository, tmp_path, Script(first=["unavailable"] * 4 + ["refused"])) as opened:
+    """With the mail a worker that died has sent, under a provider that refuses the token all the same."""
+    first = [*([""] if has_it else []), *refusals]
+    async with desk(reviewing, repository, tmp_path, Script(first=first), provider={"knows_tokens": False}) as opened:
         await waiting_notification(opened, changelist, repository)
+        if has_it:
+            token = rows(
+                reviewing,
+                "SELECT redrive.token_for(d.message_id, 1, 'first')::text FROM redrive_reviews.delivery d"
+                " WHERE changelist_id = %s",
+                changelist,
+            )[0][0]
+            await _send_beside(opened, token)
+        before = len(opened.calls)
         go_on(reviewing)
-        await opened.state(changelist, "retryable_failed")
-        assert opened.calls[-1] == "asked"
-        assert opened.sent == []
-    assert rows(reviewing, _STATE, changelist) == [("failed",)]
+        await opened.state(changelist, "succeeded" if has_it else "retryable_failed")
+        assert opened.calls[before:] == ["request", "refused"] * len(refusals) + ["asked"]
+        assert len(opened.sent) == has_it
+    assert rows(reviewing, _STATE, changelist) == [("sent" if has_it else "failed",)]
 
 
 @pytest.mark.req("R-10", "R-08")
