@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from click.testing import CliRunner, Result
 
+from redrive.kit.cli import Exit
 from redrive.kit.database import open_database
 from redrive.operate.actions.results import Outcome
 from redrive.operate.cli.main import cli
@@ -141,11 +142,12 @@ async def test_a_replay_without_recorded_remediation_is_refused_unless_it_is_ove
             reviewing, "SELECT message_id FROM redrive_reviews.delivery WHERE changelist_id = %s", changelist
         )
         create = ("replay", "create", changelist, id_) if noun == "replay" else ("dead", "replay", id_)
-        refused = await command(*create, *WHY)
-        assert refused.exit_code != 0
-        assert "validated" in refused.output
+        assert (await command(*create, *WHY)).exit_code == Exit.REFUSED
+        assert "not validated yet" in (await command(*create, *WHY, "--dry-run")).output
         assert (await command("dead", "triage", id_, "--cause", "data", *WHY)).exit_code == 0
-        assert (await command(*create, *WHY)).exit_code != 0, "it was triaged, and no remediation is recorded"
+        assert (await command(*create, *WHY)).exit_code == Exit.REFUSED, (
+            "it was triaged, and no remediation is recorded"
+        )
         assert (await command(*create, "--override", "--actor", "anna")).exit_code != 0, "no reason was given"
         assert len(opened.sent) == 0
         shown = await command("reviews", "show", changelist)
