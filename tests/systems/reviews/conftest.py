@@ -129,9 +129,10 @@ class Desk:
     def __post_init__(self) -> None:
         for name in ("delivered", "retried", "parked", "advanced"):
             self.events.subscribe(lambda *_: self._heard.set(), f"message.{name}")
+        self.events.subscribe(lambda *_: self._heard.set(), "duty.stop")
 
     async def until(self, condition: Callable[[], Any]) -> Any:
-        """Looks again whenever a message was settled."""
+        """Looks again whenever a message was settled, or a duty has run."""
         async with asyncio.timeout(SECONDS):
             while True:
                 self._heard.clear()  # before it looks: what is settled meanwhile is looked at again

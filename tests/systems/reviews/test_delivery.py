@@ -62,6 +62,12 @@ async def test_a_mail_that_was_accepted_and_not_recorded_is_looked_up_and_not_se
 
 
 @pytest.mark.seed("001", "If `notified_at` is set, do not send again.")
+@pytest.mark.seed(
+    "001", "If a row already exists with `notified_at` populated, skip send for that recipient (already delivered)."
+)
+@pytest.mark.seed(
+    "001", "A retry worker MUST always check persisted delivery state (`notified_at`, `notification_id`) before send."
+)
 async def test_a_row_that_is_marked_with_evidence_is_not_sent_again(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
 ) -> None:
@@ -87,6 +93,7 @@ async def test_a_row_without_marks_is_sent_without_a_question(
 
 @pytest.mark.seed("001", 'If `notification_id` exists but `notified_at` is null, treat as "send may have happened"')
 @pytest.mark.parametrize("was_sent", [True, False])
+@pytest.mark.seed("001", "Retries MUST re-read the outbox row first")
 async def test_a_row_with_an_id_and_no_moment_is_asked_about_before_it_is_sent(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str, was_sent: bool
 ) -> None:
@@ -147,6 +154,9 @@ async def test_a_row_that_was_marked_before_it_was_sent_is_cleared_counted_and_s
 
 @pytest.mark.req("R-12", "R-10")
 @pytest.mark.seed("001", "If implementation detects a row with `notified_at` set but no provider evidence")
+@pytest.mark.seed(
+    "001", "The canonical contract is send first, then mark; any violation must be detectable and repaired"
+)
 async def test_reconciliation_finds_a_closed_delivery_that_the_provider_does_not_have_and_sends_it_with_the_same_token(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
 ) -> None:
@@ -263,6 +273,7 @@ def _both_are_over(dsn: str, changelist: str) -> list[tuple[Any, ...]] | None:
     "Permanent failures (invalid recipient, policy rejection) SHOULD mark recipient delivery row failed and "
     "require operator or caller intervention.",
 )
+@pytest.mark.seed("001", "Otherwise keep job `retryable_failed` or `in_progress` depending on retry policy.")
 async def test_a_refused_recipient_asks_for_an_operator_whose_replay_makes_the_job_succeed(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
 ) -> None:
@@ -292,6 +303,11 @@ async def test_a_refused_recipient_asks_for_an_operator_whose_replay_makes_the_j
     "Provider idempotency keys SHOULD be deterministic and derived from the same tuple to prevent duplicate "
     "external deliveries.",
 )
+@pytest.mark.seed(
+    "001",
+    "Call provider send API using deterministic message payload and provider idempotency token "
+    "derived from `(changelist_id, recipient, review_version)`.",
+)
 async def test_every_attempt_of_a_triple_is_listed_and_each_sent_the_same_bytes_under_one_token(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
 ) -> None:
@@ -311,6 +327,24 @@ async def test_every_attempt_of_a_triple_is_listed_and_each_sent_the_same_bytes_
         ADA,
     )
     assert listed == [(1, "GATEWAY_LOST"), (2, "RATE_LIMITED"), (3, None)]
+
+
+@pytest.mark.req("R-07", "R-11")
+@pytest.mark.seed(
+    "001",
+    "Notification dedupe MUST be enforced by outbox/delivery-log uniqueness on `(changelist_id, "
+    "recipient, review_version)`.",
+)
+def test_a_triple_has_one_row_and_one_message_whoever_writes(reviewing: str, changelist: str) -> None:
+    submit(reviewing, request(changelist))
+    again = (
+        "INSERT INTO redrive_reviews.delivery (tenant, changelist_id, recipient, review_version, "
+        "job_id, provider, required)"
+        " SELECT tenant, changelist_id, recipient, review_version, job_id, provider, required"
+        " FROM redrive_reviews.delivery WHERE changelist_id = %s"
+    )
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        write(reviewing, again, changelist)
 
 
 @pytest.mark.req("R-11")

@@ -19,6 +19,12 @@ SELECT split_part(a.destination, '.', 2), count(*) FROM redrive.attempt a
 
 
 @pytest.mark.req("R-01", "R-08", "R-09")
+@pytest.mark.seed(
+    "001",
+    "Persist DB update in a single write: set `notification_id`, set `notified_at = now()`, and "
+    "mark delivery status `sent`.",
+)
+@pytest.mark.seed("001", "Persist an outbox/delivery-log row per recipient keyed by that tuple.")
 async def test_a_changelist_is_fetched_reviewed_and_every_recipient_is_notified_once(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
 ) -> None:
@@ -41,6 +47,9 @@ async def test_a_changelist_is_fetched_reviewed_and_every_recipient_is_notified_
 
 @pytest.mark.req("R-01", "R-12")
 @pytest.mark.seed("001", "Failure in one stage MUST NOT consume attempts from other stages.")
+@pytest.mark.seed(
+    "001", "If a stage exhausts budget, processing transitions to dead-letter with stage-specific metadata."
+)
 async def test_five_failures_of_notify_leave_fetch_and_llm_at_one_attempt_each(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
 ) -> None:

@@ -246,6 +246,7 @@ def exporter(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
 @pytest.mark.seed("001", "Stack traces MUST be redacted if they contain sensitive literals.")
 @pytest.mark.seed("001", "Include `first_failure_at`, `last_failure_at`, and `stage` to support replay triage.")
 @pytest.mark.parametrize("how", ["a bug", "a refused key", "a refused recipient", "a refused mailbox"])
+@pytest.mark.seed("001", "When processing is dead-lettered, payload MUST include at minimum")
 async def test_no_planted_secret_is_in_what_a_dead_letter_leaves(
     reviewing: str,
     planted: Repository,

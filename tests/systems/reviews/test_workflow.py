@@ -130,6 +130,7 @@ async def test_a_code_defect_is_validated_only_with_the_release_that_has_the_fix
 
 @pytest.mark.req("R-05", "R-13")
 @pytest.mark.seed("001", "Operators MUST use the following workflow before replaying dead-letter items")
+@pytest.mark.seed("001", "Annotate dead-letter item with resolution notes and close incident.")
 @pytest.mark.parametrize("noun", ["replay", "dead"])
 async def test_a_replay_without_recorded_remediation_is_refused_unless_it_is_overridden_with_a_reason(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str, command: Command, noun: str
@@ -157,6 +158,7 @@ async def test_a_replay_without_recorded_remediation_is_refused_unless_it_is_ove
         made = await command(*create, "--override", *WHY)
         assert made.exit_code == 0, made.output
         await opened.state(changelist, "succeeded")
+        assert (await command("dead", "verify", id_, *WHY)).exit_code == 0
         assert len(opened.sent) == 1
     audited = rows(
         reviewing,
@@ -165,3 +167,31 @@ async def test_a_replay_without_recorded_remediation_is_refused_unless_it_is_ove
         f"%{id_}%",
     )
     assert audited == [("anna", "the mailbox exists now")]
+    closed = "SELECT reason FROM redrive.operator_action WHERE act = 'verify' AND subject = %s"
+    assert rows(reviewing, closed, str(id_)) == [("the mailbox exists now",)]
+
+
+@pytest.mark.req("R-05", "R-10")
+@pytest.mark.seed(
+    "001",
+    "If replay fails again with the same non-retryable `error_class`, item MUST be re-queued to "
+    "dead-letter and escalated for engineering review.",
+)
+async def test_a_replay_that_ends_in_the_same_class_is_dead_again_and_escalated(
+    reviewing: str, repository: Repository, tmp_path: Path, changelist: str, command: Command
+) -> None:
+    letters = (
+        "SELECT k.error_class, k.escalated FROM redrive_reviews.dead_letters k JOIN redrive_reviews.delivery d"
+        " USING (message_id) WHERE d.changelist_id = %s"
+    )
+    async with desk(reviewing, repository, tmp_path, Script(first=["refused", "refused"])) as opened:
+        submit(reviewing, request(changelist, repository))
+        await opened.state(changelist, "retryable_failed")
+        assert rows(reviewing, letters, changelist) == [("RECIPIENT_INVALID", False)]
+        ((id_,),) = rows(
+            reviewing, "SELECT message_id FROM redrive_reviews.delivery WHERE changelist_id = %s", changelist
+        )
+        assert (await command("dead", "replay", id_, "--override", *WHY)).exit_code == 0
+        await opened.until(lambda: rows(reviewing, letters, changelist) == [("RECIPIENT_INVALID", True)])
+        assert opened.calls.count("request") == 2
+        assert opened.sent == []
