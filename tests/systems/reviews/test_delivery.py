@@ -9,12 +9,24 @@ from typing import Any
 import psycopg
 import pytest
 
+from redrive import CannotTell
 from redrive.kit.database import open_database
-from redrive.systems.reviews import Recipient, SmtpProvider
-from redrive.systems.reviews.providers import Provider
+from redrive.systems.reviews import HttpProvider, Recipient, SmtpProvider
+from redrive.systems.reviews.providers import Provider, Records
 from redrive.systems.reviews.reconcile import Compared, reconcile
 from redrive.systems.reviews.simulators.script import Script
-from tests.systems.reviews.conftest import ADA, GRACE, Desk, Repository, desk, job_state, request, rows, submit
+from tests.systems.reviews.conftest import (
+    ADA,
+    GRACE,
+    Desk,
+    Repository,
+    desk,
+    job_state,
+    request,
+    rows,
+    submit,
+)
+from tests.transports.servers import HERE, never, serving
 
 pytestmark = pytest.mark.req("R-07")
 _ROW = "SELECT notification_id, notified_at IS NOT NULL, status FROM redrive_reviews.delivery WHERE changelist_id = %s"
@@ -182,6 +194,37 @@ async def test_reconciliation_finds_a_closed_delivery_that_the_provider_does_not
         reviewing, "SELECT count(*) FROM redrive_reviews.delivery_message WHERE changelist_id = %s", changelist
     ) == [(2,)]
     assert provider.name == again.provider.name
+
+
+@pytest.mark.req("R-08", "R-12")
+async def test_an_optional_recipient_whose_mark_is_cleared_leaves_its_job_succeeded(
+    reviewing: str, repository: Repository, tmp_path: Path, changelist: str
+) -> None:
+    """It is held for a person; nothing that is required is open, so the job is not under way again."""
+    recipients = [Recipient(ADA, "hooks"), Recipient(GRACE, "hooks", required=False)]
+    async with desk(reviewing, repository, tmp_path) as opened:
+        submit(reviewing, request(changelist, repository, recipients=recipients))
+        await opened.until(lambda: {state for _, state in _both_are_over(reviewing, changelist) or ()} == {"sent"})
+    write(
+        reviewing,
+        "UPDATE redrive_reviews.delivery SET evidence = NULL, provider = %s WHERE changelist_id = %s AND NOT required",
+        f"mail-{changelist}",
+        changelist,
+    )
+    blind = SmtpProvider(name=f"mail-{changelist}", host="127.0.0.1", sender="reviews@example.org")
+    assert (await compare(reviewing, blind)).held == 1
+    assert dict(
+        rows(reviewing, "SELECT recipient, state FROM redrive_reviews.deliveries WHERE changelist_id = %s", changelist)
+    ) == {ADA: "sent", GRACE: "held"}
+    assert job_state(reviewing, changelist) == "succeeded"
+
+
+@pytest.mark.req("R-07", "G-31")
+async def test_a_provider_that_never_answers_a_question_does_not_hold_up_reconciliation() -> None:
+    async with serving(never) as mute:
+        records = Records(HttpProvider(name="mute", url=mute.url, egress=HERE, timeout_seconds=0.05))
+        assert isinstance(await records.ask("a-token"), CannotTell)
+        await records.aclose()
 
 
 async def test_what_the_provider_has_is_verified_once_and_not_asked_again(

@@ -95,7 +95,7 @@ class Campaign:
         self._repository = make_repository(self.environment.directory / "repository")
         self._hooks, url = self._serve("hooks", _PROVIDER, script={"share": SHARE, "seed": self.seed})
         self._mail, port = self._serve("mail", _MAIL_SERVER, share=MAIL_SHARE, seed=self.seed)
-        self._declared = {"repository": str(self._repository.path), "url": url, "port": int(port)}
+        self._declared: dict[str, Any] = {"repository": str(self._repository.path), "url": url, "port": int(port)}
         self._forks = ForkServer(processes.MODULE, self.environment.directory / "relays.out")
         with loop_thread(self._forks) as self._loop:
             self._run()

@@ -75,7 +75,8 @@ BEGIN
     INSERT INTO violation (tenant, changelist_id, recipient, review_version, provider, notification_id, notified_at, repair, found_at)
     VALUES (v_delivery.tenant, v_delivery.changelist_id, v_delivery.recipient, v_delivery.review_version, v_delivery.provider,
             v_delivery.notification_id, v_delivery.notified_at, p_repair, v_now);
-    UPDATE job j SET succeeded_at = NULL WHERE j.job_id = v_delivery.job_id;
+    -- Only a required recipient keeps a job from succeeding (R-08): nothing would finish it again if an optional one failed now.
+    UPDATE job j SET succeeded_at = NULL WHERE j.job_id = v_delivery.job_id AND v_delivery.required;
     UPDATE delivery d SET notification_id = NULL, notified_at = NULL, evidence = NULL, verified_at = NULL,
                           -- A message that is not over yet says itself whether it is held.
                           status = CASE WHEN p_repair = 'held' AND v_state NOT IN ('pending', 'leased', 'dead', 'held', 'unrecorded')
