@@ -129,9 +129,10 @@ class Desk:
     def __post_init__(self) -> None:
         for name in ("delivered", "retried", "parked", "advanced"):
             self.events.subscribe(lambda *_: self._heard.set(), f"message.{name}")
+        self.events.subscribe(lambda *_: self._heard.set(), "duty.stop")
 
     async def until(self, condition: Callable[[], Any]) -> Any:
-        """Looks again whenever a message was settled."""
+        """Looks again whenever a message was settled, or a duty has run."""
         async with asyncio.timeout(SECONDS):
             while True:
                 self._heard.clear()  # before it looks: what is settled meanwhile is looked at again
@@ -164,11 +165,15 @@ def job_state(dsn: str, changelist_id: str) -> str | None:
 
 
 @asynccontextmanager
-async def provider_at(log: Path, script: Script | None = None, **options: Any) -> AsyncIterator[HttpProvider]:
+async def provider_at(
+    log: Path, script: Script | None = None, *, knows_tokens: bool = True, **options: Any
+) -> AsyncIterator[HttpProvider]:
     """A simulated provider in this process, as its settings name it."""
     from aiohttp import web
 
-    runner = web.AppRunner(SimulatedProvider(log, script or Script()).app(), shutdown_timeout=0.1)
+    runner = web.AppRunner(
+        SimulatedProvider(log, script or Script(), knows_tokens=knows_tokens).app(), shutdown_timeout=0.1
+    )
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}"

@@ -9,18 +9,30 @@ from typing import Any
 import psycopg
 import pytest
 
+from redrive import CannotTell
 from redrive.kit.database import open_database
-from redrive.systems.reviews import Recipient, SmtpProvider
-from redrive.systems.reviews.providers import Provider
+from redrive.systems.reviews import HttpProvider, Recipient, SmtpProvider
+from redrive.systems.reviews.providers import Provider, Records
 from redrive.systems.reviews.reconcile import Compared, reconcile
 from redrive.systems.reviews.simulators.script import Script
-from tests.systems.reviews.conftest import ADA, GRACE, Desk, Repository, desk, job_state, request, rows, submit
+from tests.systems.reviews.conftest import (
+    ADA,
+    GRACE,
+    Desk,
+    Repository,
+    desk,
+    job_state,
+    request,
+    rows,
+    submit,
+)
+from tests.transports.servers import HERE, never, serving
 
 pytestmark = pytest.mark.req("R-07")
 _ROW = "SELECT notification_id, notified_at IS NOT NULL, status FROM redrive_reviews.delivery WHERE changelist_id = %s"
 _MESSAGE = "SELECT message_id FROM redrive_reviews.delivery WHERE changelist_id = %s"
 _VIOLATIONS = "SELECT repair FROM redrive_reviews.violation WHERE changelist_id = %s"
-_STATE = "SELECT redrive_reviews.state_of_delivery(d) FROM redrive_reviews.delivery d WHERE changelist_id = %s"
+_STATE = "SELECT state FROM redrive_reviews.deliveries WHERE changelist_id = %s"
 
 
 def write(dsn: str, query: str, *values: Any) -> None:
@@ -62,6 +74,12 @@ async def test_a_mail_that_was_accepted_and_not_recorded_is_looked_up_and_not_se
 
 
 @pytest.mark.seed("001", "If `notified_at` is set, do not send again.")
+@pytest.mark.seed(
+    "001", "If a row already exists with `notified_at` populated, skip send for that recipient (already delivered)."
+)
+@pytest.mark.seed(
+    "001", "A retry worker MUST always check persisted delivery state (`notified_at`, `notification_id`) before send."
+)
 async def test_a_row_that_is_marked_with_evidence_is_not_sent_again(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
 ) -> None:
@@ -87,6 +105,7 @@ async def test_a_row_without_marks_is_sent_without_a_question(
 
 @pytest.mark.seed("001", 'If `notification_id` exists but `notified_at` is null, treat as "send may have happened"')
 @pytest.mark.parametrize("was_sent", [True, False])
+@pytest.mark.seed("001", "Retries MUST re-read the outbox row first")
 async def test_a_row_with_an_id_and_no_moment_is_asked_about_before_it_is_sent(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str, was_sent: bool
 ) -> None:
@@ -147,6 +166,9 @@ async def test_a_row_that_was_marked_before_it_was_sent_is_cleared_counted_and_s
 
 @pytest.mark.req("R-12", "R-10")
 @pytest.mark.seed("001", "If implementation detects a row with `notified_at` set but no provider evidence")
+@pytest.mark.seed(
+    "001", "The canonical contract is send first, then mark; any violation must be detectable and repaired"
+)
 async def test_reconciliation_finds_a_closed_delivery_that_the_provider_does_not_have_and_sends_it_with_the_same_token(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
 ) -> None:
@@ -174,6 +196,37 @@ async def test_reconciliation_finds_a_closed_delivery_that_the_provider_does_not
     assert provider.name == again.provider.name
 
 
+@pytest.mark.req("R-08", "R-12")
+async def test_an_optional_recipient_whose_mark_is_cleared_leaves_its_job_succeeded(
+    reviewing: str, repository: Repository, tmp_path: Path, changelist: str
+) -> None:
+    """It is held for a person; nothing that is required is open, so the job is not under way again."""
+    recipients = [Recipient(ADA, "hooks"), Recipient(GRACE, "hooks", required=False)]
+    async with desk(reviewing, repository, tmp_path) as opened:
+        submit(reviewing, request(changelist, repository, recipients=recipients))
+        await opened.until(lambda: {state for _, state in _both_are_over(reviewing, changelist) or ()} == {"sent"})
+    write(
+        reviewing,
+        "UPDATE redrive_reviews.delivery SET evidence = NULL, provider = %s WHERE changelist_id = %s AND NOT required",
+        f"mail-{changelist}",
+        changelist,
+    )
+    blind = SmtpProvider(name=f"mail-{changelist}", host="127.0.0.1", sender="reviews@example.org")
+    assert (await compare(reviewing, blind)).held == 1
+    assert dict(
+        rows(reviewing, "SELECT recipient, state FROM redrive_reviews.deliveries WHERE changelist_id = %s", changelist)
+    ) == {ADA: "sent", GRACE: "held"}
+    assert job_state(reviewing, changelist) == "succeeded"
+
+
+@pytest.mark.req("R-07", "G-31")
+async def test_a_provider_that_never_answers_a_question_does_not_hold_up_reconciliation() -> None:
+    async with serving(never) as mute:
+        records = Records(HttpProvider(name="mute", url=mute.url, egress=HERE, timeout_seconds=0.05))
+        assert isinstance(await records.ask("a-token"), CannotTell)
+        await records.aclose()
+
+
 async def test_what_the_provider_has_is_verified_once_and_not_asked_again(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
 ) -> None:
@@ -187,17 +240,29 @@ async def test_what_the_provider_has_is_verified_once_and_not_asked_again(
 
 @pytest.mark.req("R-10")
 @pytest.mark.seed("001", "Never mark failed permanently until reconciliation attempted")
+@pytest.mark.parametrize("has_it", [True, False])
+@pytest.mark.parametrize("refusals", [["refused"], ["unavailable"] * 5], ids=["refused", "used up"])
 async def test_before_a_recipient_is_given_up_the_provider_is_asked_and_what_it_has_is_delivered(
-    reviewing: str, repository: Repository, tmp_path: Path, changelist: str
+    reviewing: str, repository: Repository, tmp_path: Path, changelist: str, refusals: list[str], has_it: bool
 ) -> None:
-    """Four failures, the fifth is a refusal that comes although the mail was accepted long since."""
-    async with desk(reviewing, repository, tmp_path, Script(first=["unavailable"] * 4 + ["refused"])) as opened:
+    """With the mail a worker that died has sent, under a provider that refuses the token all the same."""
+    first = [*([""] if has_it else []), *refusals]
+    async with desk(reviewing, repository, tmp_path, Script(first=first), provider={"knows_tokens": False}) as opened:
         await waiting_notification(opened, changelist, repository)
+        if has_it:
+            token = rows(
+                reviewing,
+                "SELECT redrive.token_for(d.message_id, 1, 'first')::text FROM redrive_reviews.delivery d"
+                " WHERE changelist_id = %s",
+                changelist,
+            )[0][0]
+            await _send_beside(opened, token)
+        before = len(opened.calls)
         go_on(reviewing)
-        await opened.state(changelist, "retryable_failed")
-        assert opened.calls[-1] == "asked"
-        assert opened.sent == []
-    assert rows(reviewing, _STATE, changelist) == [("failed",)]
+        await opened.state(changelist, "succeeded" if has_it else "retryable_failed")
+        assert opened.calls[before:] == ["request", "refused"] * len(refusals) + ["asked"]
+        assert len(opened.sent) == has_it
+    assert rows(reviewing, _STATE, changelist) == [("sent" if has_it else "failed",)]
 
 
 @pytest.mark.req("R-10", "R-08")
@@ -240,10 +305,7 @@ async def test_an_optional_recipient_that_fails_does_not_keep_a_job_from_succeed
 
 
 def _both_are_over(dsn: str, changelist: str) -> list[tuple[Any, ...]] | None:
-    query = (
-        "SELECT recipient, redrive_reviews.state_of_delivery(d) FROM redrive_reviews.delivery d WHERE "
-        "changelist_id = %s"
-    )
+    query = "SELECT recipient, state FROM redrive_reviews.deliveries WHERE changelist_id = %s"
     found = rows(dsn, query, changelist)
     return found if all(state in ("sent", "failed") for _, state in found) else None
 
@@ -254,6 +316,7 @@ def _both_are_over(dsn: str, changelist: str) -> list[tuple[Any, ...]] | None:
     "Permanent failures (invalid recipient, policy rejection) SHOULD mark recipient delivery row failed and "
     "require operator or caller intervention.",
 )
+@pytest.mark.seed("001", "Otherwise keep job `retryable_failed` or `in_progress` depending on retry policy.")
 async def test_a_refused_recipient_asks_for_an_operator_whose_replay_makes_the_job_succeed(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
 ) -> None:
@@ -283,6 +346,11 @@ async def test_a_refused_recipient_asks_for_an_operator_whose_replay_makes_the_j
     "Provider idempotency keys SHOULD be deterministic and derived from the same tuple to prevent duplicate "
     "external deliveries.",
 )
+@pytest.mark.seed(
+    "001",
+    "Call provider send API using deterministic message payload and provider idempotency token "
+    "derived from `(changelist_id, recipient, review_version)`.",
+)
 async def test_every_attempt_of_a_triple_is_listed_and_each_sent_the_same_bytes_under_one_token(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str
 ) -> None:
@@ -302,6 +370,24 @@ async def test_every_attempt_of_a_triple_is_listed_and_each_sent_the_same_bytes_
         ADA,
     )
     assert listed == [(1, "GATEWAY_LOST"), (2, "RATE_LIMITED"), (3, None)]
+
+
+@pytest.mark.req("R-07", "R-11")
+@pytest.mark.seed(
+    "001",
+    "Notification dedupe MUST be enforced by outbox/delivery-log uniqueness on `(changelist_id, "
+    "recipient, review_version)`.",
+)
+def test_a_triple_has_one_row_and_one_message_whoever_writes(reviewing: str, changelist: str) -> None:
+    submit(reviewing, request(changelist))
+    again = (
+        "INSERT INTO redrive_reviews.delivery (tenant, changelist_id, recipient, review_version, "
+        "job_id, provider, required)"
+        " SELECT tenant, changelist_id, recipient, review_version, job_id, provider, required"
+        " FROM redrive_reviews.delivery WHERE changelist_id = %s"
+    )
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        write(reviewing, again, changelist)
 
 
 @pytest.mark.req("R-11")

@@ -36,18 +36,35 @@ def test_other_bytes_under_one_token_are_a_violation() -> None:
 
 
 @pytest.mark.parametrize(
+    ("logs", "ok"),
+    [
+        (["request", "sent", "asked"], True),
+        (["request", "refused", "request", "sent"], True),
+        (["request", "asked", "request", "sent"], True),
+        (["request", "sent", "request"], False),
+        (["request", "refused", "request", "request"], False),
+        (["asked", "request", "request"], False),
+    ],
+)
+def test_what_may_have_been_accepted_is_asked_about_before_it_is_requested_again(logs: list[str], ok: bool) -> None:
+    lines = [_line(one, "a") for one in logs]
+    assert bool(list(rules.asked_before_sent_again([*lines, _line("request", "b")]))) is not ok
+
+
+@pytest.mark.parametrize(
     ("mails", "held", "words"),
     [
         ({"a": 1, "b": 1}, set(), None),
         ({"a": 1}, {"b"}, None),
         ({"a": 1, "b": 1}, {"b"}, None),
+        ({"a": 1}, {"a", "b"}, "at most 1 were in doubt"),
         ({"a": 2, "b": 1}, set(), "more than once"),
         ({"a": 1}, set(), "neither mailed nor held"),
         ({"a": 1, "b": 1, "c": 1}, set(), "without being asked for"),
     ],
 )
 def test_a_second_mail_or_a_lost_one_is_a_violation(mails: dict[str, int], held: set[str], words: str | None) -> None:
-    found = list(rules.mailed_at_most_once({"a", "b"}, mails, held))
+    found = list(rules.mailed_at_most_once({"a", "b"}, mails, held, held_max=1))
     assert any(words in sentence for sentence in found) if words else not found
 
 
@@ -72,6 +89,7 @@ def _run(scale: float) -> None:
     kills = max(1, round(KILLS * scale))
     assert [report.counts[f"relays killed at {point}"] for point in POINTS] == [kills] * len(POINTS)
     assert report.counts["notified by the provider"] == report.counts["reviews"] * 2
+    assert report.counts["mailed and marked as sent"] >= report.counts["reviews"] - kills * len(POINTS)
 
 
 @pytest.mark.full

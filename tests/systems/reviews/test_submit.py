@@ -45,6 +45,7 @@ def _rerun(dsn: str, changelist_id: str, version: int, **other: Any) -> Submitte
     "Duplicate `idempotency_key` submissions MUST return the originally created job record and MUST NOT "
     "create a second job.",
 )
+@pytest.mark.seed("001", "A new review-processing job MUST be created with a caller-provided `idempotency_key`.")
 def test_the_same_key_is_the_same_job_and_another_request_under_it_is_said_so(reviewing: str, changelist: str) -> None:
     first = submit(reviewing, request(changelist))
     again = submit(reviewing, request(changelist))
@@ -62,6 +63,12 @@ def test_the_same_key_is_the_same_job_and_another_request_under_it_is_said_so(re
 
 @pytest.mark.req("R-06")
 @pytest.mark.seed("001", "The `jobs.idempotency_key` column MUST have a unique constraint.")
+@pytest.mark.seed(
+    "001",
+    "If an insert violates that unique constraint, the service MUST treat it as a duplicate request "
+    "and return the existing job instead of creating a second job.",
+)
+@pytest.mark.seed("001", "`idempotency_key` MUST be unique for job creation requests.")
 def test_sixteen_submissions_at_once_make_one_job_and_one_message(reviewing: str, changelist: str) -> None:
     done: list[Submitted] = []
     start = threading.Barrier(16)
@@ -85,6 +92,11 @@ def test_sixteen_submissions_at_once_make_one_job_and_one_message(reviewing: str
 
 @pytest.mark.req("R-06")
 @pytest.mark.seed("001", "**Blocked** when the request uses the same `review_version` (no-op; return existing result).")
+@pytest.mark.seed(
+    "001",
+    "Reprocessing a succeeded job with identical `review_version` is **not allowed** as a new send "
+    "operation; it should return prior success.",
+)
 def test_the_same_version_under_another_key_is_that_versions_job(reviewing: str, changelist: str) -> None:
     first = submit(reviewing, request(changelist))
     _finish(reviewing, changelist, "succeeded")
@@ -106,6 +118,15 @@ def test_the_same_version_under_another_key_is_that_versions_job(reviewing: str,
     "`review_version`.",
 )
 @pytest.mark.parametrize("ended", ["succeeded", "given up"])
+@pytest.mark.seed(
+    "001",
+    "A versioned rerun MUST create a new logical attempt tied to the same `changelist_id` but a new `review_version`.",
+)
+@pytest.mark.seed(
+    "001",
+    "Reprocessing is **allowed** as a versioned rerun only with a new `review_version` (e.g., v3 -> "
+    "v4), which creates new delivery intents under new keys.",
+)
 def test_a_rerun_is_a_new_job_of_the_same_changelist_with_new_deliveries(
     reviewing: str, changelist: str, ended: str
 ) -> None:

@@ -186,6 +186,14 @@ def test_a_failure_that_becomes_terminal_stops_at_once() -> None:
 
 @pytest.mark.req("R-03")
 @pytest.mark.seed("001", "Backoff timers MUST be recomputed per attempt (no precomputed static schedule).")
+@pytest.mark.seed(
+    "001",
+    "For all retryable failures, the system MUST apply the following backoff parameters unless an "
+    "upstream `Retry-After` value is larger",
+)
+@pytest.mark.seed(
+    "001", "Transient provider/network failures SHOULD produce retryable states with exponential backoff."
+)
 def test_delays_double_from_a_second_to_a_minute_with_full_jitter() -> None:
     drawn = random.Random(7)
     for failures, most in ((1, 1), (2, 2), (3, 4), (4, 8), (7, 60), (50, 60)):
@@ -218,6 +226,11 @@ def test_the_fifth_failure_of_a_stage_is_the_last() -> None:
 
 
 @pytest.mark.req("R-02")
+@pytest.mark.seed(
+    "001",
+    "All failures MUST be classified as either **retryable** (automatic retries allowed) or "
+    "**non-retryable** (fail immediately to dead-letter queue).",
+)
 def test_every_class_is_in_one_row_and_sql_has_the_same_table(reviewing: str) -> None:
     classes = [name for one in CATEGORIES for name in one.classes]
     assert len(classes) == len(set(classes))

@@ -4,13 +4,19 @@ repeats.
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
+from click.testing import CliRunner, Result
 
+from redrive.kit.cli import Exit
 from redrive.kit.database import open_database
 from redrive.operate.actions.results import Outcome
+from redrive.operate.cli.main import cli
 from redrive.operate.desk import workflow
 from redrive.operate.desk.causes import Cause
 from redrive.systems.reviews.changelist import Changelist
@@ -22,6 +28,27 @@ from redrive.who import Who
 from tests.systems.reviews.conftest import Repository, desk, request, rows, submit
 
 ANNA = Who(actor="anna", reason="a test")
+
+
+Command = Callable[..., Awaitable[Result]]
+WHY = ("--actor", "anna", "--reason", "the mailbox exists now")
+
+
+@pytest.fixture
+def command(reviewing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    """The real command line on the module's database, beside the relay of a desk."""
+    monkeypatch.chdir(tmp_path)
+    root = logging.getLogger()
+    level = root.level
+
+    async def run(*arguments: object) -> Result:
+        given = ["--dsn", reviewing, *map(str, arguments)]
+        return await asyncio.to_thread(CliRunner().invoke, cli, given)
+
+    yield run
+    root.setLevel(level)
+    for handler in [one for one in root.handlers if one.get_name() == "redrive"]:
+        root.removeHandler(handler)
 
 
 class Broken(RuleCritic):
@@ -99,3 +126,72 @@ async def test_a_code_defect_is_validated_only_with_the_release_that_has_the_fix
         assert refused.outcome is Outcome.REFUSED
         await workflow.remediate(store, [id_], ANNA, evidence="release 1.4.2, validated in staging")
         assert (await workflow.validate(store, [id_], ANNA))[0].outcome is Outcome.DONE
+
+
+@pytest.mark.req("R-05", "R-13")
+@pytest.mark.seed("001", "Operators MUST use the following workflow before replaying dead-letter items")
+@pytest.mark.seed("001", "Annotate dead-letter item with resolution notes and close incident.")
+@pytest.mark.parametrize("noun", ["replay", "dead"])
+async def test_a_replay_without_recorded_remediation_is_refused_unless_it_is_overridden_with_a_reason(
+    reviewing: str, repository: Repository, tmp_path: Path, changelist: str, command: Command, noun: str
+) -> None:
+    """By the commands `redrive replay create` and `redrive dead replay`, of a notification that was refused."""
+    async with desk(reviewing, repository, tmp_path, Script(first=["refused"])) as opened:
+        submit(reviewing, request(changelist, repository))
+        await opened.state(changelist, "retryable_failed")
+        ((id_,),) = rows(
+            reviewing, "SELECT message_id FROM redrive_reviews.delivery WHERE changelist_id = %s", changelist
+        )
+        create = ("replay", "create", changelist, id_) if noun == "replay" else ("dead", "replay", id_)
+        assert (await command(*create, *WHY)).exit_code == Exit.REFUSED
+        assert "not validated yet" in (await command(*create, *WHY, "--dry-run")).output
+        assert (await command("dead", "triage", id_, "--cause", "data", *WHY)).exit_code == 0
+        assert (await command(*create, *WHY)).exit_code == Exit.REFUSED, (
+            "it was triaged, and no remediation is recorded"
+        )
+        assert (await command(*create, "--override", "--actor", "anna")).exit_code != 0, "no reason was given"
+        assert len(opened.sent) == 0
+        shown = await command("reviews", "show", changelist)
+        assert "a replay is idempotent: the provider is asked first where it is in doubt" in " ".join(
+            shown.output.split()
+        )
+        made = await command(*create, "--override", *WHY)
+        assert made.exit_code == 0, made.output
+        await opened.state(changelist, "succeeded")
+        assert (await command("dead", "verify", id_, *WHY)).exit_code == 0
+        assert len(opened.sent) == 1
+    audited = rows(
+        reviewing,
+        "SELECT actor, reason FROM redrive.operator_action WHERE act = 'replay' AND after ->> 'override' = 'true'"
+        " AND after ->> 'filter' LIKE %s",
+        f"%{id_}%",
+    )
+    assert audited == [("anna", "the mailbox exists now")]
+    closed = "SELECT reason FROM redrive.operator_action WHERE act = 'verify' AND subject = %s"
+    assert rows(reviewing, closed, str(id_)) == [("the mailbox exists now",)]
+
+
+@pytest.mark.req("R-05", "R-10")
+@pytest.mark.seed(
+    "001",
+    "If replay fails again with the same non-retryable `error_class`, item MUST be re-queued to "
+    "dead-letter and escalated for engineering review.",
+)
+async def test_a_replay_that_ends_in_the_same_class_is_dead_again_and_escalated(
+    reviewing: str, repository: Repository, tmp_path: Path, changelist: str, command: Command
+) -> None:
+    letters = (
+        "SELECT k.error_class, k.escalated FROM redrive_reviews.dead_letters k JOIN redrive_reviews.delivery d"
+        " USING (message_id) WHERE d.changelist_id = %s"
+    )
+    async with desk(reviewing, repository, tmp_path, Script(first=["refused", "refused"])) as opened:
+        submit(reviewing, request(changelist, repository))
+        await opened.state(changelist, "retryable_failed")
+        assert rows(reviewing, letters, changelist) == [("RECIPIENT_INVALID", False)]
+        ((id_,),) = rows(
+            reviewing, "SELECT message_id FROM redrive_reviews.delivery WHERE changelist_id = %s", changelist
+        )
+        assert (await command("dead", "replay", id_, "--override", *WHY)).exit_code == 0
+        await opened.until(lambda: rows(reviewing, letters, changelist) == [("RECIPIENT_INVALID", True)])
+        assert opened.calls.count("request") == 2
+        assert opened.sent == []

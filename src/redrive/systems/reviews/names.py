@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 TENANT: Final = "default"
@@ -20,5 +21,9 @@ def destination_of(provider: str) -> str:
 
 
 def triple_of(changelist_id: str, recipient: str, review_version: int) -> str:
-    """Key and token seed of a notification (R-11). Lengths go first, so that no two triples run together."""
-    return f"notify:{len(changelist_id)}:{changelist_id}:{len(recipient)}:{recipient}:{review_version}"
+    """Key and token seed of a notification (R-11). Lengths go first, so that no two triples run together.
+
+    Keys are shown to people who may not see addresses (G-15): the recipient is in the digest only.
+    """
+    parts = f"{len(changelist_id)}:{changelist_id}:{len(recipient)}:{recipient}:{review_version}"
+    return f"notify:{changelist_id}:{review_version}:{hashlib.sha256(parts.encode()).hexdigest()}"

@@ -8,6 +8,7 @@ sent again where that is chosen.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -263,12 +264,15 @@ class Records:
     def __init__(self, provider: HttpProvider) -> None:
         self._base = f"{provider.url.rstrip('/')}/messages"
         self._headers = dict(provider.headers)
+        self._timeout_seconds = provider.timeout_seconds
         self._client = Client(provider.egress, connections=provider.concurrency, connect_seconds=5.0)
 
     async def ask(self, token: str) -> LookupAnswer:
+        """A provider that does not answer in the time of an attempt cannot tell; it must not hold up the duty."""
         try:
-            return found_of(await self._client.ask(Request("GET", f"{self._base}/{token}", headers=self._headers)))
-        except OSError:
+            async with asyncio.timeout(self._timeout_seconds):
+                return found_of(await self._client.ask(Request("GET", f"{self._base}/{token}", headers=self._headers)))
+        except OSError:  # TimeoutError is one
             return CannotTell("NETWORK_TIMEOUT")
 
     async def aclose(self) -> None:

@@ -1,22 +1,30 @@
-"""Reviews over HTTP, below /api/v1/reviews.
+"""Reviews over HTTP, below /api/v1/reviews: jobs are listed and shown, submitted and run again.
+
+A submission has the rules and answers of `redrive.systems.reviews.submit` and `rerun`, and is idempotent by the key in
+its body; the header `Idempotency-Key`, which every change needs, repeats an answer for a day. It goes to the caller's
+own tenant, whatever the request says.
 
 Row-level security limits a caller of one tenant to that tenant's reviews (sql/verbs/zz_grants.sql). Addresses of
-recipients are data of persons: a role that may not see payloads gets their domain only.
+recipients are personal data: a role below operator gets their domain only (`shown_recipient` in sql/verbs/views.sql).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Query
-from pydantic import BaseModel, StringConstraints
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from redrive.kit.database import snapshot
-from redrive.kit.web import CurrentPrincipal, Permission, ScopedStore, require
+from redrive.kit.statements import Steps
+from redrive.kit.web import CurrentPrincipal, Permission, Refusal, ScopedStore, require
 from redrive.systems.reviews.reads import SQL, no_job
+from redrive.systems.reviews.request import PROVIDER, Recipient, ReviewRefused, ReviewRequest
+from redrive.systems.reviews.submission import Submitted, rerun_steps, submit_steps
 
 LIMIT_MAX = 500
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -95,6 +103,112 @@ class Jobs(BaseModel):
     next: UUID | None
 
 
+class Notified(BaseModel):
+    """A recipient of a submission. required: the job succeeds only when this one has been notified."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    address: str
+    provider: str = PROVIDER
+    required: bool = True
+
+
+class Submission(BaseModel):
+    """What is to be reviewed. idempotency_key: the same request again is the same job."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    changelist_id: str
+    idempotency_key: str
+    repository: str
+    base_commit: str
+    head_commit: str
+    recipients: Sequence[Notified]
+    review_version: int = 1
+
+
+class Rerun(BaseModel):
+    """A higher version under a new key. What is not given is as in the version before."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    review_version: int
+    idempotency_key: str
+    base_commit: str | None = None
+    head_commit: str | None = None
+    recipients: Sequence[Notified] | None = None
+
+
+class SubmittedJob(BaseModel):
+    """already_existed: the key or the version was submitted before; this is that job. request_differs: for something
+    else, which is not done.
+    """
+
+    job_id: UUID
+    changelist_id: str
+    review_version: int
+    already_existed: bool
+    request_differs: bool
+    state: str
+
+
+@router.post("/jobs", status_code=201, dependencies=[require(Permission.ACT)])
+async def submit_job(
+    store: ScopedStore, principal: CurrentPrincipal, given: Submission, response: Response, tenant: Tenant = "default"
+) -> SubmittedJob:
+    """Submit a changelist for review. 200 instead of 201 where it was submitted before."""
+    values = {**given.model_dump(), "recipients": _recipients(given.recipients)}
+    steps = submit_steps(ReviewRequest(**values, tenant=_whose(principal, tenant)))
+    return _submitted(await _answer(store, steps), response)
+
+
+@router.post("/jobs/{changelist_id:path}/reruns", status_code=201, dependencies=[require(Permission.ACT)])
+async def rerun_job(
+    store: ScopedStore,
+    principal: CurrentPrincipal,
+    changelist_id: Name,
+    given: Rerun,
+    response: Response,
+    tenant: Tenant = "default",
+) -> SubmittedJob:
+    """Review a changelist again. 200 instead of 201 where this version was submitted before."""
+    steps = rerun_steps(
+        changelist_id,
+        review_version=given.review_version,
+        idempotency_key=given.idempotency_key,
+        base_commit=given.base_commit,
+        head_commit=given.head_commit,
+        recipients=None if given.recipients is None else _recipients(given.recipients),
+        tenant=_whose(principal, tenant),
+    )
+    return _submitted(await _answer(store, steps), response)
+
+
+async def _answer(store: ScopedStore, steps: Steps[Submitted]) -> Submitted:
+    """Each statement is a transaction: only the last one writes, and it looks at everything again."""
+    try:
+        query, values = next(steps)
+        while True:
+            query, values = steps.send(await store.rows(query, values))
+    except StopIteration as done:
+        answer: Submitted = done.value
+        return answer
+    except ReviewRefused as error:
+        status = 422 if error.job_id is None else 409
+        job = None if error.job_id is None else str(error.job_id)
+        raise Refusal(status, error.code, str(error), reason=error.reason, field=error.field, job_id=job) from None
+
+
+def _submitted(answer: Submitted, response: Response) -> SubmittedJob:
+    if answer.already_existed:
+        response.status_code = 200
+    return SubmittedJob(**asdict(answer))
+
+
+def _recipients(given: Sequence[Notified]) -> Sequence[Recipient]:
+    return [Recipient(**one.model_dump()) for one in given]
+
+
 @router.get("/jobs", dependencies=[require(Permission.READ)])
 async def list_jobs(
     store: ScopedStore,
@@ -131,14 +245,9 @@ async def show_job(
             raise no_job(changelist_id, version)
         named["review_version"] = found[0]["review_version"]
         stages = [Stage(**row) for row in await SQL.read(reads, "stages", named)]
-        rows = await SQL.read(reads, "deliveries", named)
-    deliveries = [Delivery(**{**row, "recipient": _shown(row["recipient"], principal)}) for row in rows]
+        deliveries = [Delivery(**row) for row in await SQL.read(reads, "deliveries", named)]
     return Job(**found[0], stages=stages, deliveries=deliveries)
 
 
 def _whose(principal: CurrentPrincipal, tenant: str) -> str:
     return tenant if principal.all_tenants else principal.tenant
-
-
-def _shown(recipient: str, principal: CurrentPrincipal) -> str:
-    return recipient if principal.may(Permission.PAYLOAD) else f"…@{recipient.rpartition('@')[2]}"

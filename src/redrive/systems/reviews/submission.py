@@ -56,12 +56,12 @@ class Submitted:
 
 def submit(conn: Any, request: ReviewRequest) -> Submitted:
     """Submit a changelist for review in the transaction of `conn`. Refused with `ReviewRefused`."""
-    return run(conn, _submitting(checked(request), is_rerun=False))
+    return run(conn, submit_steps(request))
 
 
 async def asubmit(conn: Any, request: ReviewRequest) -> Submitted:
     """`submit` for an asynchronous connection."""
-    return await arun(conn, _submitting(checked(request), is_rerun=False))
+    return await arun(conn, submit_steps(request))
 
 
 def rerun(
@@ -80,8 +80,16 @@ def rerun(
     What is not given is as in the version before. All recipients are notified of the new version, also those that know
     the old one.
     """
-    given = _given(base_commit, head_commit, recipients)
-    return run(conn, _rerunning(tenant, changelist_id, review_version, idempotency_key, given))
+    steps = rerun_steps(
+        changelist_id,
+        review_version=review_version,
+        idempotency_key=idempotency_key,
+        base_commit=base_commit,
+        head_commit=head_commit,
+        recipients=recipients,
+        tenant=tenant,
+    )
+    return run(conn, steps)
 
 
 async def arerun(
@@ -96,32 +104,51 @@ async def arerun(
     tenant: str = TENANT,
 ) -> Submitted:
     """`rerun` for an asynchronous connection."""
-    given = _given(base_commit, head_commit, recipients)
-    return await arun(conn, _rerunning(tenant, changelist_id, review_version, idempotency_key, given))
+    steps = rerun_steps(
+        changelist_id,
+        review_version=review_version,
+        idempotency_key=idempotency_key,
+        base_commit=base_commit,
+        head_commit=head_commit,
+        recipients=recipients,
+        tenant=tenant,
+    )
+    return await arun(conn, steps)
 
 
-def _given(base: str | None, head: str | None, recipients: Sequence[Recipient] | None) -> dict[str, Any]:
-    values = {"base_commit": base, "head_commit": head, "recipients": recipients}
-    return {name: value for name, value in values.items() if value is not None}
+def submit_steps(request: ReviewRequest) -> Steps[Submitted]:
+    """`submit` as statements, which the router runs."""
+    return (yield from _submitting(checked(request), is_rerun=False))
 
 
-def _rerunning(tenant: str, changelist_id: str, version: int, key: str, given: Mapping[str, Any]) -> Steps[Submitted]:
+def rerun_steps(
+    changelist_id: str,
+    *,
+    review_version: int,
+    idempotency_key: str,
+    base_commit: str | None,
+    head_commit: str | None,
+    recipients: Sequence[Recipient] | None,
+    tenant: str,
+) -> Steps[Submitted]:
+    given = {"base_commit": base_commit, "head_commit": head_commit, "recipients": recipients}
+    named = {name: value for name, value in given.items() if value is not None}
     rows = yield _EARLIER, (tenant, changelist_id)
-    repository, base_commit, head_commit, earlier, recipients = rows[0]
+    repository, before_base, before_head, earlier, known = rows[0]
     if earlier is None:
         raise _refusal("nothing_to_rerun", "changelist_id", changelist_id, None, None)
-    before = {
-        "base_commit": base_commit,
-        "head_commit": head_commit,
-        "recipients": [Recipient(one["recipient"], one["provider"], one["required"]) for one in json.loads(recipients)],
+    before: dict[str, Any] = {
+        "base_commit": before_base,
+        "head_commit": before_head,
+        "recipients": [Recipient(one["recipient"], one["provider"], one["required"]) for one in json.loads(known)],
     }
     request = ReviewRequest(
         changelist_id=changelist_id,
-        idempotency_key=key,
+        idempotency_key=idempotency_key,
         repository=repository,
-        review_version=version,
+        review_version=review_version,
         tenant=tenant,
-        **{**before, **given},
+        **{**before, **named},
     )
     return (yield from _submitting(checked(request), is_rerun=True))
 

@@ -47,8 +47,8 @@ def run(demo: Demo, console: Console) -> int:
 def _with_database(demo: Demo, dsn: str, console: Console) -> int:
     repository = make_repository(demo.home / "repository")
     with (
-        _server(PROVIDER, demo.home / "hooks.log", ["accepted_lost"]) as url,
-        _server(MAIL_SERVER, demo.home / "mail.log", ["unavailable"]) as port,
+        _server(PROVIDER, demo.home / "hooks.log", script={"first": ["accepted_lost"]}) as url,
+        _server(MAIL_SERVER, demo.home / "mail.log", first={"RCPT": "451 4.3.0 try again later"}) as port,
     ):
         where = {"repository": str(repository.path), "url": url, "port": int(port)}
         os.environ[demo_app.VARIABLE] = json.dumps(where)
@@ -97,7 +97,7 @@ def _told(console: Console, home: Path, changelist: str, state: str) -> None:
 
 def mails(home: Path, changelist: str) -> list[EmailMessage]:
     """Those about a changelist, as the server received them."""
-    found = [line["data"] for line in journal.read(home / "mail.log") if line["log"] == "sent"]
+    found = [line["body"] for line in journal.read(home / "mail.log")]
     read: list[EmailMessage] = [message_from_string(one, policy=policy.default) for one in found]
     return [one for one in read if changelist in str(one["Subject"])]
 
@@ -136,7 +136,7 @@ def _state(dsn: str, changelist: str) -> str:
 
 
 @contextmanager
-def _server(module: str, log: Path, first: list[str]) -> Iterator[str]:
+def _server(module: str, log: Path, **settings: Any) -> Iterator[str]:
     """In a process of its own; the first line that it prints."""
     path = os.pathsep.join(entry for entry in sys.path if entry)
     with subprocess.Popen(
@@ -149,7 +149,7 @@ def _server(module: str, log: Path, first: list[str]) -> Iterator[str]:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(json.dumps({"log": str(log), "script": {"first": first}}).encode())
+            process.stdin.write(json.dumps({"log": str(log), **settings}).encode())
             process.stdin.close()
             yield process.stdout.readline().decode().strip()
         finally:

@@ -17,7 +17,12 @@ SPEC: Final = "redrive.systems.reviews.prove.app:app"
 HOOKS: Final = "hooks"
 MAIL: Final = "mail"
 REPOSITORY: Final = "shop"
-RECONCILE_EVERY_SECONDS: Final = 5.0
+# Not during the run: the questions of the duty would be taken for those of an attempt. It is run once, at the end.
+RECONCILE_EVERY_SECONDS: Final = 3600.0
+# Few are in hand when a relay is killed. Of the mails, which are held then: one that is sent, one claimed behind it.
+HOOKS_AT_ONCE: Final = 3
+MAILS_AT_ONCE: Final = 1
+MAILS_IN_HAND: Final = 2
 _QUICK: Final = Backoff(initial_seconds=0.05, multiplier=2, max_seconds=0.5, jitter="full")
 # Five attempts, as the document says; crashes are the proof's own doing, and lookups are repeated while it kills.
 POLICY: Final = Policy(attempts=5, backoff=_QUICK, lookup_backoff=_QUICK, lookups=50, crashes=50)
@@ -28,27 +33,28 @@ def environment(*, repository: str, url: str, port: int) -> dict[str, str]:
     return {VARIABLE: json.dumps({"repository": repository, "url": url, "port": port})}
 
 
-def _app(declared: Mapping[str, Any]) -> App:
-    made = App()
-    made.include(
-        with_reviews(
-            {REPOSITORY: declared["repository"]},
-            providers=[
-                HttpProvider(name=HOOKS, url=declared["url"], egress=_HERE, policy=POLICY),
-                SmtpProvider(
-                    name=MAIL,
-                    host="127.0.0.1",
-                    port=declared["port"],
-                    sender="reviews@example.org",
-                    tls="none",
-                    policy=POLICY,
-                ),
-            ],
-            reconcile_every_seconds=RECONCILE_EVERY_SECONDS,
-            policy=POLICY,
-        )
+def providers(declared: Mapping[str, Any]) -> tuple[HttpProvider, SmtpProvider]:
+    hooks = HttpProvider(name=HOOKS, url=declared["url"], egress=_HERE, policy=POLICY, concurrency=HOOKS_AT_ONCE)
+    mail = SmtpProvider(
+        name=MAIL,
+        host="127.0.0.1",
+        port=declared["port"],
+        sender="reviews@example.org",
+        tls="none",
+        policy=POLICY,
+        concurrency=MAILS_AT_ONCE,
     )
-    return made
+    return hooks, mail
 
 
-app = _app(json.loads(os.environ[VARIABLE])) if VARIABLE in os.environ else App()
+def made(declared: Mapping[str, Any]) -> App:
+    declaring = App()
+    repositories = {REPOSITORY: declared["repository"]}
+    every = RECONCILE_EVERY_SECONDS
+    declaring.include(
+        with_reviews(repositories, providers=providers(declared), reconcile_every_seconds=every, policy=POLICY)
+    )
+    return declaring
+
+
+app = made(json.loads(os.environ[VARIABLE])) if VARIABLE in os.environ else App()

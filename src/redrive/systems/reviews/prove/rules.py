@@ -27,30 +27,34 @@ def same_bytes(lines: Iterable[Line]) -> Iterator[str]:
     yield from _listed("were requested with different bytes", [one for one, found in digests.items() if len(found) > 1])
 
 
-def asked_before_sent_again(lines: Iterable[Line], refused: Collection[str]) -> Iterator[str]:
-    """Between two requests of a token that the provider did not refuse there is a question.
-
-    refused: tokens of which a request was refused with an error: the next request needs no question.
-    """
-    open_since: set[str] = set()
+def asked_before_sent_again(lines: Iterable[Line]) -> Iterator[str]:
+    """After a request that was not refused its token is asked about before it is requested again."""
+    in_doubt: set[str] = set()
     broken = []
     for line in lines:
         match line["log"]:
             case "request":
-                if line["token"] in open_since and line["token"] not in refused:
+                if line["token"] in in_doubt:
                     broken.append(line["token"])
-                open_since.add(line["token"])
-            case "asked":
-                open_since.discard(line["token"])
+                in_doubt.add(line["token"])
+            case "asked" | "refused":
+                in_doubt.discard(line["token"])
     yield from _listed("were sent again without a question", broken)
 
 
-def mailed_at_most_once(wanted: Collection[str], mails: Mapping[str, int], held: Collection[str]) -> Iterator[str]:
-    """At a mail server, which cannot be asked: at most one mail each; who has none is held for a person."""
+def mailed_at_most_once(
+    wanted: Collection[str], mails: Mapping[str, int], held: Collection[str], *, held_max: int
+) -> Iterator[str]:
+    """At a mail server, which cannot be asked: at most one mail each; who has none is held for a person.
+
+    held_max: how many can have been in doubt. More would mean that mails are held which nothing has happened to.
+    """
     yield from _listed("were mailed more than once", [one for one, count in mails.items() if count > 1])
     yield from _listed("were mailed without being asked for", [one for one in mails if one not in wanted])
     lost = [one for one in wanted if not mails.get(one) and one not in held]
     yield from _listed("were neither mailed nor held", lost)
+    if len(held) > held_max:
+        yield f"{len(held)} are held, and at most {held_max} were in doubt."
 
 
 def _listed(what: str, found: Collection[str]) -> Iterator[str]:

@@ -1,3 +1,1 @@
-"""A provider that sends mail for others, and a mail server, each with a log of its own: for the demo, the proof and
-tests.
-"""
+"""A provider that sends mail for others, with a log of its own, and the kit's mail server as a process."""

@@ -33,8 +33,8 @@ _REFUSED: Final[Mapping[Fault, tuple[int, str]]] = {
 
 
 class Provider:
-    """log: one line for each request and for each notification that it sent. knows_tokens: a repeated one sends
-    nothing.
+    """log: one line for each request, refusal, question, and notification that it sent. knows_tokens: a repeated one
+    sends nothing.
     """
 
     def __init__(self, log: Path, script: Script, *, knows_tokens: bool = True) -> None:
@@ -60,6 +60,7 @@ class Provider:
             return web.json_response({"id": self._ids[token]}, status=200)
         fault = self._script.next()
         if fault is not None and fault in _REFUSED:
+            await self._journal.append(log="refused", token=token)
             return _refusal(*_REFUSED[fault])
         if fault is Fault.RESET:
             return _dropped(request)

@@ -75,7 +75,8 @@ BEGIN
     INSERT INTO violation (tenant, changelist_id, recipient, review_version, provider, notification_id, notified_at, repair, found_at)
     VALUES (v_delivery.tenant, v_delivery.changelist_id, v_delivery.recipient, v_delivery.review_version, v_delivery.provider,
             v_delivery.notification_id, v_delivery.notified_at, p_repair, v_now);
-    UPDATE job j SET succeeded_at = NULL WHERE j.job_id = v_delivery.job_id;
+    -- Only a required recipient keeps a job from succeeding (R-08): nothing would finish it again if an optional one failed now.
+    UPDATE job j SET succeeded_at = NULL WHERE j.job_id = v_delivery.job_id AND v_delivery.required;
     UPDATE delivery d SET notification_id = NULL, notified_at = NULL, evidence = NULL, verified_at = NULL,
                           -- A message that is not over yet says itself whether it is held.
                           status = CASE WHEN p_repair = 'held' AND v_state NOT IN ('pending', 'leased', 'dead', 'held', 'unrecorded')
@@ -122,7 +123,9 @@ BEGIN
      WHERE (d.tenant, d.changelist_id, d.recipient, d.review_version) = (p_tenant, p_changelist_id, p_recipient, p_review_version)
        FOR UPDATE;
     IF NOT FOUND THEN RETURN 'not_found'; END IF;
-    IF v_delivery.status <> 'held' THEN RETURN redrive_reviews.state_of_delivery(v_delivery); END IF;
+    IF v_delivery.status <> 'held' THEN 
+        RETURN redrive_reviews.state_of_delivery(v_delivery.notified_at, v_delivery.message_id, v_delivery.status);
+    END IF;
     UPDATE delivery d SET decided_by = p_actor WHERE d.message_id = v_delivery.message_id;
     IF p_was_sent THEN
         PERFORM redrive_reviews.mark_sent_1(v_delivery.message_id, NULL,

@@ -8,14 +8,15 @@ BEGIN
 END $body$;
 
 -- state_of_delivery: waiting (for llm), queued, sent, failed (an operator may go on), held (it may have been sent).
--- notified_at decides: what is marked as sent is sent until reconciliation says otherwise.
-CREATE OR REPLACE FUNCTION redrive_reviews.state_of_delivery(p_delivery redrive_reviews.delivery) RETURNS text
+-- notified_at decides: what is marked as sent is sent until reconciliation says otherwise. It takes columns and not the row, because a
+-- viewer may not read the recipient.
+CREATE OR REPLACE FUNCTION redrive_reviews.state_of_delivery(p_notified_at timestamptz, p_message_id uuid, p_status text) RETURNS text
 LANGUAGE plpgsql STABLE AS $body$
 DECLARE v_message text;
 BEGIN
-    IF p_delivery.notified_at IS NOT NULL THEN RETURN 'sent'; END IF;
-    IF p_delivery.message_id IS NULL OR p_delivery.status = 'held' THEN RETURN p_delivery.status; END IF;
-    v_message := redrive_reviews.state_of_message(p_delivery.message_id);
+    IF p_notified_at IS NOT NULL THEN RETURN 'sent'; END IF;
+    IF p_message_id IS NULL OR p_status = 'held' THEN RETURN p_status; END IF;
+    v_message := redrive_reviews.state_of_message(p_message_id);
     RETURN CASE WHEN v_message IN ('pending', 'leased', 'delivered') THEN 'queued'
                 WHEN v_message IN ('held', 'unrecorded') THEN 'held'
                 ELSE 'failed' END;
@@ -31,6 +32,6 @@ BEGIN
     END IF;
     RETURN CASE WHEN EXISTS (SELECT 1 FROM redrive_reviews.delivery d
                               WHERE d.job_id = p_job.job_id AND d.required
-                                AND redrive_reviews.state_of_delivery(d) IN ('failed', 'held'))
+                                AND redrive_reviews.state_of_delivery(d.notified_at, d.message_id, d.status) IN ('failed', 'held'))
                 THEN 'retryable_failed' ELSE 'in_progress' END;
 END $body$;
