@@ -81,9 +81,9 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
     return Repository(path, base, commit(path, {"shop/total.py": SECOND}))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def reviewing(server_dsn: str, template: str) -> Iterator[str]:
-    """The DSN of the module's database; each test has changelists of its own in it."""
+    """The DSN of the test's own database: a comparison with a provider looks at all deliveries that it made."""
     with fresh_database(server_dsn, template=template) as dsn:
         yield dsn
 

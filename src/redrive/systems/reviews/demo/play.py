@@ -6,10 +6,7 @@ import asyncio
 import json
 import os
 import secrets
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from email import message_from_string, policy
 from email.message import EmailMessage
 from pathlib import Path
@@ -21,7 +18,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from redrive.kit.cli import command_line
-from redrive.kit.demo import Demo, StoryRelay, exit_code, relay_beside, with_database
+from redrive.kit.demo import Demo, StoryRelay, exit_code, relay_beside, simulated, with_database
 from redrive.kit.proof import journal
 from redrive.systems import reviews
 from redrive.systems.reviews.demo import app as demo_app
@@ -135,25 +132,9 @@ def _state(dsn: str, changelist: str) -> str:
     return str(row[0])
 
 
-@contextmanager
-def _server(module: str, log: Path, **settings: Any) -> Iterator[str]:
-    """In a process of its own; the first line that it prints."""
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    with subprocess.Popen(
-        [sys.executable, "-m", module],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path},
-        start_new_session=True,  # Ctrl-C is for us; we end it
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            process.stdin.write(json.dumps({"log": str(log), **settings}).encode())
-            process.stdin.close()
-            yield process.stdout.readline().decode().strip()
-        finally:
-            process.kill()
+def _script(log: Path, first: str) -> Mapping[str, Any]:
+    """first: what it does with its first request."""
+    return {"log": str(log), "script": {"first": [first]}}
 
 
 def _write_settings(home: Path, dsn: str, where: Mapping[str, Any]) -> None:
