@@ -43,10 +43,9 @@ def run(demo: Demo, console: Console) -> int:
 
 def _with_database(demo: Demo, dsn: str, console: Console) -> int:
     repository = make_repository(demo.home / "repository")
-    with (
-        _server(PROVIDER, demo.home / "hooks.log", script={"first": ["accepted_lost"]}) as url,
-        _server(MAIL_SERVER, demo.home / "mail.log", first={"RCPT": "451 4.3.0 try again later"}) as port,
-    ):
+    hooks = {"log": str(demo.home / "hooks.log"), "script": {"first": ["accepted_lost"]}}
+    mail = {"log": str(demo.home / "mail.log"), "first": {"RCPT": "451 4.3.0 try again later"}}
+    with simulated(PROVIDER, hooks) as url, simulated(MAIL_SERVER, mail) as port:
         where = {"repository": str(repository.path), "url": url, "port": int(port)}
         os.environ[demo_app.VARIABLE] = json.dumps(where)
         _write_settings(demo.home, dsn, where)
@@ -130,11 +129,6 @@ def _state(dsn: str, changelist: str) -> str:
         row = conn.execute(_STATE, [changelist]).fetchone()
     assert row is not None
     return str(row[0])
-
-
-def _script(log: Path, first: str) -> Mapping[str, Any]:
-    """first: what it does with its first request."""
-    return {"log": str(log), "script": {"first": [first]}}
 
 
 def _write_settings(home: Path, dsn: str, where: Mapping[str, Any]) -> None:
