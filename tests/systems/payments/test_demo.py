@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from redrive.kit.demo import Demo
 from redrive.operate.toml_destinations import app_from_file
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems.payments.demo import app as demo_app
@@ -56,7 +57,7 @@ def test_the_story_ends_as_it_says_and_the_next_one_is_another(
 ) -> None:
     monkeypatch.setitem(os.environ, demo_app.VARIABLE, "")  # put back in the end
     told = io.StringIO()
-    demo = play.Demo(home=tmp_path, once=True, dsn=database)
+    demo = Demo(home=tmp_path, once=True, dsn=database)
     assert play.run(demo, Console(file=told, width=200)) == 0, told.getvalue()
     assert "by reconciliation" in told.getvalue()
     assert play._next_run(database) == 2

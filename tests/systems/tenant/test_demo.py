@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from redrive.kit.demo import Demo
 from redrive.kit.proof import journal
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems.tenant.demo import app as demo_app
@@ -51,7 +52,7 @@ def test_the_story_ends_as_it_says_and_the_next_one_is_another(
 ) -> None:
     monkeypatch.setitem(os.environ, demo_app.VARIABLE, "")  # put back in the end
     said = io.StringIO()
-    demo = play.Demo(home=tmp_path, once=True, dsn=database)
+    demo = Demo(home=tmp_path, once=True, dsn=database)
     assert play.run(demo, Console(file=said, width=200)) == 0, said.getvalue()
     for words in (
         "absorbed: key",
