@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import psycopg
 import pytest
@@ -13,12 +14,17 @@ from redrive.operate.web.app import create_app
 from redrive.operate.web.auth_config import AuthConfig
 from redrive.operate.web.middleware import Guard
 from redrive.operate.web.principal import Role
+from redrive.store.reads.dashboard import list_of_a_system
+from redrive.store.runtime.postgres import PostgresStore
+from redrive.store.runtime.tenant_store import TenantStore
 from redrive.systems import tenant
+from redrive.systems.tenant.views import VIEWS
 from tests.api.conftest import ORIGIN, House, asking, bearer
 from tests.support.databases import fresh_database
 from tests.systems.tenant.conftest import delivered_by, outbox, published
 
 pytestmark = [pytest.mark.req("T-06"), pytest.mark.req("T-08")]
+Rows = Sequence[Mapping[str, Any]]
 OUTBOX = "/api/workflow/outbox"
 BUSY = redrive.Retryable("BUSY", "the subscriber is busy")
 
@@ -36,13 +42,16 @@ def application(house: House) -> Guard:
 
 @pytest.fixture(scope="module")
 def acme(house: House) -> str:
-    """A tenant with two events delivered, one dead, one that failed once, and one that waits."""
+    """A tenant with two events delivered (one after a failure), one dead, one that failed once, and one that waits."""
     name = f"acme-{secrets.token_hex(4)}"
-    box, _ = outbox(None, None, redrive.Terminal("GONE", "there is no such subscriber"), BUSY, max_retries=3)
+    steps = (None, BUSY, None, redrive.Terminal("GONE", "there is no such subscriber"), BUSY)
+    box, _ = outbox(*steps, max_retries=3)
     with psycopg.connect(house.dsn) as conn:
-        for number in range(4):
+        for number, attempts in enumerate((1, 2, 1, 1)):
             box.writer.add(conn, name, published(version=number))
-        delivered_by(conn, box)
+            for _ in range(attempts):
+                conn.execute("UPDATE redrive.pending SET due_at = clock_timestamp() WHERE tenant = %s", [name])
+                delivered_by(conn, box)
         box.writer.add(conn, name, tenant.Event("NoteTaken", {}))
         box.writer.add(conn, f"{name}-2", published())
     return name
@@ -144,10 +153,39 @@ async def test_metrics_and_health_are_of_the_callers_tenant(house: House, applic
         health = (await client.get(f"{OUTBOX}/health", headers=headers)).json()
         wrong = await client.get(f"{OUTBOX}/metrics?format=xml", headers=headers)
     assert {name: found[name] for name in ("backlogSize", "failedPending", "deadLetters", "processed", "failures")} == {
-        "backlogSize": 2, "failedPending": 2, "deadLetters": 1, "processed": 2, "failures": 2,
+        "backlogSize": 2, "failedPending": 2, "deadLetters": 1, "processed": 2, "failures": 3,
     }  # fmt: skip
-    assert (found["throughput"], found["failureRatio"]) == (2 / 300, 0.5)
+    assert (found["throughput"], found["failureRatio"]) == (2 / 300, 0.6)
     assert "outbox_backlog_size 2.0" in text.text
     assert text.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert (health["verdict"], len(health["reasons"])) == ("unhealthy", 2)
     assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, "format")
+
+
+@pytest.mark.req("T-09")
+async def test_the_console_lists_the_events_of_a_viewers_tenant_newest_first(
+    house: House, application: Guard, acme: str
+) -> None:
+    view = VIEWS["events"]
+    async with PostgresStore(house.dsn, connections=1) as store:
+
+        async def listed(whose: str, *, before: str | None = None, search: str | None = None, limit: int = 50) -> Rows:
+            seen = TenantStore(store, role="redrive_viewer", tenant=whose)
+            sql = view.sql.read_bytes()
+            page = await list_of_a_system(seen, sql, position="id", before=before, search=search, limit=limit)
+            return page.rows
+
+        mine = await listed(acme)
+        assert [one["state"] for one in mine].count("delivered") == 2
+        assert sorted(one["state"] for one in mine if one["state"] != "delivered") == ["dead", "pending", "pending"]
+        assert [one["id"] for one in mine] == sorted((one["id"] for one in mine), reverse=True)
+        assert set(view.columns) <= set(mine[0])
+        shown = sorted((one["state"], one["retry_count"]) for one in mine)
+        assert shown == [("dead", 1), ("delivered", 0), ("delivered", 1), ("pending", 0), ("pending", 1)]
+        assert await listed(acme, limit=2, before=str(mine[1]["id"])) == mine[2:4]
+        assert [one["event_type"] for one in await listed(acme, search="NoteTaken")] == ["NoteTaken"]
+        assert {one["tenant_id"] for one in await listed("*", search=acme)} == {acme}
+        assert await listed("another") == []
+    async with asking(application) as client:
+        headers = bearer(await house.token(Role.VIEWER, acme)) | {"accept": "text/html"}
+        assert "NoteTaken" in (await client.get("/systems/tenant/events", headers=headers)).text
