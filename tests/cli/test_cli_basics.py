@@ -103,6 +103,7 @@ RUNNING = {("relay",), ("worker",), ("up",), ("demo",), ("completion",), ("conso
     ("payments", "rail"),
     ("payments", "demo"),
     ("reviews", "demo"),
+    ("tenant", "demo"),
 }
 
 

@@ -401,7 +401,7 @@ def said(outcome: Outcome) -> dict[str, str | None]:
 
 
 def storable_text(outcome: Outcome) -> str | None:
-    return None if outcome.text is None else redact.storable(outcome.text)
+    return None if outcome.text is None else redact.storable(outcome.text, limit=redact.LONG_TEXT_MAX)
 
 
 def as_json(value: Any) -> Any:

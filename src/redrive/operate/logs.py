@@ -143,7 +143,9 @@ _KNOWN_FIELDS: Final = ExtraAdder(allow=sorted(set(FIELDS.values())))
 def _chosen_fields(logger: Any, method: str, line: Any) -> Any:
     """All that Redrive and its systems write, for they choose their fields; of other lines those with our names."""
     is_own = line["_record"].name.partition(".")[0] == "redrive"
-    return (_ALL_FIELDS if is_own else _KNOWN_FIELDS)(logger, method, line)
+    chosen = (_ALL_FIELDS if is_own else _KNOWN_FIELDS)(logger, method, line)
+    chosen.pop("message", None)  # of another handler, which has formatted the record before
+    return chosen
 
 
 def _trace_ids(_: Any, __: str, line: Any) -> Any:

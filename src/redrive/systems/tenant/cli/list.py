@@ -25,10 +25,16 @@ _COLUMNS = (
 
 @click.command("list", epilog=example("redrive tenant list", "redrive tenant list --status failed --tenant acme"))
 @tenant_option
-@click.option("--status", type=click.Choice(get_args(reads.Status)), default="pending", show_default=True)
+@click.option(
+    "--status",
+    type=click.Choice(get_args(reads.Status)),
+    default="pending",
+    show_default=True,
+    help="Events that are not processed yet, those of them that failed, or delivered ones.",
+)
 @click.option("--event-type", metavar="TYPE", help="Only events of this type.")
-@click.option("--page", type=click.IntRange(1, 1000), default=1, show_default=True)
-@click.option("--page-size", type=click.IntRange(1, 200), default=50, show_default=True)
+@click.option("--page", type=click.IntRange(1, 1000), default=1, show_default=True, help="Which page.")
+@click.option("--page-size", type=click.IntRange(1, 200), default=50, show_default=True, help="Events on a page.")
 @store_command
 async def command(
     call: Call,
