@@ -41,6 +41,8 @@ SELECT (SELECT count(*) FROM redrive.lease WHERE destination <> ALL (%(without)s
                    SELECT h.lane FROM redrive.pending h WHERE h.id = ANY (%(held)s) AND h.lane IS NOT NULL))
            AND (d.paused_at IS NULL OR d.paused_until IS NOT NULL)
            AND NOT EXISTS (SELECT FROM redrive.parked k WHERE k.lane = p.lane AND k.halts AND k.sequence < p.sequence))
+     + (SELECT count(*) FROM redrive.replay r JOIN redrive.replay_item i ON i.replay_id = r.id
+         WHERE r.status = 'running' AND i.outcome IS NULL)
 """
 
 
@@ -200,7 +202,7 @@ class Runner(ABC, Generic[HistoryType]):
         self.faults[FAULTS[kind]] += 1
 
     async def is_quiet(self, seconds: float, *, without: Sequence[str] = ()) -> bool:
-        """Nothing was in hand and nothing could be claimed."""
+        """Nothing was in hand, nothing could be claimed, and no replay was about to put something back."""
         until = time.monotonic() + seconds
         kept = list(self.held())
         while time.monotonic() < until:
