@@ -3,8 +3,6 @@
 Data survives. `once` takes a number of orders, waits until each message is delivered or parked, and judges the result.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -3,8 +3,6 @@
 A failed point hinders work now; a warning will later, or hides something.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The environment of `redrive prove engine` and of the crash tests: the kit's, with an observer and producers."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import asdict
 from pathlib import Path

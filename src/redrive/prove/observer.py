@@ -7,8 +7,6 @@ on disk before an answer leaves, and read again after a restart. Where told to, 
 lookup does: a second send of one has no second effect and is written down as a repeat.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

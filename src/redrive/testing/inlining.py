@@ -8,8 +8,6 @@ hook for it, so the function that carries an enqueue to its driver is replaced f
 differs from production is said in docs/how-to/test-your-application.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar

@@ -4,8 +4,6 @@ What fails before a message was handed to an open connection is Retryable or Not
 broker's own word is Unknown (G-13).
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable

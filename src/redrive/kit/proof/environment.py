@@ -1,7 +1,5 @@
 """The environment of one proof: a directory, a database, relays and other processes. It ends what it starts."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

@@ -4,8 +4,6 @@
 `lose_reply_to` waits for the end of the reply to a statement, so that its transaction has ended.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

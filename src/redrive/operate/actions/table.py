@@ -3,8 +3,6 @@
 A verb on messages needs nothing else than its row and its store call. `model.py` says what each column means.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from datetime import timedelta

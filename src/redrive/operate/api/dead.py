@@ -1,7 +1,5 @@
 """Dead letters: the steps of their repair."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any, Final
 from uuid import UUID

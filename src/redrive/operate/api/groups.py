@@ -1,7 +1,5 @@
 """Failure groups, and what a person says of one."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query

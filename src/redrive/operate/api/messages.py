@@ -1,7 +1,5 @@
 """Messages: the lists, one with its whole life, its payload, and what can be done to one or to many."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final
 from uuid import UUID
 

@@ -3,8 +3,6 @@
 A verb that cannot be undone, or whose messages a filter chose, asks on a terminal and needs `--yes` elsewhere.
 """
 
-from __future__ import annotations
-
 import getpass
 import json
 import os

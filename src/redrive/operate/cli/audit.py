@@ -1,7 +1,5 @@
 """`redrive audit`: what people did, and whether that record is as it was written."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from typing import Any, Final

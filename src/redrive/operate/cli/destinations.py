@@ -1,7 +1,5 @@
 """`redrive destinations`: where messages go, and whether anything goes there now."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from functools import partial
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """`redrive groups`: failures by their cause, and what people say of them."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final

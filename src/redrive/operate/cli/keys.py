@@ -1,7 +1,5 @@
 """`redrive keys`: ordering keys, which of them do not go on, and what can be done about it."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final

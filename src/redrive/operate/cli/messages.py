@@ -1,7 +1,5 @@
 """`redrive messages`: every message, whatever its state."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final

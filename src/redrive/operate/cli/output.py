@@ -3,8 +3,6 @@
 On a terminal tables have lines and colours (`NO_COLOR` and `COLUMNS` are honoured); elsewhere nothing is cut.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """What list commands share: the options of a page, and how a page is shown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar

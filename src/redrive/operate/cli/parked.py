@@ -1,7 +1,5 @@
 """What `dead`, `held`, `unrecorded` and `messages` share: the worklist, and one message with its timeline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final

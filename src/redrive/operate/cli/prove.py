@@ -1,7 +1,5 @@
 """`redrive prove`: our guarantees, run by you, with real processes, here and now."""
 
-from __future__ import annotations
-
 import secrets
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`redrive replay`: many dead letters sent again, at a rate, and what became of each."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """`redrive status`: what flows, what waits and who works; loud about what needs a person."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final, Self

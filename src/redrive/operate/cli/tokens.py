@@ -1,7 +1,5 @@
 """`redrive tokens`: who may come in over HTTP."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 from uuid import UUID
 

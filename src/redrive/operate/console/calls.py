@@ -3,8 +3,6 @@
 `redrive.operate.web` has authenticated it already; the permission for an action is checked here once more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar

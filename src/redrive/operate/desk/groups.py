@@ -3,8 +3,6 @@
 A group is found by any unique prefix of its id. Marks (resolve, snooze, …) are audited and change no message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

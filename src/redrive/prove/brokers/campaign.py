@@ -3,8 +3,6 @@
 A fault comes when a share of the messages has gone through, so a slow machine gets the same faults in the same places.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import time

@@ -1,7 +1,5 @@
 """`redrive prove brokers`: the campaign with each broker, on one PostgreSQL with two databases, and the verdict."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The two services of this proof: each a database, and the commands of `redrive` that run on it."""
 
-from __future__ import annotations
-
 import json
 import math
 import signal

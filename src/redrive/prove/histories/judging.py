@@ -5,8 +5,6 @@ database's final reports count only as claims that these logs must bear out. Eac
 begins with its class in brackets.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

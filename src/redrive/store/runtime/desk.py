@@ -3,8 +3,6 @@
 `sql/verbs/` (groups, workflow, replay) says what each promises and locks. Called by `redrive.operate.desk`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A message is recognised by the name of the header that every transport sends wit
 says, for a broker whose replies name its own port.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

@@ -3,8 +3,6 @@
 How many of the others it fits, and what it would overwrite there, is said before anything is saved.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

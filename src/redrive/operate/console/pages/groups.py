@@ -4,8 +4,6 @@ The step of a group is read from its messages, never stored. A step is done to t
 that arrives later waits for the next time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The first page: is it flowing, what is broken, since when, and who looks into it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

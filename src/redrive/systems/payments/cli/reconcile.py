@@ -1,7 +1,5 @@
 """`redrive payments reconcile`: compare intents, archive and the rails' statements, now."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Final

@@ -1,7 +1,5 @@
 """`redrive payments show`: how an instruction stands."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import click
