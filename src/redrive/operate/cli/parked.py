@@ -23,8 +23,8 @@ from redrive.store.runtime.postgres import PostgresStore
 _COLUMNS: Final = (
     Column("id"),
     *output.growing("destination", "kind", "error class"),
-    Column("attempts", "right"),
-    Column("parked"),
+    Column("attempts", "right", of="attempt"),
+    output.since("parked", "parked_at"),
     Column("text", grow=True),
 )
 
@@ -37,23 +37,11 @@ def add_list(group: click.Group, reason: ParkReason, words: str) -> None:
     async def list_(call: Call, store: PostgresStore, group: str | None, **wanted: Any) -> None:
         page = await operations.list_parked(store, await parked_filter(store, reason, group=group, **wanted))
         waits = " matches." if group or narrowed(wanted) else ": nothing waits for you here."
-        show_page(call, "parked", page, _COLUMNS, _row, nothing=f"No {reason} message{waits}")
+        show_page(call, "parked", page, _COLUMNS, nothing=f"No {reason} message{waits}")
 
 
 def worklist(records: Sequence[ParkedRecord], now: datetime) -> RenderableType:
-    return output.table(_COLUMNS, [_row(record, now) for record in records])
-
-
-def _row(record: ParkedRecord, now: datetime) -> tuple[object, ...]:
-    return (
-        record.id,
-        record.destination,
-        record.kind,
-        record.error_class,
-        record.attempt,
-        output.ago(record.parked_at, now),
-        record.text,
-    )
+    return output.records(_COLUMNS, records, now)
 
 
 def add_show(group: click.Group, noun: str, words: str) -> None:
