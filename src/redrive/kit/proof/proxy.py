@@ -66,7 +66,7 @@ WireType = TypeVar("WireType", bound=Wire)
 
 
 class AnyProxy(ABC, Generic[WireType]):
-    """cuts: connections that it has cut of itself."""
+    """cuts: how many connections it has cut to lose a reply."""
 
     def __init__(self, wire: Callable[[], WireType]) -> None:
         self._wire = wire

@@ -1,4 +1,4 @@
-"""`redrive groups`: failures by their cause, and what people say of them."""
+"""`redrive groups`: failures by their cause, with the status, owner and note that operators set."""
 
 from dataclasses import asdict
 from typing import Any, Final
@@ -56,7 +56,7 @@ async def list_(
     call: Call, store: PostgresStore, statuses: tuple[GroupStatus, ...], everything: bool, **wanted: Any
 ) -> None:
     """Failure groups that need a repair, latest failure first: those that are open, or failed again since resolved."""
-    chosen = tuple(map(GroupStatus, statuses)) or (None if everything else groups.NEEDS_SOMEBODY)
+    chosen = tuple(map(GroupStatus, statuses)) or (None if everything else groups.NEEDS_REPAIR)
     page = await groups.list_groups(store, GroupFilter(statuses=chosen, **wanted))
     quiet = statuses or everything or narrowed(wanted)
     nothing = "No failure group matches." if quiet else "No failure group needs you."

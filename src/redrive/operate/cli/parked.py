@@ -49,9 +49,7 @@ def add_show(group: click.Group, noun: str, words: str) -> None:
 
     @group.command("show", help=words, epilog=example(f"redrive {noun} show {EXAMPLE_ID}"))
     @click.argument("message_id", metavar="ID", type=as_message_id)
-    @click.option(
-        "--payload", is_flag=True, help="Also headers and payload. Reading them is not yet kept in the audit."
-    )
+    @click.option("--payload", is_flag=True, help="Also headers and payload. The audit does not record this reading.")
     @store_command
     async def show(call: Call, store: PostgresStore, message_id: MessageId, payload: bool) -> None:
         details = await operations.show_message(store, message_id, payload=payload)

@@ -18,7 +18,7 @@ from redrive.store.runtime.desk import mark_group
 from redrive.store.runtime.postgres import PostgresStore
 
 __all__ = [
-    "NEEDS_SOMEBODY",
+    "NEEDS_REPAIR",
     "GroupDetails",
     "Mark",
     "Marking",
@@ -30,7 +30,7 @@ __all__ = [
 
 Mark = Literal["resolve", "reopen", "snooze", "ignore", "assign", "note"]
 
-NEEDS_SOMEBODY: Final = (GroupStatus.OPEN, GroupStatus.REGRESSED)
+NEEDS_REPAIR: Final = (GroupStatus.OPEN, GroupStatus.REGRESSED)
 SAMPLES: Final = 5  # messages that are shown of a group
 PREFIX_MIN: Final = 4  # characters
 SNOOZE_MAX: Final = timedelta(days=90)
