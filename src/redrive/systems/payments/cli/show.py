@@ -18,9 +18,7 @@ _COLUMNS: Final = (
     Column("next", fold=True),
 )
 _VERSIONS: Final = (
-    Column("number", "right"),
-    Column("version", "right"),
-    Column("amount", "right"),
+    *output.right("number", "version", "amount"),
     Column("to", grow=True),
     Column("attempts", "right"),
     Column("by", fold=True),
