@@ -110,6 +110,10 @@ class ProofEnvironment:
             raise RuntimeError(f"The database did not answer for {READY_SECONDS:.0f} s.")
         return found
 
+    def execute(self, statement: LiteralString) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            conn.execute(statement)
+
     def value(self, query: LiteralString, *values: object) -> Any:
         found = self.rows(query, *values)
         return found[0][0] if found else None

@@ -477,3 +477,7 @@ def find(noun: Noun, name: str) -> Action:
         if (action.noun, action.name) == (noun, name):
             return action
     raise InvalidValue(f"There is no act {name[:50]!r}.")
+
+
+COPY: Final = find(Noun.MESSAGE, "copy")
+EDIT: Final = find(Noun.DEAD, "edit")

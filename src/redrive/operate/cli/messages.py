@@ -7,8 +7,7 @@ import click
 
 from redrive.message import MessageId
 from redrive.operate import operations
-from redrive.operate.actions.model import Noun
-from redrive.operate.actions.table import find
+from redrive.operate.actions.table import COPY
 from redrive.operate.cli import acts, output, parked
 from redrive.operate.cli.context import Call, as_message_id, example, filter_options, narrowed, store_command
 from redrive.operate.cli.output import Column
@@ -57,7 +56,6 @@ async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
 
 parked.add_show(command, "messages", "One message: its envelope, where it is, and every attempt so far.")
 acts.add_actions(command, "messages")
-COPY: Final = find(Noun.MESSAGE, "copy")
 
 
 @command.command(**acts.described(COPY, "messages"))

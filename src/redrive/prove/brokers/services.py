@@ -9,8 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-import psycopg
-
 from redrive.kit.proof import journal
 from redrive.kit.proof.environment import RELAY_LIMITS, ProofEnvironment
 from redrive.kit.proof.processes import Process
@@ -83,8 +81,7 @@ class Publisher(Service):
     """Producers and relays."""
 
     def prepare(self) -> None:
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            conn.execute(engine_config.TABLES)
+        self.execute(engine_config.TABLES)
 
     def start_producers(self, plan: Plan) -> list[Process]:
         return [self._start_producer(plan, number) for number in range(PRODUCERS)]
@@ -120,8 +117,7 @@ class ConsumerService(Service):
     """A worker, and a relay for what the worker defers."""
 
     def prepare(self) -> None:
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            conn.execute(config.EFFECT_TABLE)
+        self.execute(config.EFFECT_TABLE)
 
     def start_worker(self) -> Process:
         """It logs each event, so that deliveries are counted although it is killed."""
