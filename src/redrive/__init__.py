@@ -5,8 +5,6 @@ silently lost. Producers need `enqueue` and nothing else; importing this package
 relay needs is loaded when it is first used.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from redrive.lazy import loader, modules_of

@@ -12,8 +12,6 @@ Our own migrator brings it, on a connection of its own. In offline mode (`--sql`
 version of Redrive with other SQL needs one more such revision; relays and `redrive doctor` say so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

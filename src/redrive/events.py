@@ -5,8 +5,6 @@ tests and `redrive prove` subscribe. `STEPS` and `FACTS` list every name, so tha
 step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final

@@ -4,8 +4,6 @@ An allow-list: a context keeps only the fields named here, a text only plain wor
 Exception messages and local variables are never kept, because they carry the data of the message.
 """
 
-from __future__ import annotations
-
 import re
 import traceback
 from collections.abc import Mapping, Sequence

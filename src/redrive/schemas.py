@@ -4,8 +4,6 @@ Any type that pydantic can judge. `write` turns a value into what is enqueued, `
 value; both refuse with the field and the rule, never with the value (G-15). pydantic is imported with the first schema.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who does something, and why: the one rule for everything that the audit keeps."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -5,14 +5,12 @@ once. `consume`: each message is an INSERT in a transaction of its own, then ack
 acknowledged. It says "ready", and prints the moments of its beginning and its end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import psycopg
 
@@ -56,7 +54,7 @@ class NatsClient:
         self._pull: Any = None
 
     @classmethod
-    async def connected(cls, url: str) -> NatsClient:
+    async def connected(cls, url: str) -> Self:
         import nats
 
         return cls(await nats.connect(url))
@@ -81,7 +79,7 @@ class RedisClient:
         self._client, self._groups = client, set[str]()
 
     @classmethod
-    async def connected(cls, url: str) -> RedisClient:
+    async def connected(cls, url: str) -> Self:
         from redis.asyncio import Redis
 
         return cls(Redis.from_url(url))
@@ -117,7 +115,7 @@ class RabbitClient:
         self._came: asyncio.Queue[Any] | None = None
 
     @classmethod
-    async def connected(cls, url: str) -> RabbitClient:
+    async def connected(cls, url: str) -> Self:
         import aio_pika
 
         connection = await aio_pika.connect(url)

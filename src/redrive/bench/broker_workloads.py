@@ -1,7 +1,5 @@
 """W11 and W12: publishing to a broker and consuming from it, each beside the broker's own bare client."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence

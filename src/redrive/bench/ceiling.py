@@ -1,7 +1,5 @@
 """What bare SQL does here: the same claim and settle, in a loop inside the server, with no client and no handler."""
 
-from __future__ import annotations
-
 import time
 from typing import LiteralString
 

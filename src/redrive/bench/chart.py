@@ -1,7 +1,5 @@
 """The ratios as bars, with the aim marked: an SVG made by hand, readable in light and dark."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 

@@ -4,8 +4,6 @@ It says "ready" when its consumer has started, and prints the moments of that an
 handler makes the same INSERT as `bare.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -1,7 +1,5 @@
 """A database of its own for every measurement, filled the fast way."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, LiteralString

@@ -5,8 +5,6 @@ its first claim, each handler's start if asked, and the settles that ended the f
 messages.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

@@ -4,8 +4,6 @@ Each connection in its own thread. It says "ready" once all are connected, begin
 moments of its first and last transaction.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Run workloads several times, take medians, report them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median

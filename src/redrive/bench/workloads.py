@@ -1,7 +1,5 @@
 """The workloads, each a function that measures once and returns named rates; `run.py` takes medians."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

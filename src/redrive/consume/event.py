@@ -1,7 +1,5 @@
 """A CloudEvent 1.0 as a handler gets it, read from a delivery in binary or structured mode. Pure."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

@@ -1,7 +1,5 @@
 """Calls a handler on a session, within its time: it ended, it failed, or it hangs and its session is aborted."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any, Final

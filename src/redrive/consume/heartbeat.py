@@ -3,8 +3,6 @@
 So an idle worker notices too that PostgreSQL is away. A heartbeat that fails stops no consumer: it is tried again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress

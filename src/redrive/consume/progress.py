@@ -1,7 +1,5 @@
 """How far the consumers of a worker are, by its events: for its heartbeat (`heartbeat.py`) and for its health."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

@@ -5,8 +5,6 @@ so the message is deferred before another worker can have the key (docs/adr/015-
 for the engine is not acknowledged: the engine keeps its place, and those behind it are deferred.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Final, NamedTuple
 

@@ -4,8 +4,6 @@ Both have the same methods, so that what runs in a transaction is written once. 
 aborted: its statement is cancelled and its connection closed, so that its transaction ends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import os

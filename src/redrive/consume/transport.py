@@ -1,8 +1,6 @@
 """Runs in a relay what a consumer has deferred: the same handler, in a transaction that also settles the message. So
 its effect is still once."""
 
-from __future__ import annotations
-
 from redrive.answers import Answer, Delivered, Terminal
 from redrive.completion import acomplete, complete
 from redrive.consume.consumer import TOO_LARGE, Consumer

@@ -5,8 +5,6 @@ While PostgreSQL is away nothing is acknowledged, and no more is received than `
 reserved rests, longer each time, and goes back to the broker. A stop finishes what has begun and gives the rest back.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress

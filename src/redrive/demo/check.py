@@ -1,7 +1,5 @@
 """Did the demo keep its promise? Judged by the shop's tables and the destinations' ledgers, not by the engine."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,14 +3,10 @@
 Data survives. `once` takes a number of orders, waits until each message is delivered or parked, and judges the result.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
-import signal
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
@@ -19,71 +15,49 @@ from rich.live import Live
 
 from redrive.demo import check, screen, shop
 from redrive.events import Events
-from redrive.operate import embedded
+from redrive.kit import demo as kit
+from redrive.kit.demo import StoryRelay
 from redrive.operate.cli.console import beside as served
 from redrive.operate.cli.local_server import command_line
-from redrive.relay.process import RelayProcess, run_relay
-from redrive.settings import RelayLimits, Settings
-from redrive.store.migrations import migrate
+from redrive.settings import Settings
 
 ORDERS_ONCE = 40
 ORDER_EVERY_SECONDS = 0.4
 REFRESH_SECONDS = 0.25
 LINE_EVERY = 8  # refreshes between two lines in a pipe
 ONCE_SECONDS_MAX = 120.0
-# A demo heals while you watch: short leases, and the reaper close behind.
-LIMITS = RelayLimits(lease_seconds=10, reap_every_seconds=2, heartbeat_seconds=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Demo:
-    home: Path
-    once: bool = False
+class Demo(kit.Demo):
     orders: int = ORDERS_ONCE
-    dsn: str | None = None
 
 
 def run(demo: Demo, console: Console) -> int:
     """Exit code: 0, or 1 when `--once` found a violation."""
-    demo.home.mkdir(parents=True, exist_ok=True)
     os.environ[shop.LEDGER_VARIABLE] = str(demo.home)
-    if demo.dsn is not None:
-        return asyncio.run(_play(demo, demo.dsn, console))
-    console.print(f"Starting PostgreSQL; its data are in {demo.home.absolute()} …", style="dim", soft_wrap=True)
-    with embedded.start(demo.home / "postgres") as server:
-        return asyncio.run(_play(demo, server.dsn, console))
+    return kit.with_database(demo, console, lambda dsn: asyncio.run(_play(demo, dsn, console)))
 
 
 async def _play(demo: Demo, dsn: str, console: Console) -> int:
-    upgraded = await asyncio.to_thread(migrate.upgrade, dsn)
-    console.print(f"Schema is current ({len(upgraded.applied)} steps applied).", style="dim")
     scene, events = screen.Scene(), Events()
     events.subscribe(scene.hear, "message.delivered", "message.retried", "message.parked")
-    ended = _ended_by_signal()
-    process = RelayProcess(app=shop.app, app_spec="redrive.demo.shop:app", dsn=dsn, limits=LIMITS, name="demo")
-    relay = asyncio.create_task(run_relay(process, events=events, signals=False))
     beside = nullcontext() if demo.once else served(Settings(), dsn)
-    async with beside, await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
+    async with (
+        kit.relay_beside(console, shop.app, spec="redrive.demo.shop:app", dsn=dsn, name="demo", events=events) as relay,
+        beside,
+        await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn,
+    ):
         await conn.execute(shop.SCHEMA)
-        try:
-            taking = asyncio.create_task(_take_orders(demo, dsn, ended))
-            await _show(demo, dsn, conn, scene, console, ended=ended, working=(relay, taking))
-            await taking
-        finally:
-            await _stopped(relay)
+        taking = asyncio.create_task(_take_orders(demo, dsn, relay.ended))
+        await _show(demo, dsn, conn, scene, relay, taking)
+        await taking
         if not demo.once:
             console.print("Stopped. The data stays; the next start goes on from here.", style="dim")
             return 0
         found = check.violations(await _sent(conn), _ledgers())
         screen.summary(console, scene, found)
         return 1 if found else 0
-
-
-def _ended_by_signal() -> asyncio.Event:
-    ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    return ended
 
 
 async def _take_orders(demo: Demo, dsn: str, ended: asyncio.Event) -> None:
@@ -103,23 +77,19 @@ async def _show(
     dsn: str,
     conn: psycopg.AsyncConnection[Any],
     scene: screen.Scene,
-    console: Console,
-    *,
-    ended: asyncio.Event,
-    working: tuple[asyncio.Task[None], asyncio.Task[None]],
+    relay: StoryRelay,
+    taking: asyncio.Task[None],
 ) -> None:
     """Until Ctrl-C, or (once) until everything is delivered or parked."""
-    _, taking = working
-    deadline = asyncio.get_running_loop().time() + ONCE_SECONDS_MAX
+    console, deadline = relay.console, asyncio.get_running_loop().time() + ONCE_SECONDS_MAX
     if not demo.once:  # on a line of its own, however narrow the terminal is, so that it can be copied whole
         console.print("Ctrl-C stops. In another terminal:", style="dim")
         console.print(command_line("dead", "list", "--dsn", dsn), soft_wrap=True, markup=False, highlight=False)
     with Live(console=console, auto_refresh=False, transient=demo.once) as live:
         beat = 0
-        while not ended.is_set():
-            for task in working:
-                if task.done():
-                    task.result()
+        while not relay.ended.is_set():
+            if taking.done():
+                taking.result()
             open_messages = await _look(conn, scene)
             if console.is_terminal:
                 live.update(screen.render(scene), refresh=True)
@@ -130,14 +100,7 @@ async def _show(
             if demo.once and asyncio.get_running_loop().time() > deadline:
                 return
             beat += 1
-            with suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), REFRESH_SECONDS)
-
-
-async def _stopped(relay: asyncio.Task[None]) -> None:
-    relay.cancel()
-    with suppress(asyncio.CancelledError):
-        await relay
+            await relay.pause(REFRESH_SECONDS)
 
 
 async def _look(conn: psycopg.AsyncConnection[Any], scene: screen.Scene) -> int:

@@ -1,7 +1,5 @@
 """The demo's live screen, or plain lines in a pipe."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

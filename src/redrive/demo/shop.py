@@ -4,8 +4,6 @@
 (`lookup`), no mail goes out twice. `partner` is down. Ledgers are files outside the engine: the judge of `--once`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

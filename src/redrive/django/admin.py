@@ -4,8 +4,6 @@ A page costs what it shows, however long the history: no other sorting or filter
 `ROWS_MAX`.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any, Final
 from uuid import UUID

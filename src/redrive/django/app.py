@@ -1,7 +1,5 @@
 """The app that `REDRIVE_APP` names, with Django set up around it, also in the child in which a relay runs suspects."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

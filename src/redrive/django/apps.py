@@ -1,7 +1,5 @@
 """What Django reads first: the app's name, and that it has checks."""
 
-from __future__ import annotations
-
 from django.apps import AppConfig
 
 

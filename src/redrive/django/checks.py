@@ -9,8 +9,6 @@
 The schema is looked at where Django looks at databases: `manage.py check --database default` and `manage.py migrate`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which of Django's databases holds the messages, and its DSN."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.conf import settings

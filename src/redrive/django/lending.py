@@ -4,8 +4,6 @@ Django keeps connections by thread, so a handler in another thread would neither
 be rolled back with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial

@@ -2,8 +2,6 @@
 permission of its own.
 """
 
-from __future__ import annotations
-
 from typing import Any, NoReturn
 
 from django.db import models

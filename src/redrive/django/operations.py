@@ -3,8 +3,6 @@
 On a connection of its own, because the migrator's files have their own transactions and locks.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.db import router

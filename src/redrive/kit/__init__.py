@@ -17,8 +17,6 @@ With `redrive`, `redrive.errors`, `redrive.transports` and `redrive.patterns` th
 that the systems of this package may import. docs/how-to/write-a-system.md builds one.
 """
 
-from __future__ import annotations
-
 from redrive.lazy import loader, modules_of
 
 __all__ = ["loader", "modules_of"]

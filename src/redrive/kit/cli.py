@@ -5,8 +5,6 @@ asks who does it and for what reason, and hands it a `Who`. `output` prints tabl
 the exit codes.
 """
 
-from __future__ import annotations
-
 from redrive.operate.cli import output
 from redrive.operate.cli.acts import why
 from redrive.operate.cli.context import Call, checked, example, plain_command, store_command

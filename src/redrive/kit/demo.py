@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from rich.console import Console
 
+from redrive.events import Events
 from redrive.operate.cli import output
 from redrive.operate.cli.context import example
 from redrive.operate.cli.local_server import command_line, demo_home
@@ -99,7 +100,7 @@ def with_database(demo: Demo, console: Console, play: Callable[[str], int]) -> i
     if demo.dsn is not None:
         upgrade_installed(demo.dsn)
         return play(demo.dsn)
-    console.print("Starting PostgreSQL …", style="dim")
+    console.print(f"Starting PostgreSQL; its data are in {demo.home.absolute()} …", style="dim", soft_wrap=True)
     with embedded.start(demo.home / "postgres") as server:
         upgrade_installed(server.dsn)
         return play(server.dsn)
@@ -128,15 +129,14 @@ def simulated(module: str, settings: Mapping[str, Any]) -> Iterator[str]:
 
 @asynccontextmanager
 async def relay_beside(
-    console: Console, app: App, *, spec: str, dsn: str, name: str, **limits: Any
+    console: Console, app: App, *, spec: str, dsn: str, name: str, events: Events | None = None, **limits: Any
 ) -> AsyncIterator[StoryRelay]:
     """A relay while the story is told. Ctrl-C sets `ended`, and does not end the process. limits: as RelayLimits."""
-    from redrive.events import Events
     from redrive.relay.process import RelayProcess, run_relay
     from redrive.settings import RelayLimits
 
     process = RelayProcess(app=app, app_spec=spec, dsn=dsn, limits=RelayLimits(**LIMITS, **limits), name=name)
-    relay = StoryRelay(asyncio.create_task(run_relay(process, events=Events(), signals=False)), console)
+    relay = StoryRelay(asyncio.create_task(run_relay(process, events=events or Events(), signals=False)), console)
     for signum in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signum, relay.ended.set)
     try:

@@ -1,7 +1,5 @@
 """A command group that imports a command when it is used, and says which extra is missing; options of a proof."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from importlib import import_module
 

@@ -1,7 +1,5 @@
 """How a system declares its metrics (`System.metrics`): a relay shows them beside the engine's own."""
 
-from __future__ import annotations
-
 from redrive.operate.observe.catalogue import Feed, Kind, Metric
 
 __all__ = ["Feed", "Kind", "Metric"]

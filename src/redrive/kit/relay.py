@@ -1,7 +1,5 @@
 """A relay inside this process, and a PostgreSQL server of its own: for demos and proofs, not for applications."""
 
-from __future__ import annotations
-
 from redrive.events import Events
 from redrive.operate import embedded
 from redrive.relay.process import RelayProcess, run_relay, run_to_exit

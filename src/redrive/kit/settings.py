@@ -1,7 +1,5 @@
 """The tables of a system in `redrive.toml` (`System.from_settings`): a table becomes a dataclass, secrets are named."""
 
-from __future__ import annotations
-
 from redrive.operate.toml_destinations import Place
 from redrive.operate.toml_destinations import part as read_table
 

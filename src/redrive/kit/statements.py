@@ -4,8 +4,6 @@ A generator yields `(sql, values)`, gets the rows and returns the result; `run` 
 `as_headers` checks the headers of a message and adds the current trace.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from redrive.produce import bounds

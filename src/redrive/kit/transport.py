@@ -2,8 +2,6 @@
 destination, and what a message is enqueued with.
 """
 
-from __future__ import annotations
-
 from redrive.answers import Answer, LookupAnswer, clean_code
 from redrive.app import DestinationOptions, rules_of
 from redrive.message import FIRST_STAGE, EnqueueOptions

@@ -1,7 +1,5 @@
 """Dependencies of a route in a system's router: the principal, the permission it needs, the store of its tenant."""
 
-from __future__ import annotations
-
 from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, require
 from redrive.operate.web.principal import Permission
 from redrive.operate.web.problems import Refusal

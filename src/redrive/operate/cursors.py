@@ -1,7 +1,5 @@
 """Opaque page cursors: the position where a page ended, as text. A position is a number, a UUID, or a named tuple."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Tests a destination that is held back: a relay sends one message that waits. SQL: `half_open_1` in `breaker.sql`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass

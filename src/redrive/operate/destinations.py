@@ -1,7 +1,5 @@
 """Destinations as operators see them: backlog, pause, breaker, limits, and the limit keys that need attention."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -3,8 +3,6 @@
 A failed point hinders work now; a warning will later, or hides something.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -22,7 +20,7 @@ from redrive.operate.findings import Finding, findings
 from redrive.store.migrations import migrate
 from redrive.store.reads import doctor as looks
 from redrive.store.reads.doctor import BY_DEFAULT_MAX, Server, Upkeep
-from redrive.store.reads.status import Status
+from redrive.store.reads.status import RelayState, Status, WorkerState
 from redrive.store.runtime.postgres import PostgresStore
 
 VERSION_MIN, VERSION_TESTED = 15, 18
@@ -267,8 +265,8 @@ def _work(status: Status, server: Server) -> Iterator[Judged]:
     yield _worst(_of(found, "old_snapshot"), _snapshots(server))
     yield _queue(status)
     yield _worst(_of(found, "unhandled", "paused", "down"), "every one with work is handled")
-    yield _worst(_of(found, "clock_jumped", "relay_stale", "relay_deaf", "duty_overdue"), _relays(status))
-    yield _worst(_of(found, "consumer_unhandled", "source_away"), _workers(status))
+    yield _worst(_of(found, "clock_jumped", "relay_stale", "relay_deaf", "duty_overdue"), _live(status.relays))
+    yield _worst(_of(found, "consumer_unhandled", "source_away"), _live(status.workers))
 
 
 def _snapshots(server: Server) -> str:
@@ -305,13 +303,8 @@ def _witness(upkeep: Upkeep) -> Judged:
     return _ok("live relays remember, over restarts, the money that they sent")
 
 
-def _relays(status: Status) -> str:
-    live = sum(relay.live for relay in status.relays)
-    return f"{live} live" if live else "none registered"
-
-
-def _workers(status: Status) -> str:
-    live = sum(worker.live for worker in status.workers)
+def _live(found: Sequence[RelayState | WorkerState]) -> str:
+    live = sum(one.live for one in found)
     return f"{live} live" if live else "none registered"
 
 

@@ -1,7 +1,5 @@
 """What the doctor says of the brokers of an app: each source and each transport that can say something is asked."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any, Final

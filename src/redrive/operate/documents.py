@@ -1,7 +1,5 @@
 """JSON documents: how `--json` and the REST API show a read model, both by Pydantic and so the same."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping, Sequence
 from datetime import datetime

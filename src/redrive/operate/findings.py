@@ -1,7 +1,5 @@
 """What in a status needs an operator, with the command that helps; the most urgent first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The schemas of the engine and of all installed systems, for the command line, Django and Alembic."""
 
-from __future__ import annotations
-
 from redrive.store.migrations import migrate
 from redrive.system import discover
 

@@ -4,8 +4,6 @@
 written: no payload, header, key or text of a message.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """What an operator can see, and the checks before a skip: the one layer under command line, API and console."""
 
-from __future__ import annotations
-
 from redrive.errors import ActRefused, NotFound
 from redrive.message import ParkReason
 from redrive.store.reads.keys import list_keys, show_key

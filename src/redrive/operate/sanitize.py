@@ -1,7 +1,5 @@
 """Text of others made harmless for a terminal or a log line: escape sequences, line ends, reading direction."""
 
-from __future__ import annotations
-
 import unicodedata
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Moments and durations in words, as command line and console show them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 

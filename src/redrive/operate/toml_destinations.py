@@ -4,8 +4,6 @@ The keys are the options of `App.transport` and of the transport, with the same 
 file: its key ends in `_env` or `_file` and says where it is.
 """
 
-from __future__ import annotations
-
 import os
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

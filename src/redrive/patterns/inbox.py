@@ -12,8 +12,6 @@ goes to the destination of the consumer's name. `redrive worker` does all of thi
 (docs/how-to/consume-from-a-broker.md); use `Inbox` in a consumer of your own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack

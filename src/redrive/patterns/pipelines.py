@@ -11,8 +11,6 @@ replay begins at the stage that failed. The destinations are named `videos.impor
 carries the message from one to the next by `Advance`. docs/how-to/run-stages.md has a whole example.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType

@@ -7,8 +7,6 @@ A late success of something that is parked or waits is no finding: it is confirm
 never sent again. Whatever cannot be explained is a finding. See `redrive.systems.payments.reconcile`.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

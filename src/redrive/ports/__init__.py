@@ -4,8 +4,6 @@
 verb is one short transaction; `now` is None for the database's clock, and only tests pass anything else.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from redrive.ports.acts import OperatorVerbs

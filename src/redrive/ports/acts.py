@@ -1,7 +1,5 @@
 """Acts of operators on messages and ordering keys."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

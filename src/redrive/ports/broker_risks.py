@@ -1,7 +1,5 @@
 """What a transport or a source may say of its broker: settings that break a guarantee (`redrive doctor`)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 

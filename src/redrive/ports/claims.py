@@ -1,7 +1,5 @@
 """Claims: taking messages, keeping them and giving them back."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Time: the process's own clock, and how relays notice that the database's clock was set."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

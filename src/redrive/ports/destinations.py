@@ -1,7 +1,5 @@
 """Destinations and their limit keys: pauses, circuit breakers, rates."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Duties: background work of which one relay at a time does each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """What a store, a `record` or a handler raises towards the engine."""
 
-from __future__ import annotations
-
 
 class TransientFailure(Exception):
     """The database could not be reached, or wants the transaction again (deadlock, serialisation)."""

@@ -1,7 +1,5 @@
 """Relays: registration, heartbeat, the doorbell, and what a relay remembers of money that it sent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

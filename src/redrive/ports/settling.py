@@ -1,7 +1,5 @@
 """Settling: writing what became of an attempt, fenced by its claim."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Where a consumer receives its messages from: a broker, or a script in tests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """How the engine reaches a destination."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable
 from typing import Protocol
 

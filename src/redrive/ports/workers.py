@@ -1,7 +1,5 @@
 """Workers: what they report, and the verbs for it. Not part of `Store`, because no relay needs them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol

@@ -3,8 +3,6 @@
 The verbs check the same bounds (`verbs/check_message.sql`); only they judge whether `expires_at` has passed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Statements over Django's connection, inside `atomic`."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from django.db import Error

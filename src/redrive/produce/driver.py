@@ -1,7 +1,5 @@
 """What all driver modules share."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from functools import cache

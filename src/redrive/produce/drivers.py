@@ -3,8 +3,6 @@
 Recognised by the names in the class's ancestry, so that no driver is imported here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from functools import cache
 from importlib import import_module

@@ -1,7 +1,5 @@
 """The inbox without I/O: receive a broker's message, or defer it to the engine. SQL: `verbs/inbox.sql`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from enum import StrEnum

@@ -3,8 +3,6 @@
 What JSON cannot carry is refused with its place (`payload.items[3].at is a datetime`), never with the data.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -4,8 +4,6 @@
 driver carries them between the two. SQL: `verbs/enqueue.sql`, `verbs/enqueue_many.sql`.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Generator, Iterator, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Statements over the caller's psycopg 3 connection; its row factory, cursor class and open cursors are not touched."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any, LiteralString, TypeVar
 

@@ -1,7 +1,5 @@
 """Statements over the caller's psycopg2 connection."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 import psycopg2

@@ -1,7 +1,5 @@
 """The producer's trace, kept with the message as W3C headers (G-20). OpenTelemetry is never imported from here."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from typing import Any, Final

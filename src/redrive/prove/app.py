@@ -5,8 +5,6 @@ process that has just started, `down` and `keyed` destinations are down and `res
 `refused` destinations refuse everything.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from typing import Any

@@ -4,8 +4,6 @@
 violation. The checker judges messages.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import sys
@@ -15,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from redrive.kit.proof import failpoints
 from redrive.kit.proof.failpoints import Act
@@ -45,7 +43,7 @@ class Plan:
     strikes: Sequence[tuple[str, Act]]
 
     @classmethod
-    def of(cls, *, seed: int, scale: float, own_server: bool) -> Plan:
+    def of(cls, *, seed: int, scale: float, own_server: bool) -> Self:
         chance = random.Random(seed)
         kinds = {kind: max(1, round(count * scale)) for kind, (count, _, _) in FAULTS.items()}
         if not own_server:

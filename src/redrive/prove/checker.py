@@ -4,8 +4,6 @@ The rules are in `store_rules`, `effect_rules`, `order_rules` and `limit_rules`;
 breaks each of them once.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

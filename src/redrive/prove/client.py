@@ -4,8 +4,6 @@ into the application's own tables.
 Network errors are raised as Python raises them, so that the engine's own table judges them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """Destinations of a proof, their budgets, and how short its leases are. Printed with every report."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 

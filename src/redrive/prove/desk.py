@@ -4,8 +4,6 @@ The observer's log is the witness: each message is sent once more and no more, i
 audit has to verify, and one changed row has to be found.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import signal

@@ -4,8 +4,6 @@ Three causes are gone with the next deploy (`REDRIVE_PROVE_MENDED`); the fourth 
 it is edited. What is not refused goes to the observer.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Final

@@ -1,8 +1,6 @@
 """What must hold between the observer's log and the database. Each rule yields one sentence with ids for a
 violation."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Final

@@ -4,8 +4,6 @@ On its own server (or, with a DSN, in its own database): relays, producers, an o
 done; quiescence; the checker's verdict. Everything is removed afterwards.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,13 +1,9 @@
 """The environment of `redrive prove engine` and of the crash tests: the kit's, with an observer and producers."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
-
-import psycopg
 
 from redrive.kit.proof.environment import LOOK_SECONDS, READY_SECONDS, ProofEnvironment
 from redrive.kit.proof.processes import Ended, Process, patience
@@ -40,8 +36,7 @@ class Environment(ProofEnvironment):
 
     def prepare(self) -> None:
         """The application's own tables."""
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            conn.execute(config.TABLES)
+        self.execute(config.TABLES)
 
     def observe(self, script: Script | None = None) -> Process:
         """Start the destination, or start it again on its own log; returns when it listens."""

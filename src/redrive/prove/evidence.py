@@ -3,8 +3,6 @@
 Read with plain SQL: a mistake in the engine's code cannot hide itself.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

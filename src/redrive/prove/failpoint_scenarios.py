@@ -4,8 +4,6 @@ Every relay meets a boundary such as `claim.stop`; others need a message in doub
 `RECIPES`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

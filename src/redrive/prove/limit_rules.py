@@ -1,7 +1,5 @@
 """What must hold of limits, as the destination sees them. Each rule yields one sentence with ids for a violation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby

@@ -7,8 +7,6 @@ on disk before an answer leaves, and read again after a restart. Where told to, 
 lookup does: a second send of one has no second effect and is written down as a repeat.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib
@@ -97,10 +95,8 @@ class Observer:
                 await reader.read()
                 await self._journal.append(log="gone", **asked, at=time.time())
                 return False
-            case "refuse":
-                return await self._answer(writer, asked, answer="refused")
-            case "later":
-                return await self._answer(writer, asked, answer="later")
+            case "refuse" | "later":
+                return await self._answer(writer, asked, answer="refused" if fault == "refuse" else fault)
             case "busy":
                 return await self._answer(writer, asked, answer="busy", retry_after=script.RETRY_AFTER_SECONDS)
             case "slow":

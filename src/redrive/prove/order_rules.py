@@ -1,7 +1,5 @@
 """The rules of ordering keys. Each rule yields one sentence with ids for a violation."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ The intent is on disk before BEGIN and the acknowledgement after COMMIT, so the 
 acknowledged must be there, never intended must not.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

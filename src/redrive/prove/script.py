@@ -3,8 +3,6 @@
 Only the first few requests for a message meet a fault, so that every campaign ends.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

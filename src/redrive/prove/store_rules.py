@@ -1,8 +1,6 @@
 """What must hold between the producers' logs and the database. Each rule yields one sentence with ids for a
 violation."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Every relay runs it; the database lets one relay at a time begin a duty. A duty 
 next due; it never ends the relay. The engine's own duties are in `engine_duties.py`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ SQL: `store/sql/verbs/<duty>.sql` (`groups.sql`, `lanes.sql`, `inbox.sql`, `part
 mend_lanes, forget_inbox, and partitions and retire).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta

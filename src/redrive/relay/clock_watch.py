@@ -7,8 +7,6 @@ relay that has just started has nothing to compare with: its reaper waits for on
 first. docs/explanation/clock.md has the reasoning.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What all parts of one relay share: store, settings, clock, events, background tasks, three signals."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

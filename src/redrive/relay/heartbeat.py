@@ -4,8 +4,6 @@ Each heartbeat looks at the database's clock, reads which destinations and limit
 whether the database knows the money that was sent.
 """
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A relay inside another program while a block runs: `App.running`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

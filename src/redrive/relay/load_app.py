@@ -1,7 +1,5 @@
 """Loads the app that `module:name` names."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

@@ -6,8 +6,6 @@ heartbeat is sent, deadlines are kept. Any part that fails ends the relay. `stop
 `suspects_only` the same parts run messages that came back from a crash, one at a time (G-18).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from random import Random

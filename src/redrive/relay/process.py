@@ -3,8 +3,6 @@
 SIGTERM and SIGINT stop gracefully; a second one ends at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """A graceful stop: claim nothing more, hand back what has not begun, let the rest end, write every outcome (G-09)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable
 from contextlib import suppress

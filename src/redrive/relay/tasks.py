@@ -1,7 +1,5 @@
 """Tasks whose failure is the relay's: a claim without a task must not be renewed for ever."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress

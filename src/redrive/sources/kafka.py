@@ -8,8 +8,6 @@ is committed up to its first unfinished message. A partition that is revoked tak
 next worker gets them, and the inbox knows those that were processed meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import deque

@@ -6,8 +6,6 @@ What a dead worker had comes again after `ack_wait_seconds`. Order by key needs 
 a crash or a lost connection the server delivers new messages before those that come again: they are held back so long.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ the name of a dead one gets that first, in its order. What a name without a work
 `idle_seconds`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress

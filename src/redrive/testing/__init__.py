@@ -8,8 +8,6 @@ as fixtures for pytest (`plugin.py`); `make_attempt` calls a handler without all
 Each name is loaded when it is first used: pytest loads the plugin, and with it this module, in every run.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from redrive.lazy import loader, modules_of

@@ -1,7 +1,5 @@
 """An attempt made by hand, to call a handler or a transport without a relay."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4

@@ -5,8 +5,6 @@ tests of the engine it implements `redrive.ports.Clock`: `sleep` waits for `adva
 wake in the order of their time, then of their sleep.
 """
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 from datetime import timedelta

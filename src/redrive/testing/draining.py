@@ -8,8 +8,6 @@ a time, and ends when it would have nothing to do. With a `ManualClock` every ve
 by what the clock was advanced.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Mapping
@@ -17,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any, Final, LiteralString, cast
+from typing import Any, Final, LiteralString, Self, cast
 from uuid import uuid4
 
 from redrive.app import App
@@ -130,7 +128,7 @@ class _Moment:
     destinations: list[str]
 
     @classmethod
-    async def set_out(cls, conn: Any, app: App, clock: ManualClock) -> _Moment:
+    async def set_out(cls, conn: Any, app: App, clock: ManualClock) -> Self:
         below = await apsycopg_below(conn)
         connection = StoreOnConnection(below)
         asked_at = time.monotonic()

@@ -5,8 +5,6 @@ overlap would release each other's. Connections that Django keeps by thread are 
 handlers.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager

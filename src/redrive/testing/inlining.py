@@ -8,8 +8,6 @@ hook for it, so the function that carries an enqueue to its driver is replaced f
 differs from production is said in docs/how-to/test-your-application.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -47,22 +45,24 @@ class _Inline:
     def run(self, conn: Any, steps: Steps[T], within: Within = Within.OPEN) -> T:
         result = self._run(conn, steps, within)
         if self._is_news(result) and _is_same(conn, self._conn):
-            self._delivering = True
-            try:
+            with self._once():
                 drain_into(self.drained, conn, self._app, self._clock)
-            finally:
-                self._delivering = False
         return result
 
     async def arun(self, conn: Any, steps: Steps[T], within: Within = Within.OPEN) -> T:
         result = await self._arun(conn, steps, within)
         if self._is_news(result) and await _ais_same(conn, self._conn):
-            self._delivering = True
-            try:
+            with self._once():
                 await adrain_into(self.drained, conn, self._app, self._clock)
-            finally:
-                self._delivering = False
         return result
+
+    @contextmanager
+    def _once(self) -> Iterator[None]:
+        self._delivering = True
+        try:
+            yield
+        finally:
+            self._delivering = False
 
     def _is_news(self, result: object) -> bool:
         first = result[0] if isinstance(result, list) and result else result

@@ -4,8 +4,6 @@
 is due when the clock was advanced by a day, while the relay's polls go on in real time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import time

@@ -7,8 +7,6 @@ They look on the connection or session that the code under test used, so they se
 changed.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, LiteralString, NamedTuple

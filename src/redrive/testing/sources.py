@@ -1,7 +1,5 @@
 """A broker in memory, for tests of consumers: `ScriptedSource`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter, deque

@@ -11,8 +11,6 @@ would in production. A check for which the destination cannot be brought into it
 (`unittest.SkipTest`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum

@@ -1,8 +1,6 @@
 """Which settings of a broker may lose what it has confirmed, or bring it again too late. Pure; the transport or the
 source of each broker asks for the settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final
 

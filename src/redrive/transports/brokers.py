@@ -4,8 +4,6 @@ What fails before a message was handed to an open connection is Retryable or Not
 broker's own word is Unknown (G-13).
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
@@ -156,9 +154,7 @@ class Connection(Generic[C]):
                     await self._closed(lost)
                 return await self._open()
         except TimeoutError as error:
-            raise Retryable(
-                BROKER_DOWN, f"No connection within {self._connect_seconds} s.", destination_down=True
-            ) from error
+            raise down(f"No connection within {self._connect_seconds} s.") from error
         except OSError as error:
             raise not_connected(error) from error
 
@@ -187,10 +183,15 @@ async def connected(connection: Connection[C]) -> C:
         raise NotBegun from None
 
 
+def down(text: str) -> Retryable:
+    """Nothing was sent."""
+    return Retryable(BROKER_DOWN, text, destination_down=True)
+
+
 def not_connected(error: BaseException) -> Retryable:
     """What kept us from connecting; the text names a type, and no address or password."""
     why = "the certificate was refused" if isinstance(error, ssl.SSLCertVerificationError) else redact.error_type(error)
-    return Retryable(BROKER_DOWN, f"Not connected: {why}.", destination_down=True)
+    return down(f"Not connected: {why}.")
 
 
 def login_refused(text: str = "The broker refuses the login.") -> Retryable:

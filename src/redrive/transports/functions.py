@@ -8,8 +8,6 @@ is `Delivered()`; exceptions go through the user's `classify` table and then thr
 bug (G-10).
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections import Counter

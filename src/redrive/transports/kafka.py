@@ -187,7 +187,7 @@ class Wire:
 
     async def produce(self, topic: str, body: bytes, *, key: bytes | None, headers: Mapping[str, str]) -> Answer:
         if self._ends:  # nothing would poll for its confirm
-            return Retryable(brokers.BROKER_DOWN, "The producer was closed.", destination_down=True)
+            return brokers.down("The producer was closed.")
         confirm: asyncio.Future[Answer] = self._loop.create_future()
 
         def confirmed(error: KafkaError | None, record: Message) -> None:

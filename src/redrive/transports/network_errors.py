@@ -5,8 +5,6 @@ writing mean that the request may have been carried out: Unknown. Libraries are 
 that is not in the table is treated as a bug.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Callable
 from typing import Any, Final

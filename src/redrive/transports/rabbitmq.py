@@ -179,7 +179,7 @@ class Wire:
 
     async def publish(self, message: aio_pika.Message, key: str, *, seconds: float) -> Answer:
         if not self.is_open():
-            return Retryable(brokers.BROKER_DOWN, "The connection was lost.", destination_down=True)
+            return brokers.down("The connection was lost.")
         was_alone = not self._waiting
         self._waiting += 1
         self._begun = number = self._begun + 1

@@ -48,6 +48,7 @@ from redrive.transports.cloudevents import CloudEvents
 __all__ = ["CloudEvents", "RedisTransport", "connection"]
 
 BODY_FIELD: Final = "data"
+CLOSED: Final = "The connection was closed."
 MESSAGE_BYTES_MAX: Final = 512 * 1024 * 1024  # `proto-max-bulk-len` of a server that says nothing else
 PIPELINE_MAX: Final = 500  # commands of one round trip
 PIPELINE_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -184,7 +185,7 @@ class Wire:
 
     async def append(self, command: Sequence[Any], *, size: int) -> Answer:
         if self._is_closed or not self.is_open():  # the library would open it again, unseen
-            return _closed()
+            return brokers.down(CLOSED)
         seconds = self._reply_seconds
         waiting = _Waiting(command, size)
         self._queue.append(waiting)
@@ -248,11 +249,7 @@ class Wire:
     def _fail(batch: Sequence[_Waiting]) -> None:
         """What may be on the wire is in doubt; what is not can be sent again."""
         for waiting in batch:
-            _settle(waiting, brokers.confirm_lost() if waiting.has_begun else _closed())
-
-
-def _closed() -> Answer:
-    return Retryable(brokers.BROKER_DOWN, "The connection was closed.", destination_down=True)
+            _settle(waiting, brokers.confirm_lost() if waiting.has_begun else brokers.down(CLOSED))
 
 
 def _settle(waiting: _Waiting, answer: Answer) -> None:

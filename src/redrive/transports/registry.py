@@ -4,8 +4,6 @@ points of the group `redrive.transports`, and any other as `module:Class`.
 None is imported before it is asked for, so that each library is needed only by those who use it.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches

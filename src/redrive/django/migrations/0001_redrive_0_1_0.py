@@ -1,7 +1,5 @@
 """The schema of Redrive 0.1.0, and the models that are read through it."""
 
-from __future__ import annotations
-
 from django.db import migrations, models
 
 from redrive.django.operations import Upgrade

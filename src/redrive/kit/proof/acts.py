@@ -1,7 +1,5 @@
 """What operators do to messages in a history: how it is drawn, and statements with named values. `who` does it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from typing import Final, LiteralString

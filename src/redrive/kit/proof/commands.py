@@ -1,7 +1,5 @@
 """Histories and the commands that they consist of: drawn from a seed, printed as a script, and read again."""
 
-from __future__ import annotations
-
 import random
 import re
 from abc import ABC, abstractmethod

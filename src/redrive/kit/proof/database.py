@@ -1,7 +1,5 @@
 """The database of a proof: on a server of its own, or with a DSN in a database of its own on that server."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal

@@ -1,7 +1,5 @@
 """Directories of proofs."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator

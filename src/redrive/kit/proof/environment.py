@@ -1,7 +1,5 @@
 """The environment of one proof: a directory, a database, relays and other processes. It ends what it starts."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading
@@ -111,6 +109,10 @@ class ProofEnvironment:
         if not self.wait(asked, seconds=READY_SECONDS):
             raise RuntimeError(f"The database did not answer for {READY_SECONDS:.0f} s.")
         return found
+
+    def execute(self, statement: LiteralString) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            conn.execute(statement)
 
     def value(self, query: LiteralString, *values: object) -> Any:
         found = self.rows(query, *values)

@@ -5,8 +5,6 @@
 The first process that fires makes the mark: a child that is started again goes on.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -3,8 +3,6 @@
 It takes orders as JSON lines. A process that ended stays known until `end`, so that its id is never another's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Many histories, some at a time; one that is violated is shrunk to the commands that it needs, and printed."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ cut.
 `HistoryEnvironment` is prepared once; `HistoryDatabase` is of one history, restored or promoted as it says.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import shutil

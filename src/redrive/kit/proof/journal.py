@@ -3,8 +3,6 @@
 A line that a kill has cut never happened: the next writer ends it, and readers leave it out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -3,8 +3,6 @@
 Its monotonic clock, and the clocks of all other processes, go on as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

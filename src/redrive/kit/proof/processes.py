@@ -1,7 +1,5 @@
 """The processes of a proof, each in a session of its own, so that `end` ends a killed relay's child too."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A relay process of a proof, with the failpoint of the environment; its settings are JSON on standard input."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The report of a proof: how to run it again, what was done, what was violated."""
 
-from __future__ import annotations
-
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence

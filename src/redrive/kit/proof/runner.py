@@ -1,7 +1,5 @@
 """Carries out a history: one command after the other, while real relays work on a real database; then it is judged."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from abc import ABC, abstractmethod

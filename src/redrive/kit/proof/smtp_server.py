@@ -7,8 +7,6 @@ It speaks EHLO, STARTTLS, AUTH PLAIN and LOGIN, SIZE and SMTPUTF8. With `log`, e
 file, written before the reply to its end. `python -m redrive.kit.proof.smtp_server PORT_FILE LOG` runs it alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

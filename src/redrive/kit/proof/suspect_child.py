@@ -1,7 +1,5 @@
 """The child of a proof's relay that runs suspects: the engine's own, with the failpoint of the environment."""
 
-from __future__ import annotations
-
 from redrive.events import Events
 from redrive.kit.proof import failpoints
 from redrive.relay.crash import suspect_child

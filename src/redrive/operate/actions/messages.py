@@ -1,7 +1,5 @@
 """An action on messages: judged against where each message is, then carried out on each in a transaction of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What an operator's verb is: a row of the table in `table.py`, from which CLI, API and console are made."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """What became of an action on each message: one result per message, because the others go on where one refuses."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

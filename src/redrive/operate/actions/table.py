@@ -3,8 +3,6 @@
 A verb on messages needs nothing else than its row and its store call. `model.py` says what each column means.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from datetime import timedelta
@@ -479,3 +477,7 @@ def find(noun: Noun, name: str) -> Action:
         if (action.noun, action.name) == (noun, name):
             return action
     raise InvalidValue(f"There is no act {name[:50]!r}.")
+
+
+COPY: Final = find(Noun.MESSAGE, "copy")
+EDIT: Final = find(Noun.DEAD, "edit")

@@ -4,8 +4,6 @@ The actor is the principal of the request. A change needs an `Idempotency-Key`; 
 describes it. What belongs to no tenant (groups, destinations, relays, the audit, tokens) needs access to all tenants.
 """
 
-from __future__ import annotations
-
 from fastapi import APIRouter
 
 from redrive.operate.api import audit, dead, destinations, groups, keys, messages, replays, status, tokens

@@ -1,7 +1,5 @@
 """The audit, and whether it is as it was written."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Query

@@ -1,7 +1,5 @@
 """Dead letters: the steps of their repair."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Annotated, Any, Final
 from uuid import UUID
@@ -11,9 +9,9 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from redrive.message import MessageId
-from redrive.operate.actions.model import Action, Noun
+from redrive.operate.actions.model import Action
 from redrive.operate.actions.results import ActResult, Outcome, raise_refused
-from redrive.operate.actions.table import STEPS, find
+from redrive.operate.actions.table import EDIT, STEPS
 from redrive.operate.api import schemas
 from redrive.operate.api.messages import show_parked
 from redrive.operate.api.schemas import ACTS, Acted, Why, body_of, changes, given
@@ -26,7 +24,6 @@ from redrive.operate.web.problems import Refusal
 router = APIRouter(tags=["dead"])
 
 
-EDIT: Final = find(Noun.DEAD, "edit")
 _SEEN: Final = Field(ge=1, lt=2**31, description="Of the parked record that was looked at; 409 where it has changed.")
 Edit: Any = body_of("Edit", [EDIT], row_version=(Annotated[int, _SEEN], ...), dry_run=(bool, False))
 

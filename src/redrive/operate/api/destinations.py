@@ -1,7 +1,5 @@
 """Destinations: their state, and pause, resume and test."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fastapi import APIRouter

@@ -1,6 +1,4 @@
-"""Failure groups, and what a person says of one."""
-
-from __future__ import annotations
+"""Failure groups, and their status, owner and note."""
 
 from typing import Annotated, Any
 
@@ -35,7 +33,7 @@ async def list_groups(
     limit: Limit = 50,
 ) -> Listed[GroupView]:
     """Failure groups that need a repair, or with `all` every one, latest failure first."""
-    statuses = tuple(status) or (None if all else groups.NEEDS_SOMEBODY)
+    statuses = tuple(status) or (None if all else groups.NEEDS_REPAIR)
     wanted = GroupFilter(
         statuses=statuses, destination=destination, before=cursors.decode(GroupPosition, after), limit=limit
     )

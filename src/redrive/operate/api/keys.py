@@ -1,7 +1,5 @@
 """Ordering keys, and how one goes on without its head."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter

@@ -1,7 +1,5 @@
 """Messages: the lists, one with its whole life, its payload, and what can be done to one or to many."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final
 from uuid import UUID
 
@@ -12,9 +10,9 @@ from redrive.errors import NotFound
 from redrive.message import MessageId, ParkReason
 from redrive.operate import cursors, operations
 from redrive.operate.actions import messages as acts
-from redrive.operate.actions.model import Action, Noun
+from redrive.operate.actions.model import Action
 from redrive.operate.actions.results import ActResult, Outcome, raise_refused
-from redrive.operate.actions.table import MESSAGE_ACTIONS, find
+from redrive.operate.actions.table import COPY, MESSAGE_ACTIONS
 from redrive.operate.api import schemas
 from redrive.operate.api.schemas import (
     ACTS,
@@ -49,7 +47,6 @@ router = APIRouter(tags=["messages"])
 
 
 VERBS: Final = {action.name: action for action in MESSAGE_ACTIONS if not action.single}
-COPY: Final = find(Noun.MESSAGE, "copy")
 Act: Any = names_of("Act", VERBS.values())
 _COMMON: Final[dict[str, Any]] = {"only": (ParkReason | None, None), "dry_run": (bool, False)}
 MessageAct: Any = body_of("MessageAct", list(VERBS.values()), **_COMMON)

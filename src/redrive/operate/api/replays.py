@@ -1,7 +1,5 @@
 """Replays: dead letters that are sent again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID

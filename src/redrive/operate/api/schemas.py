@@ -1,7 +1,5 @@
 """What the routes of the API share: what each needs, bodies with their bounds, and answers that are no read model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Final

@@ -1,7 +1,5 @@
 """Which messages a request means: by their ids, or all dead letters that a filter selects. Foreign ids are unknown."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self

@@ -1,7 +1,5 @@
 """What flows, which relays and workers live, and whether the database is fit."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 

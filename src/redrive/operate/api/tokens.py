@@ -1,7 +1,5 @@
 """Access tokens."""
 
-from __future__ import annotations
-
 from typing import Annotated
 from uuid import UUID
 

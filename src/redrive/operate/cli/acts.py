@@ -3,8 +3,6 @@
 A verb that cannot be undone, or whose messages a filter chose, asks on a terminal and needs `--yes` elsewhere.
 """
 
-from __future__ import annotations
-
 import getpass
 import json
 import os
@@ -239,7 +237,7 @@ def report(
         output.document("acts", {**head, **{one.value: n for one, n in counted.items()}, "items": results})
     elif len(results) > 1 or results[0].outcome in {Outcome.DONE, Outcome.ASKED, Outcome.WOULD}:
         listed = sorted(results, key=lambda result: result.outcome is Outcome.DONE)[:shown] if shown else results
-        output.show(output.table(_COLUMNS, [_row(result) for result in listed]))
+        output.show(output.records(_COLUMNS, listed))
         if rest := len(results) - len(listed):
             output.note(f"and {rest:,} more; {counted[Outcome.DONE]:,} of {len(results):,} are done")
     if only_look:
@@ -247,11 +245,12 @@ def report(
     _raise_failures(action.name, results)
 
 
-_COLUMNS: Final = (Column("message"), Column("outcome"), Column("destination", grow=True), Column("detail", fold=True))
-
-
-def _row(result: ActResult) -> tuple[object, ...]:
-    return result.id, output.state(result.outcome.value), result.destination, result.detail
+_COLUMNS: Final = (
+    Column("message", of="id"),
+    Column("outcome", of=lambda result, _: output.state(result.outcome.value)),
+    Column("destination", grow=True),
+    Column("detail", fold=True),
+)
 
 
 def _raise_failures(act: str, results: Sequence[ActResult]) -> None:

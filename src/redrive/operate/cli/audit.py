@@ -1,9 +1,6 @@
 """`redrive audit`: what people did, and whether that record is as it was written."""
 
-from __future__ import annotations
-
 import json
-from datetime import datetime
 from typing import Any, Final
 
 import click
@@ -19,12 +16,12 @@ from redrive.store.reads.models import AuditEntry
 from redrive.store.runtime.postgres import PostgresStore
 
 _COLUMNS: Final = (
-    Column("#", "right"),
-    Column("at (UTC)"),
+    Column("#", "right", of="id"),
+    output.utc("at", "at"),
     Column("actor", grow=True),
     Column("act"),
     *output.growing("subject", "reason"),
-    Column("before → after", fold=True),
+    Column("before → after", fold=True, of=lambda entry, _: _change(entry)),
 )
 
 
@@ -41,12 +38,11 @@ async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
     """What was done, latest first."""
     page = await audit.list_audit(store, **wanted)
     nothing = "No act is recorded" + (" for that." if wanted["subject"] else " yet.")
-    show_page(call, "audit", page, _COLUMNS, _row, nothing=nothing)
+    show_page(call, "audit", page, _COLUMNS, nothing=nothing)
 
 
-def _row(entry: AuditEntry, _: datetime) -> tuple[object, ...]:
-    change = " → ".join(json.dumps(one, ensure_ascii=False) for one in (entry.before, entry.after) if one is not None)
-    return entry.id, output.short_moment(entry.at), entry.actor, entry.act, entry.subject, entry.reason, change
+def _change(entry: AuditEntry) -> str:
+    return " → ".join(json.dumps(one, ensure_ascii=False) for one in (entry.before, entry.after) if one is not None)
 
 
 @command.command("verify", epilog=example("redrive audit verify", "redrive audit verify --head 812:9c0f…"))

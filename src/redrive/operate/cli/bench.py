@@ -1,7 +1,5 @@
 """`redrive bench`: how fast it is here, beside what bare SQL does here."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack

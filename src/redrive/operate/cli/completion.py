@@ -1,7 +1,5 @@
 """`redrive completion SHELL`: the script by which a shell completes the words of this command line."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import click

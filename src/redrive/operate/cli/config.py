@@ -1,7 +1,5 @@
 """`redrive config`: which settings are in force, and where each came from."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import click

@@ -1,7 +1,5 @@
 """`redrive console`: the web console and the API, until they are stopped."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """What every command shares: `--dsn`, `--json`, the settings, and the open store. Errors go to `Commands.main`."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass

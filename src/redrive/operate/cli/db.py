@@ -1,7 +1,5 @@
 """`redrive db`: the schema, brought to what this version expects."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any, Final, get_args
 

@@ -1,7 +1,5 @@
 """`redrive dead`: dead letters, which could not be delivered, and their way back."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`redrive demo`: a shop that takes orders, and what becomes of them; see `redrive.demo`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

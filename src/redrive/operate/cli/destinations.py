@@ -1,7 +1,5 @@
 """`redrive destinations`: where messages go, and whether anything goes there now."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -19,7 +17,6 @@ from redrive.operate.cli.output import Column
 from redrive.operate.destination_test import Tested
 from redrive.operate.destinations import destinations
 from redrive.operate.sanitize import one_line
-from redrive.ports import LimitKeyState
 from redrive.store.reads.models import DestinationView
 from redrive.store.reads.status import Backlog
 from redrive.store.runtime.postgres import PostgresStore
@@ -37,10 +34,11 @@ _COLUMNS: Final = (
 )
 _KEY_COLUMNS: Final = (
     Column("destination"),
-    Column("limit key", grow=True),
-    Column("state"),
-    Column("for"),
-    *output.growing("by", "reason"),
+    Column("limit key", grow=True, of="key"),
+    Column("state", of=lambda key, _: output.state("paused" if key.paused else output.words(key.breaker))),
+    Column("for", of=lambda key, _: _seconds(key.pause_seconds if key.paused else key.breaker_seconds)),
+    Column("by", grow=True, of=lambda key, _: key.paused_by if key.paused else "breaker"),
+    Column("reason", grow=True, of=lambda key, _: key.pause_reason if key.paused else key.breaker_code),
 )
 
 
@@ -64,21 +62,13 @@ async def list_(call: Call, store: PostgresStore) -> None:
     if found.items:
         output.show(output.table(_COLUMNS, [_row(one.open, one.known) for one in found.items]))
         if keys := [key for one in found.items for key in one.limit_keys]:
-            output.show(output.table(_KEY_COLUMNS, [_key_row(key) for key in keys]))
+            output.show(output.records(_KEY_COLUMNS, keys))
     else:
         output.note("No destination yet: one appears when a relay registers it or a message names it.")
 
 
-def _key_row(key: LimitKeyState) -> tuple[object, ...]:
-    seconds = key.pause_seconds if key.paused else key.breaker_seconds
-    return (
-        key.destination,
-        key.key,
-        output.state("paused" if key.paused else output.words(key.breaker)),
-        None if seconds is None else f"{seconds:,.0f} s",
-        key.paused_by if key.paused else "breaker",
-        key.pause_reason if key.paused else key.breaker_code,
-    )
+def _seconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:,.0f} s"
 
 
 def _row(backlog: Backlog, known: DestinationView | None) -> tuple[object, ...]:

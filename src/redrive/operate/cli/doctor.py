@@ -1,7 +1,5 @@
 """`redrive doctor`: whether everything is as it must be, and what to do where it is not."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

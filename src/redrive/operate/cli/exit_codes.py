@@ -3,8 +3,6 @@
 The numbers are a promise to scripts and are never reused.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 from typing import Any, Final
 

@@ -1,9 +1,6 @@
-"""`redrive groups`: failures by their cause, and what people say of them."""
-
-from __future__ import annotations
+"""`redrive groups`: failures by their cause, with the status, owner and note that operators set."""
 
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any, Final
 
 import click
@@ -18,19 +15,20 @@ from redrive.operate.cli.output import Column
 from redrive.operate.cli.paging import page_options, show_page
 from redrive.operate.desk import groups
 from redrive.operate.desk.groups import GroupDetails
-from redrive.store.reads.models import GroupFilter, GroupPosition, GroupStatus, GroupView
+from redrive.store.reads.models import GroupFilter, GroupPosition, GroupStatus
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.who import Who
 
 SHORT: Final = 12  # digits of an id that are shown in a list
 _COLUMNS: Final = (
-    Column("group"),
-    Column("status"),
-    *output.right("waiting", "seen"),
+    Column("group", of=lambda group, _: group.id[:SHORT]),
+    Column("status", of=lambda group, _: output.state(group.status.value)),
+    *output.numbers(waiting="red", seen=""),
     *output.growing("destination", "kind", "error class"),
-    Column("first"),
-    Column("last"),
-    *output.growing("owner", "text"),
+    output.since("first", "first_seen_at"),
+    output.since("last", "last_seen_at"),
+    Column("owner", grow=True),
+    Column("text", grow=True, of="sample_text"),
 )
 
 
@@ -58,27 +56,11 @@ async def list_(
     call: Call, store: PostgresStore, statuses: tuple[GroupStatus, ...], everything: bool, **wanted: Any
 ) -> None:
     """Failure groups that need a repair, latest failure first: those that are open, or failed again since resolved."""
-    chosen = tuple(map(GroupStatus, statuses)) or (None if everything else groups.NEEDS_SOMEBODY)
+    chosen = tuple(map(GroupStatus, statuses)) or (None if everything else groups.NEEDS_REPAIR)
     page = await groups.list_groups(store, GroupFilter(statuses=chosen, **wanted))
     quiet = statuses or everything or narrowed(wanted)
     nothing = "No failure group matches." if quiet else "No failure group needs you."
-    show_page(call, "groups", page, _COLUMNS, _row, nothing=nothing)
-
-
-def _row(group: GroupView, now: datetime) -> tuple[object, ...]:
-    return (
-        group.id[:SHORT],
-        output.state(group.status.value),
-        output.number(group.waiting, style="red"),
-        output.number(group.seen),
-        group.destination,
-        group.kind,
-        group.error_class,
-        output.ago(group.first_seen_at, now),
-        output.ago(group.last_seen_at, now),
-        group.owner,
-        group.sample_text,
-    )
+    show_page(call, "groups", page, _COLUMNS, nothing=nothing)
 
 
 @command.command("show", epilog=example(f"redrive groups show {EXAMPLE_GROUP}"))
@@ -127,7 +109,7 @@ def _add_mark(action: Action) -> None:
         if call.json:
             output.document("group_mark", {"mark": action.name, **asdict(who), "group": group})
         else:
-            output.show(output.table(_COLUMNS, [_row(group, await store.now())]))
+            output.show(output.records(_COLUMNS, [group], await store.now()))
 
 
 for one in MARKS:

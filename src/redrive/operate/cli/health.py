@@ -2,8 +2,6 @@
 database.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from http.client import HTTPException

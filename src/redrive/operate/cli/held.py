@@ -1,7 +1,5 @@
 """`redrive held`: messages that may have been delivered; a person has to find out."""
 
-from __future__ import annotations
-
 import click
 
 from redrive.message import ParkReason

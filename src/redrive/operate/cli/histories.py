@@ -1,7 +1,5 @@
 """What a proof that tells random histories takes beside the options of every proof."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

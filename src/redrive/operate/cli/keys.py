@@ -1,9 +1,6 @@
 """`redrive keys`: ordering keys, which of them do not go on, and what can be done about it."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any, Final
 
 import click
@@ -20,14 +17,15 @@ from redrive.store.runtime.postgres import PostgresStore
 from redrive.who import Who
 
 _COLUMNS: Final = (
-    *output.growing("tenant", "ordering key"),
-    Column("head", "right"),
-    Column("state"),
+    Column("tenant", grow=True),
+    Column("ordering key", grow=True, of="order_by"),
+    Column("head", "right", of="sequence"),
+    Column("state", of=lambda key, _: output.state(output.words(key.state))),
     Column("destination", grow=True),
-    Column("since"),
-    Column("due"),
-    Column("behind it", "right"),
-    Column("message"),
+    output.since("since", "since"),
+    Column("due", of=lambda key, at: output.until(key.due_at, at)),
+    Column("behind it", "right", of=lambda key, _: f"{key.waiting:,}{'+' if key.waiting == WAITING_MAX else ''}"),
+    Column("message", of="head"),
 )
 
 
@@ -56,27 +54,13 @@ async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
     """
     page = await operations.list_keys(store, KeyFilter(**wanted))
     looked = "Looked at {:,} keys only."
-    show_page(call, "keys", page, _COLUMNS, _row, nothing=_nothing(wanted), option="--after", looked=looked)
+    show_page(call, "keys", page, _COLUMNS, nothing=_nothing(wanted), option="--after", looked=looked)
 
 
 def _nothing(wanted: dict[str, Any]) -> str:
     if narrowed({**wanted, "blocked": None}):
         return "No ordering key matches."
     return "No ordering key is blocked." if wanted["blocked"] else "No ordering key has anything open."
-
-
-def _row(key: KeyView, now: datetime) -> tuple[object, ...]:
-    return (
-        key.tenant,
-        key.order_by,
-        key.sequence,
-        output.state(output.words(key.state)),
-        key.destination,
-        output.ago(key.since, now),
-        output.until(key.due_at, now),
-        f"{key.waiting:,}{'+' if key.waiting == WAITING_MAX else ''}",
-        key.head,
-    )
 
 
 @command.command(**acts.described(SKIP, "keys"))

@@ -1,7 +1,5 @@
 """Finds the embedded server of this machine, so that `redrive status` in a second terminal needs no DSN."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shlex

@@ -4,8 +4,6 @@ Data go to stdout, everything else to stderr. An error becomes one sentence (or,
 `exit_codes`.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

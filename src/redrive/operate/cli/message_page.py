@@ -1,7 +1,5 @@
 """What `redrive messages show` prints of one message: envelope, place, timeline, evidence."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from typing import Final

@@ -1,33 +1,29 @@
 """`redrive messages`: every message, whatever its state."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any, Final
 
 import click
 
 from redrive.message import MessageId
 from redrive.operate import operations
-from redrive.operate.actions.model import Noun
-from redrive.operate.actions.table import find
+from redrive.operate.actions.table import COPY
 from redrive.operate.cli import acts, output, parked
 from redrive.operate.cli.context import Call, as_message_id, example, filter_options, narrowed, store_command
 from redrive.operate.cli.output import Column
 from redrive.operate.cli.paging import page_options, show_page
 from redrive.store.reads.messages import STATES
-from redrive.store.reads.models import MessageFilter, MessageView
+from redrive.store.reads.models import MessageFilter
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.who import Who
 
 _COLUMNS: Final = (
     Column("id"),
-    Column("state"),
+    Column("state", of=lambda view, _: output.state(view.state, view.detail)),
     *output.growing("destination", "kind", "key"),
-    Column("attempts", "right"),
-    Column("due"),
-    Column("created"),
+    Column("attempts", "right", of="attempt"),
+    Column("due", of=lambda view, at: output.until(view.due_at, at)),
+    output.since("created", "created_at"),
 )
 
 
@@ -55,25 +51,11 @@ async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
     page = await operations.list_messages(store, MessageFilter(**wanted))
     nothing = "No message matches." if narrowed(wanted) else "Nothing has been enqueued yet."
     looked = "Looked at the newest {:,} only."
-    show_page(call, "messages", page, _COLUMNS, _row, nothing=nothing, looked=looked)
-
-
-def _row(view: MessageView, now: datetime) -> tuple[object, ...]:
-    return (
-        view.id,
-        output.state(view.state, view.detail),
-        view.destination,
-        view.kind,
-        view.key,
-        view.attempt,
-        output.until(view.due_at, now),
-        output.ago(view.created_at, now),
-    )
+    show_page(call, "messages", page, _COLUMNS, nothing=nothing, looked=looked)
 
 
 parked.add_show(command, "messages", "One message: its envelope, where it is, and every attempt so far.")
 acts.add_actions(command, "messages")
-COPY: Final = find(Noun.MESSAGE, "copy")
 
 
 @command.command(**acts.described(COPY, "messages"))

@@ -1,7 +1,5 @@
 """`redrive metrics`: the values of the database, once, as a scraper would read them."""
 
-from __future__ import annotations
-
 import click
 
 from redrive.operate.cli import output

@@ -3,13 +3,12 @@
 On a terminal tables have lines and colours (`NO_COLOR` and `COLUMNS` are honoured); elsewhere nothing is cut.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, Literal, NoReturn
 
 from rich import box
@@ -44,16 +43,43 @@ STATE_STYLES: Final = {state: style for style, states in _STATES.items() for sta
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """grow: cut with an ellipsis where the terminal is narrow. fold: wrapped there. The others keep their width."""
+    """grow: cut with an ellipsis where the terminal is narrow. fold: wrapped there. The others keep their width.
+
+    of: what it shows of a record, for `records`: an attribute, or a function of the record and the moment of the page;
+    by default the attribute of its title.
+    """
 
     title: str
     justify: Literal["left", "right"] = "left"
     grow: bool = False
     fold: bool = False
+    of: str | Callable[[Any, Any], object] = ""
+
+    def cell(self, record: Any, at: datetime | None) -> object:
+        if callable(self.of):
+            return self.of(record, at)
+        return getattr(record, self.of or self.title.replace(" ", "_"))
 
 
 def right(*titles: str) -> tuple[Column, ...]:
     return tuple(Column(title, "right") for title in titles)
+
+
+def numbers(**styles: str) -> tuple[Column, ...]:
+    """Attributes that are numbers, and the style of each where it is not 0."""
+    return tuple(
+        Column(words(name), "right", of=lambda one, _, name=name, style=style: number(getattr(one, name), style=style))  # type: ignore[misc]
+        for name, style in styles.items()
+    )
+
+
+def since(title: str, of: str) -> Column:
+    """How long ago that was."""
+    return Column(title, of=lambda one, at: ago(getattr(one, of), at))
+
+
+def utc(title: str, of: str) -> Column:
+    return Column(f"{title} (UTC)", of=lambda one, _: short_moment(getattr(one, of)))
 
 
 def growing(*titles: str) -> tuple[Column, ...]:
@@ -106,6 +132,10 @@ def raw(text: str) -> None:
         print(text, flush=True)
     except BrokenPipeError:
         reader_left()
+
+
+def records(columns: Sequence[Column], found: Iterable[Any], at: datetime | None = None) -> Table:
+    return table(columns, [[column.cell(one, at) for column in columns] for one in found])
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> Table:

@@ -1,10 +1,7 @@
 """What list commands share: the options of a page, and how a page is shown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import click
@@ -17,7 +14,6 @@ from redrive.operate.cli.output import Column
 from redrive.operate.documents import listed
 from redrive.store.reads.models import LIMIT_MAX, Page
 
-Row = TypeVar("Row")
 Body = Callable[..., Any]
 
 
@@ -48,9 +44,8 @@ def page_options(option: str, kind: Callable[..., Any], *, rows: int = 50, of: s
 def show_page(
     call: Call,
     name: str,
-    page: Page[Row, Any],
+    page: Page[Any, Any],
     columns: Sequence[Column],
-    row: Callable[[Row, datetime], Sequence[object]],
     *,
     nothing: str,
     option: str = "--before",
@@ -62,7 +57,7 @@ def show_page(
         output.document(name, shown)
         return
     if page.rows:
-        output.show(output.table(columns, [row(one, page.at) for one in page.rows]))
+        output.show(output.records(columns, page.rows, page.at))
     else:
         output.note(nothing)
     if page.looked_at:

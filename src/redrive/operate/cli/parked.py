@@ -1,7 +1,5 @@
 """What `dead`, `held`, `unrecorded` and `messages` share: the worklist, and one message with its timeline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -25,8 +23,8 @@ from redrive.store.runtime.postgres import PostgresStore
 _COLUMNS: Final = (
     Column("id"),
     *output.growing("destination", "kind", "error class"),
-    Column("attempts", "right"),
-    Column("parked"),
+    Column("attempts", "right", of="attempt"),
+    output.since("parked", "parked_at"),
     Column("text", grow=True),
 )
 
@@ -39,23 +37,11 @@ def add_list(group: click.Group, reason: ParkReason, words: str) -> None:
     async def list_(call: Call, store: PostgresStore, group: str | None, **wanted: Any) -> None:
         page = await operations.list_parked(store, await parked_filter(store, reason, group=group, **wanted))
         waits = " matches." if group or narrowed(wanted) else ": nothing waits for you here."
-        show_page(call, "parked", page, _COLUMNS, _row, nothing=f"No {reason} message{waits}")
+        show_page(call, "parked", page, _COLUMNS, nothing=f"No {reason} message{waits}")
 
 
 def worklist(records: Sequence[ParkedRecord], now: datetime) -> RenderableType:
-    return output.table(_COLUMNS, [_row(record, now) for record in records])
-
-
-def _row(record: ParkedRecord, now: datetime) -> tuple[object, ...]:
-    return (
-        record.id,
-        record.destination,
-        record.kind,
-        record.error_class,
-        record.attempt,
-        output.ago(record.parked_at, now),
-        record.text,
-    )
+    return output.records(_COLUMNS, records, now)
 
 
 def add_show(group: click.Group, noun: str, words: str) -> None:
@@ -63,9 +49,7 @@ def add_show(group: click.Group, noun: str, words: str) -> None:
 
     @group.command("show", help=words, epilog=example(f"redrive {noun} show {EXAMPLE_ID}"))
     @click.argument("message_id", metavar="ID", type=as_message_id)
-    @click.option(
-        "--payload", is_flag=True, help="Also headers and payload. Reading them is not yet kept in the audit."
-    )
+    @click.option("--payload", is_flag=True, help="Also headers and payload. The audit does not record this reading.")
     @store_command
     async def show(call: Call, store: PostgresStore, message_id: MessageId, payload: bool) -> None:
         details = await operations.show_message(store, message_id, payload=payload)

@@ -1,7 +1,5 @@
 """How far a long command is: bars on a terminal, on stderr; nothing elsewhere, so that a log stays readable."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`redrive prove`: our guarantees, run by you, with real processes, here and now."""
 
-from __future__ import annotations
-
 import secrets
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +34,7 @@ class Proofs(click.Group):
 
 @click.group("prove", cls=Proofs)
 def command() -> None:
-    """Try to break it, and see that nothing is lost, doubled or taken back."""
+    """Try to break Redrive, and see that no message is lost, doubled or taken back."""
 
 
 def _systems() -> dict[str, System]:

@@ -1,7 +1,5 @@
 """`redrive relay [MODULE:APP]`: delivers what waits, until it is stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

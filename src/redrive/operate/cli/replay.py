@@ -1,9 +1,6 @@
 """`redrive replay`: many dead letters sent again, at a rate, and what became of each."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
-from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -27,18 +24,18 @@ from redrive.who import Who
 _LIST: Final = (
     Column("id"),
     Column("name", grow=True),
-    Column("status"),
-    *output.right("messages", "waiting", "under way", "delivered", "failed", "skipped"),
-    Column("by", grow=True),
-    Column("created"),
+    Column("status", of=lambda replay, _: output.state(replay.status)),
+    *output.numbers(messages="", waiting="", under_way="", delivered="green", failed="red", skipped=""),
+    Column("by", grow=True, of="created_by"),
+    output.since("created", "created_at"),
 )
 _ITEMS: Final = (
-    Column("#", "right"),
-    Column("message"),
-    Column("outcome"),
-    Column("detail", grow=True),
-    Column("sent (UTC)"),
-    Column("ended (UTC)"),
+    Column("#", "right", of="position"),
+    Column("message", of="message_id"),
+    Column("outcome", of=lambda item, _: output.state(item.outcome)),
+    Column("detail", grow=True, of=lambda item, _: _detail(item)),
+    output.utc("sent", "requeued_at"),
+    output.utc("ended", "finished_at"),
 )
 
 
@@ -107,23 +104,7 @@ async def list_(call: Call, store: PostgresStore, only_open: bool, **page_of: An
     """Replays, latest first."""
     page = await replays.list_replays(store, finished=not only_open, **page_of)
     none_yet = "No replay is under way." if only_open else "There was no replay yet."
-    show_page(call, "replays", page, _LIST, _row, nothing="No further replay." if page_of["before"] else none_yet)
-
-
-def _row(replay: ReplayView, now: datetime) -> tuple[object, ...]:
-    return (
-        replay.id,
-        replay.name,
-        output.state(replay.status),
-        output.number(replay.messages),
-        output.number(replay.waiting),
-        output.number(replay.under_way),
-        output.number(replay.delivered, style="green"),
-        output.number(replay.failed, style="red"),
-        output.number(replay.skipped),
-        replay.created_by,
-        output.ago(replay.created_at, now),
-    )
+    show_page(call, "replays", page, _LIST, nothing="No further replay." if page_of["before"] else none_yet)
 
 
 @command.command(
@@ -149,16 +130,14 @@ async def status(
         return
     _show_replay(call, replay)
     if page is not None:
-        output.show(heading("Messages"), output.table(_ITEMS, [_item(item) for item in page.rows]))
+        output.show(heading("Messages"), output.records(_ITEMS, page.rows))
         if page.next:
             output.note(f"More: the same with --after {page.next}")
 
 
-def _item(item: ReplayItem) -> tuple[object, ...]:
+def _detail(item: ReplayItem) -> str:
     detail = replays.SKIPPED.get(item.detail or "", item.detail or "–")
-    verified = f"verified by {item.verified_by}" if item.verified_by else detail
-    moments = output.short_moment(item.requeued_at), output.short_moment(item.finished_at)
-    return item.position, item.message_id, output.state(item.outcome), verified, *moments
+    return f"verified by {item.verified_by}" if item.verified_by else detail
 
 
 def _show_replay(call: Call, replay: ReplayView) -> None:

@@ -1,7 +1,5 @@
 """How commands of the desk name dead letters: by their ids, or by a filter that has to say something."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """`redrive status`: what flows, what waits and who works; loud about what needs a person."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final, Self
@@ -21,20 +19,33 @@ from redrive.operate.findings import HOLDER_SHOWN, Finding, described, findings,
 from redrive.operate.sanitize import one_line
 from redrive.ports import TransientFailure
 from redrive.ports.workers import ConsumerReport
-from redrive.store.reads.status import Backlog, DutyState, RelayState, Status, WorkerState
+from redrive.store.reads.status import Backlog, RelayState, Status, WorkerState
 from redrive.store.runtime.postgres import PostgresStore
+
+
+def _parked(reason: str) -> Column:
+    return Column(reason, "right", of=lambda one, _: output.number(one.parked[reason], style="red"))
+
 
 _DESTINATIONS: Final = (
     Column("destination", grow=True),
-    *output.right("pending", "due", "retrying", "suspect", "leased", "dead", "held", "unrecorded", "oldest due"),
-    Column("flow", grow=True),
+    *output.numbers(pending="", due="", retrying="yellow"),
+    Column("suspect", "right", of=lambda one, _: output.number(one.suspects, style="yellow")),
+    *output.numbers(leased=""),
+    *map(_parked, ("dead", "held", "unrecorded")),
+    Column("oldest due", "right", of=lambda one, _: output.span(one.oldest_due_seconds)),
+    Column("flow", grow=True, of=lambda one, _: _flow(one)),
 )
 _RELAYS: Final = (
-    *output.growing("relay", "host"),
+    Column("relay", grow=True, of="name"),
+    Column("host", grow=True),
     Column("pid", "right"),
-    *map(Column, ("version", "state", "seen", "bell")),
-    Column("in hand", "right"),
-    Column("handles", grow=True),
+    Column("version"),
+    Column("state", of=lambda relay, _: _state(relay)),
+    Column("seen", of=lambda one, _: _seen(one.seen_seconds_ago)),
+    Column("bell", of=lambda one, _: Text(one.listener, "yellow" if one.listener in ("reconnecting", "deaf") else "")),
+    Column("in hand", "right", of=lambda one, _: output.number(one.leases)),
+    Column("handles", grow=True, of=lambda one, _: ", ".join(one.destinations)),
 )
 _WORKERS: Final = (
     *output.growing("worker", "host"),
@@ -42,7 +53,13 @@ _WORKERS: Final = (
     *map(Column, ("version", "state", "seen", "consumer", "source")),
     *output.right("in hand", "oldest", "received", "processed", "deferred", "last ended"),
 )
-_DUTIES: Final = (Column("duty"), Column("every"), Column("ended"), Column("result", grow=True), Column("state"))
+_DUTIES: Final = (
+    Column("duty", of="name"),
+    Column("every", of=lambda duty, _: output.span(duty.every_seconds)),
+    output.since("ended", "last_finished_at"),
+    Column("result", grow=True, of="last_result"),
+    Column("state", of=lambda duty, _: Text(*(("OVERDUE", "bold red") if duty.overdue else ("on time", "green")))),
+)
 
 
 @click.command(
@@ -170,23 +187,9 @@ def _loud(found: Sequence[Finding]) -> Iterator[RenderableType]:
 def _destinations(backlog: Sequence[Backlog]) -> Iterator[RenderableType]:
     yield heading("Destinations")
     if backlog:
-        yield output.table(_DESTINATIONS, [_destination(one) for one in backlog])
+        yield output.records(_DESTINATIONS, backlog)
     else:
         yield Text("None yet: one appears when a relay registers it or a message names it.")
-
-
-def _destination(one: Backlog) -> tuple[object, ...]:
-    return (
-        one.destination,
-        output.number(one.pending),
-        output.number(one.due),
-        output.number(one.retrying, style="yellow"),
-        output.number(one.suspects, style="yellow"),
-        output.number(one.leased),
-        *(output.number(one.parked[reason], style="red") for reason in ("dead", "held", "unrecorded")),
-        output.span(one.oldest_due_seconds),
-        _flow(one),
-    )
 
 
 def _flow(one: Backlog) -> Text:
@@ -206,24 +209,18 @@ def _flow(one: Backlog) -> Text:
 def _relays(status: Status) -> Iterator[RenderableType]:
     yield heading("Relays")
     if status.relays:
-        yield output.table(_RELAYS, [_relay(relay) for relay in status.relays])
+        yield output.records(_RELAYS, status.relays)
     else:
         yield Text("None. Start one: redrive relay MODULE:APP")
 
 
-def _relay(relay: RelayState) -> tuple[object, ...]:
+def _state(relay: RelayState) -> Text:
     live = Text("live", style="green") if relay.live else Text("stale", style="bold red")
-    return (
-        relay.name,
-        relay.host,
-        relay.pid,
-        relay.version,
-        live.append(" (suspects only)") if relay.suspects_only else live,
-        f"{output.span(max(0.0, relay.seen_seconds_ago), units=1)} ago",
-        Text(relay.listener, style="yellow" if relay.listener in {"reconnecting", "deaf"} else ""),
-        output.number(relay.leases),
-        ", ".join(relay.destinations),
-    )
+    return live.append(" (suspects only)") if relay.suspects_only else live
+
+
+def _seen(seconds_ago: float) -> str:
+    return f"{output.span(max(0.0, seconds_ago), units=1)} ago"
 
 
 def _workers(status: Status) -> Iterator[RenderableType]:
@@ -233,8 +230,8 @@ def _workers(status: Status) -> Iterator[RenderableType]:
         yield output.table(_WORKERS, [_consumer(worker, one) for worker in status.workers for one in worker.consumers])
     for consumer in status.consumers:
         if not consumer.workers:
-            ago = output.span(max(0.0, consumer.seen_seconds_ago), units=1)
-            yield Text(one_line(f"\nNo worker runs the consumer {consumer.name}; last seen {ago} ago"), style="yellow")
+            seen = _seen(consumer.seen_seconds_ago)
+            yield Text(one_line(f"\nNo worker runs the consumer {consumer.name}; last seen {seen}"), style="yellow")
 
 
 def _consumer(worker: WorkerState, consumer: ConsumerReport) -> tuple[object, ...]:
@@ -245,7 +242,7 @@ def _consumer(worker: WorkerState, consumer: ConsumerReport) -> tuple[object, ..
         worker.pid,
         worker.version,
         Text("live", style="green") if worker.live else Text("lost", style="bold red"),
-        f"{output.span(max(0.0, worker.seen_seconds_ago), units=1)} ago",
+        _seen(worker.seen_seconds_ago),
         consumer.name,
         _source(worker, consumer),
         output.number(consumer.in_hand),
@@ -267,14 +264,4 @@ def _source(worker: WorkerState, consumer: ConsumerReport) -> Text:
 def _duties(status: Status) -> Iterator[RenderableType]:
     if status.duties:
         yield heading("Duties")
-        yield output.table(_DUTIES, [_duty(duty, status) for duty in status.duties])
-
-
-def _duty(duty: DutyState, status: Status) -> tuple[object, ...]:
-    return (
-        duty.name,
-        output.span(duty.every_seconds),
-        output.ago(duty.last_finished_at, status.at),
-        duty.last_result,
-        Text("OVERDUE", style="bold red") if duty.overdue else Text("on time", style="green"),
-    )
+        yield output.records(_DUTIES, status.duties, status.at)

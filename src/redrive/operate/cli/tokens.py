@@ -1,7 +1,5 @@
 """`redrive tokens`: who may come in over HTTP."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,15 +13,15 @@ from redrive.operate.cli.paging import page_options
 from redrive.operate.web import tokens
 from redrive.operate.web.principal import Role
 from redrive.operate.web.tokens import DAYS_DEFAULT, DAYS_MAX, NewToken
-from redrive.store.runtime.access import TokenView
 from redrive.store.runtime.postgres import PostgresStore
 from redrive.store.runtime.tenant_store import ALL_TENANTS
 from redrive.who import Who
 
 _COLUMNS: Final = (
-    Column("token"),
+    Column("token", of="id"),
     Column("name", grow=True),
-    *map(Column, ("role", "tenant", "expires (UTC)", "used (UTC)", "revoked (UTC)")),
+    *map(Column, ("role", "tenant")),
+    *(output.utc(name, f"{name}_at") for name in ("expires", "used", "revoked")),
 )
 
 
@@ -74,14 +72,9 @@ async def list_(call: Call, store: PostgresStore, **wanted: Any) -> None:
     if call.json:
         output.document("tokens", found)
     elif found.items:
-        output.show(output.table(_COLUMNS, [_row(one) for one in found.items]))
+        output.show(output.records(_COLUMNS, found.items))
     else:
         output.note("There are none. Next: redrive tokens create NAME --role operator --reason '…'")
-
-
-def _row(one: TokenView) -> tuple[object, ...]:
-    moments = map(output.short_moment, (one.expires_at, one.used_at, one.revoked_at))
-    return one.id, one.name, one.role, one.tenant, *moments
 
 
 @command.command("revoke", epilog=example("redrive tokens revoke 0199b2c4-… --reason 'left the team'"))

@@ -1,7 +1,5 @@
 """`redrive unrecorded`: messages that were answered, but whose `record` failed."""
 
-from __future__ import annotations
-
 import click
 
 from redrive.message import ParkReason

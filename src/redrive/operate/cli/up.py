@@ -1,7 +1,5 @@
 """`redrive up [MODULE:APP]`: everything in one process: database, broker, schema, relay, worker, duties, console."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Iterator

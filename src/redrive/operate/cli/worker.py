@@ -1,7 +1,5 @@
 """`redrive worker MODULE:APP`: consumes from brokers what an app declares, until it is stopped."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

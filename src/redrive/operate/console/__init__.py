@@ -4,8 +4,6 @@
 page, `jobs.py` keeps what takes longer than a request, `live.py` tells open pages that something changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 `redrive.operate.web` has authenticated it already; the permission for an action is checked here once more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -123,8 +121,8 @@ class Call:
         token = self.field("form_token", limit=TOKEN_MAX)
         if token is None:
             raise InvalidValue("The form is not whole; load the page again.")
-        desk = authenticator(self.request).console_store
-        key = RequestKey(desk, self.principal, token, self._fingerprint(), JOB_SECONDS_MAX)
+        store = authenticator(self.request).console_store
+        key = RequestKey(store, self.principal, token, self._fingerprint(), JOB_SECONDS_MAX)
         job = await self.jobs.begin(token, self.principal.name, title, doing, total=total, key=key)
         return redirect(job.goes_to if job.goes_to and not job.failed else self.url(back, job=token))
 

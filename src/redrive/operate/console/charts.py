@@ -1,7 +1,5 @@
 """Charts as plain shapes: numbers in, coordinates out. The templates draw them as SVG, without script and style."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Numbers are kept as the text that was written, so none loses digits. Values are 
 payloads asks for them; structure, names of fields, null and booleans are always shown.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

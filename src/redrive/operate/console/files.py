@@ -3,8 +3,6 @@
 A name is never given to other bytes, so a browser may keep it for good, and a new version is loaded at once.
 """
 
-from __future__ import annotations
-
 import hashlib
 from functools import cache
 from importlib import resources

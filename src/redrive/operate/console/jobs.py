@@ -5,8 +5,6 @@ request waits a moment, so that short work has its result on the next page. Only
 its progress.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

@@ -3,8 +3,6 @@
 One look a second for all pages, none without a page. A page that hears no beat for some seconds says that it is stale.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Final

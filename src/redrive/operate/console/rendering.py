@@ -1,7 +1,5 @@
 """Templates to pages. Everything is escaped, an undefined name is an error, and nothing is marked as safe."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Sequence

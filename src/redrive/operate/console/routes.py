@@ -3,8 +3,6 @@
 Reading is GET; an act is POST and ends in a redirect to the page that shows what became of it. Errors become pages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 

@@ -3,12 +3,10 @@
 A cut end, or a chain that was written anew, is found only by a head that was noted outside the database (`noted`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from redrive.errors import InvalidValue
 from redrive.store.reads.desk import audit_chain
@@ -29,7 +27,7 @@ class Head(NamedTuple):
         return f"{self.id}:{self.hash.hex()}"
 
     @classmethod
-    def parse(cls, text: str) -> Head:
+    def parse(cls, text: str) -> Self:
         number, _, digest = text.partition(":")
         try:
             return cls(int(number), bytes.fromhex(digest))

@@ -1,7 +1,5 @@
 """The likely cause of an error class; the first rule that fits counts. A hint for triage only."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from enum import StrEnum

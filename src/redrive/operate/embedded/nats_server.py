@@ -4,8 +4,6 @@
 there. The last user that closes it stops it; it outlives a killed caller. Behind `redrive up --broker nats`.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

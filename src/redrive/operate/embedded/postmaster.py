@@ -4,8 +4,6 @@ Neither `postmaster.pid` nor the process table is trusted alone: a crash leaves 
 another process by now.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

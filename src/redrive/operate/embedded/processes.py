@@ -3,8 +3,6 @@
 A pid alone is not trusted: after a crash it may be another process. A server works in its own directory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

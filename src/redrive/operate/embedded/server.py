@@ -3,8 +3,6 @@
 Every setting is on the command line, so that `postmaster.opts` shows what is in force.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import time

@@ -1,7 +1,5 @@
 """A server that several processes use: the last one that closes it stops it. The base of PostgreSQL and NATS."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import IO, Self
 

@@ -3,8 +3,6 @@
 A label is a destination, consumer, duty or table, or a word of a closed list: never an id, a tenant, a key or a text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

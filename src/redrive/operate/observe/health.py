@@ -4,8 +4,6 @@ live: its loop went round within `stalled_seconds`; else only a new process help
 database answers, and it is not stopping.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

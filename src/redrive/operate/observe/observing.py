@@ -3,8 +3,6 @@
 The server answers before the relay has reached the database, so that a probe sees why it is not ready.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence

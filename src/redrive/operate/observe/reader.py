@@ -4,8 +4,6 @@ Values are shown only while it could hold the duty, so that two relays never sho
 not answer stops no relay.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Sequence

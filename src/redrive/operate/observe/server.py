@@ -3,8 +3,6 @@
 It runs on the relay's own event loop, so that a probe finds a loop that is stuck.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping

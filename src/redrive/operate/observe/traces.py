@@ -4,8 +4,6 @@ Kind CLIENT, a link and no parent, because a message may be sent hours later and
 while the handler runs.
 """
 
-from __future__ import annotations
-
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping

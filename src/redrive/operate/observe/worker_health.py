@@ -4,8 +4,6 @@ live: each consumer's loop went round, or a message of it ended, within `stalled
 ready: it has registered, PostgreSQL and its sources answer, messages in hand end, and it is not stopping.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 It can be mounted in another application (`Mount("/redrive", create_app(…))`) or served on its own (`serving`).
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module

@@ -4,8 +4,6 @@ On this machine a one-time link is printed. On another address the console start
 to log in by, and with `console_origin` set.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

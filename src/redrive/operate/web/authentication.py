@@ -4,8 +4,6 @@ A wrong token is refused even if a good cookie comes with it. A proxy's header c
 The tenant comes from the credential, never from the request. SQL: verbs/access.sql.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from dataclasses import dataclass, field

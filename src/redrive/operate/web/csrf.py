@@ -4,8 +4,6 @@ It applies to credentials that browsers send by themselves, not to API tokens. T
 of its own before the login.
 """
 
-from __future__ import annotations
-
 from typing import Final
 from urllib.parse import parse_qsl
 

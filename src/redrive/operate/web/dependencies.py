@@ -1,7 +1,5 @@
 """FastAPI dependencies: principal, permission, tenant store."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, Any
 

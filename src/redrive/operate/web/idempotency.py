@@ -5,8 +5,6 @@ request is refused, and so is one whose first request still runs. A denied or fa
 SQL: verbs/access.sql.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import MutableMapping

@@ -3,8 +3,6 @@
 A one-time link becomes a session by POST only, so that a mail scanner or a preview does not use it up.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form

@@ -1,7 +1,5 @@
 """The caller of an HTTP request: role, permissions, tenant."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum

@@ -3,8 +3,6 @@
 An unexpected error is logged by its type, and the caller is told only that the request failed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Rate limit per minute by name (an address, a user), in memory and bounded (docs/dependencies.md: why no library)."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final

@@ -1,7 +1,5 @@
 """Secrets of tokens, links and sessions, stored as hashes. 256 random bits need no salt and no slow hash."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import secrets

@@ -4,8 +4,6 @@ On a loopback address it prints a link for one login: the reader of this termina
 not change the peer's address, and requests are not logged.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import socket

@@ -1,7 +1,5 @@
 """Reduces a Status to one tenant. Findings are made afterwards, so that none speaks of another tenant."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from redrive.operate.web.principal import Principal

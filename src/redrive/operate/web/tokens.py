@@ -1,7 +1,5 @@
 """Creates, lists and revokes tokens, for the command line and the API. A secret is shown once, to its creator."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final

@@ -3,14 +3,13 @@
 A fault comes when a share of the messages has gone through, so a slow machine gets the same faults in the same places.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from redrive.kit.proof.brokers import Server
@@ -34,28 +33,24 @@ class Stuck(Exception):
     """Nothing has moved for too long."""
 
 
+@dataclass(kw_only=True)
 class Campaign:
     """quiet_seconds: so long nothing may have moved at the end before it is called stuck; longer on a busy machine."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        *,
-        server: Server,
-        proxy: Proxy,
-        loop: LoopThread,
-        publisher: Publisher,
-        consumer: ConsumerService,
-        progress: Progress,
-        quiet_seconds: float = IDLE_SECONDS,
-    ) -> None:
-        self._plan, self._server, self._proxy, self._loop = plan, server, proxy, loop
-        self._publisher, self._consumer = publisher, consumer
-        self._progress, self._quiet_seconds = progress, quiet_seconds
-        self._chance = random.Random(f"{plan.seed}/faults")
+    plan: Plan
+    server: Server
+    proxy: Proxy
+    loop: LoopThread
+    publisher: Publisher
+    consumer: ConsumerService
+    progress: Progress
+    quiet_seconds: float = IDLE_SECONDS
+    faults: Counter[str] = field(default_factory=Counter)
+    stuck: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(f"{self.plan.seed}/faults")
         self._relays: list[Process] = []
-        self.faults: Counter[str] = Counter()
-        self.stuck: list[str] = []
 
     def run(self) -> None:
         """Where a phase is stuck its processes are stopped too, so that one that has ended is named."""
@@ -67,27 +62,27 @@ class Campaign:
             stop()
 
     def complaints(self) -> list[str]:
-        return [*self.stuck, *self._publisher.complaints, *self._consumer.complaints]
+        return [*self.stuck, *self.publisher.complaints, *self.consumer.complaints]
 
     def evidence(self) -> Evidence:
         left = {
-            "messages of the publisher are not delivered": self._publisher.open_messages(),
-            "messages wait in the consumer's engine": self._consumer.open_messages(),
+            "messages of the publisher are not delivered": self.publisher.open_messages(),
+            "messages wait in the consumer's engine": self.consumer.open_messages(),
             "messages in the broker are not acknowledged": self._left(),
         }
         return Evidence(
-            journals=self._publisher.journals(),
-            business=self._publisher.business(),
-            effects=self._consumer.effects(),
+            journals=self.publisher.journals(),
+            business=self.publisher.business(),
+            effects=self.consumer.effects(),
             left=left,
         )
 
     def counts(self, evidence: Evidence) -> dict[str, int]:
-        logged = self._consumer.deliveries()
+        logged = self.consumer.deliveries()
         return {
             "committed": len(evidence.committed()),
             "effects": len(evidence.effects),
-            "sends whose confirm was lost": self._publisher.in_doubt(),
+            "sends whose confirm was lost": self.publisher.in_doubt(),
             "deliveries by the broker": logged["consumer.received"],
             "of them absorbed by the inbox": logged["consumer.seen"],
             "of them deferred to the consumer's engine": logged["consumer.deferred"],
@@ -96,85 +91,85 @@ class Campaign:
     # publishing
 
     def _publish(self) -> None:
-        self._relays = [self._publisher.start_relay(f"relay-{number}") for number in range(RELAYS)]
-        producers = self._publisher.start_producers(self._plan)
+        self._relays = [self.publisher.start_relay(f"relay-{number}") for number in range(RELAYS)]
+        producers = self.publisher.start_producers(self.plan)
         acts = {
             plan.CONFIRM_CUT: self._cut_before_the_confirm,
             plan.RELAY_KILLED: self._kill_relay,
             plan.RESTARTED: self._restart,
         }
-        self._inject("publishing", self._plan.publishing, acts, self._sent)
+        self._inject("publishing", self.plan.publishing, acts, self._sent)
         self._until("published", lambda: self._is_published(producers), self._sent)
 
     def _stop_publishing(self) -> None:
         for relay in self._relays:
-            self._publisher.stop(relay)
+            self.publisher.stop(relay)
 
     def _is_published(self, producers: Sequence[Process]) -> bool:
-        return finished(producers) and not self._publisher.open_messages()
+        return finished(producers) and not self.publisher.open_messages()
 
     def _sent(self) -> int:
-        return self._proxy.messages
+        return self.proxy.messages
 
     def _cut_before_the_confirm(self) -> None:
         """The broker gets the messages; its next word to this connection is lost, and the connection with it."""
-        before = self._proxy.cuts
-        self._proxy.mode = Mode.LOSE_REPLY
+        before = self.proxy.cuts
+        self.proxy.mode = Mode.LOSE_REPLY
         try:
-            self._until("cut", lambda: self._proxy.cuts > before, self._sent)
+            self._until("cut", lambda: self.proxy.cuts > before, self._sent)
         finally:
-            self._proxy.mode = Mode.PASS
+            self.proxy.mode = Mode.PASS
 
     def _kill_relay(self) -> None:
         number = self._chance.randrange(RELAYS)
-        self._publisher.kill(self._relays[number])
-        self._relays[number] = self._publisher.start_relay(f"relay-{number}")
+        self.publisher.kill(self._relays[number])
+        self._relays[number] = self.publisher.start_relay(f"relay-{number}")
 
     def _restart(self) -> None:
-        self._server.stop(self._chance.choice([signal.SIGTERM, signal.SIGKILL]))
-        self._server.start()
+        self.server.stop(self._chance.choice([signal.SIGTERM, signal.SIGKILL]))
+        self.server.start()
 
     # consuming
 
     def _consume(self) -> None:
-        self._worker = self._consumer.start_worker()
-        self._relay = self._consumer.start_relay("consumer-relay")
+        self._worker = self.consumer.start_worker()
+        self._relay = self.consumer.start_relay("consumer-relay")
         acts = {
             plan.WORKER_KILLED: self._kill_worker,
             plan.WORKER_CUT: self._cut,
             plan.CONSUMER_RELAY_KILLED: self._kill_consumer_relay,
             plan.RESTARTED: self._restart,
         }
-        committed = len(self._publisher.business())
-        self._inject("consuming", self._plan.consuming, acts, self._consumer.effect_count)
+        committed = len(self.publisher.business())
+        self._inject("consuming", self.plan.consuming, acts, self.consumer.effect_count)
         self._until(
             "consumed",
             lambda: self._is_consumed(committed),
             self._moves,
-            seconds=self._quiet_seconds,
+            seconds=self.quiet_seconds,
             every_seconds=LEFT_SECONDS,
         )
 
     def _stop_consuming(self) -> None:
-        self._consumer.stop(self._worker)
-        self._consumer.stop(self._relay)
+        self.consumer.stop(self._worker)
+        self.consumer.stop(self._relay)
 
     def _kill_worker(self) -> None:
-        self._consumer.kill(self._worker)
-        self._worker = self._consumer.start_worker()
+        self.consumer.kill(self._worker)
+        self._worker = self.consumer.start_worker()
 
     def _kill_consumer_relay(self) -> None:
-        self._consumer.kill(self._relay)
-        self._relay = self._consumer.start_relay("consumer-relay")
+        self.consumer.kill(self._relay)
+        self._relay = self.consumer.start_relay("consumer-relay")
 
     def _cut(self) -> None:
-        self._loop.run(self._proxy.cut())
+        self.loop.run(self.proxy.cut())
 
     def _is_consumed(self, committed: int) -> bool:
-        return self._consumer.effect_count() >= committed and not self._consumer.open_messages() and not self._left()
+        return self.consumer.effect_count() >= committed and not self.consumer.open_messages() and not self._left()
 
     def _moves(self) -> tuple[int, int, int]:
-        return self._consumer.effect_count(), self._consumer.open_messages(), self._left()
+        return self.consumer.effect_count(), self.consumer.open_messages(), self._left()
 
     def _left(self) -> int:
         """A broker that has just started may not answer yet."""
@@ -182,11 +177,11 @@ class Campaign:
 
         def asked() -> bool:
             with suppress(Exception):
-                found.append(self._server.left(config.PLACE, config.CONSUMER))
+                found.append(self.server.left(config.PLACE, config.CONSUMER))
             return bool(found)
 
-        if not self._publisher.wait(asked, seconds=IDLE_SECONDS, every_seconds=LEFT_SECONDS):
-            raise RuntimeError(f"{self._server.name} did not answer for {IDLE_SECONDS:.0f} s.")
+        if not self.publisher.wait(asked, seconds=IDLE_SECONDS, every_seconds=LEFT_SECONDS):
+            raise RuntimeError(f"{self.server.name} did not answer for {IDLE_SECONDS:.0f} s.")
         return found[0]
 
     # both
@@ -195,13 +190,13 @@ class Campaign:
         self, phase: str, faults: Sequence[str], acts: dict[str, Callable[[], None]], gone: Callable[[], int]
     ) -> None:
         """gone: how many messages have gone through."""
-        total = self._plan.messages * FAULTS_UNTIL
+        total = self.plan.messages * FAULTS_UNTIL
         for number, fault in enumerate(faults, 1):
             due = int(total * number / len(faults))
             self._until(f"{phase}, fault {number}", lambda due=due: gone() >= due, gone)  # type: ignore[misc]
             acts[fault]()
             self.faults[fault] += 1
-            self._progress(f"{self._server.name}: faults while {phase}", number, len(faults))
+            self.progress(f"{self.server.name}: faults while {phase}", number, len(faults))
 
     def _until(
         self,
@@ -220,5 +215,5 @@ class Campaign:
                 moved, seen = now, found
             if now > moved + seconds * patience():
                 raise Stuck(f"{what}: nothing has moved for {now - moved:.0f} s.")
-            if self._publisher.ended.wait(every_seconds):
+            if self.publisher.ended.wait(every_seconds):
                 raise Ended

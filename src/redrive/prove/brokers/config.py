@@ -1,7 +1,5 @@
 """The names that the processes of this proof share, and how each of them learns which broker it talks to."""
 
-from __future__ import annotations
-
 import os
 from typing import Any, Final
 

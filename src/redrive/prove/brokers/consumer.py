@@ -3,8 +3,6 @@
 The effect of an event is a row in its transaction. The table has no unique index: a second effect would be seen.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

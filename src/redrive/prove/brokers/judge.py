@@ -3,8 +3,6 @@
 Lost, twice, invented, overtaken, under a wrong key, or left over: each violation is a sentence.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

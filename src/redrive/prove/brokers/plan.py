@@ -1,11 +1,9 @@
 """Which faults, how often and in which order: drawn from one seed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 MESSAGES: Final = 20_000
 MESSAGES_OF_A_KEY: Final = 100
@@ -30,7 +28,7 @@ class Plan:
     consuming: Sequence[str]
 
     @classmethod
-    def of(cls, *, seed: int, scale: float, survives: bool) -> Plan:
+    def of(cls, *, seed: int, scale: float, survives: bool) -> Self:
         """survives: the broker may be restarted."""
         chance = random.Random(f"{seed}/brokers")
         messages = max(200, round(MESSAGES * scale))

@@ -1,24 +1,20 @@
 """`redrive prove brokers`: the campaign with each broker, on one PostgreSQL with two databases, and the verdict."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from redrive.errors import SettingsError
 from redrive.kit.proof import brokers as kit
 from redrive.kit.proof.brokers.proxy import Proxy
 from redrive.kit.proof.database import open_another_database, open_proof_database
 from redrive.kit.proof.directories import open_directory
-from redrive.kit.proof.loop_thread import LoopThread, loop_thread
-from redrive.kit.proof.report import Progress
+from redrive.kit.proof.loop_thread import loop_thread
 from redrive.prove.brokers import config
-from redrive.prove.brokers.campaign import IDLE_SECONDS, Campaign
+from redrive.prove.brokers.campaign import Campaign
 from redrive.prove.brokers.judge import judged
 from redrive.prove.brokers.plan import Plan
 from redrive.prove.brokers.report import BrokersReport
@@ -28,19 +24,7 @@ PUBLISHER_APP: Final = "redrive.prove.brokers.publisher:app"
 CONSUMER_APP: Final = "redrive.prove.brokers.consumer:app"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """consumer_app: what worker and relay of the consuming service run. quiet_seconds: of `Campaign`."""
-
-    seed: int
-    scale: float
-    progress: Progress
-    consumer_app: str = CONSUMER_APP
-    quiet_seconds: float = IDLE_SECONDS
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shown:
+class Shown(NamedTuple):
     """What one broker has shown."""
 
     counts: dict[str, int]
@@ -61,15 +45,29 @@ def runnable(names: Sequence[str]) -> tuple[list[str], list[str]]:
     return found, left_out
 
 
-def prove(*, dsn: str | None, brokers: Sequence[str], **terms: Any) -> BrokersReport:
-    """terms: of `Terms`."""
-    given = Terms(**terms)
+def prove(
+    *,
+    seed: int,
+    scale: float,
+    dsn: str | None,
+    brokers: Sequence[str],
+    consumer_app: str = CONSUMER_APP,
+    **options: Any,
+) -> BrokersReport:
+    """consumer_app: what worker and relay of the consuming service run. options: of `Campaign`."""
     began = time.monotonic()
     with open_directory() as directory, open_proof_database(directory, dsn) as database:
-        shown = {name: _with_broker(name, directory / name, database.dsn, given) for name in brokers}
+        shown: dict[str, Shown] = {}
+        for name in brokers:
+            with (
+                _running(name, directory / name) as server,
+                _open_services(name, server, directory / name, database.dsn, consumer_app) as services,
+            ):
+                plan = Plan.of(seed=seed, scale=scale, survives=server.survives)
+                shown[name] = _shown(name, Campaign(plan=plan, server=server, **services, **options))
     return BrokersReport(
-        seed=given.seed,
-        scale=given.scale,
+        seed=seed,
+        scale=scale,
         server=database.server,
         seconds=time.monotonic() - began,
         counts={"messages": sum(one.counts["committed"] for one in shown.values())},
@@ -77,25 +75,6 @@ def prove(*, dsn: str | None, brokers: Sequence[str], **terms: Any) -> BrokersRe
         brokers={name: one.counts for name, one in shown.items()},
         faults={name: one.faults for name, one in shown.items()},
     )
-
-
-def _with_broker(name: str, directory: Path, dsn: str, terms: Terms) -> Shown:
-    with (
-        _running(name, directory) as server,
-        _open_services(name, server, directory, dsn, terms) as (proxy, loop, publisher, consumer),
-    ):
-        campaign = Campaign(
-            Plan.of(seed=terms.seed, scale=terms.scale, survives=server.survives),
-            server=server,
-            proxy=proxy,
-            loop=loop,
-            publisher=publisher,
-            consumer=consumer,
-            progress=terms.progress,
-            quiet_seconds=terms.quiet_seconds,
-        )
-        campaign.run()
-        return _shown(name, campaign)
 
 
 @contextmanager
@@ -113,8 +92,9 @@ def _running(name: str, directory: Path) -> Iterator[kit.Server]:
 
 @contextmanager
 def _open_services(
-    name: str, server: kit.Server, directory: Path, dsn: str, terms: Terms
-) -> Iterator[tuple[Proxy, LoopThread, Publisher, ConsumerService]]:
+    name: str, server: kit.Server, directory: Path, dsn: str, consumer_app: str
+) -> Iterator[dict[str, Any]]:
+    """As `Campaign` takes them."""
     proxy = Proxy(server.port)
     proxy.rewrite = lambda said: server.rewrite(said, proxy.port)
     with (
@@ -122,16 +102,15 @@ def _open_services(
         open_another_database(dsn) as second,
         loop_thread(proxy) as loop,
         Publisher(directory / "publisher", first, app=PUBLISHER_APP, broker=name, port=proxy.port) as publisher,
-        ConsumerService(
-            directory / "consumer", second, app=terms.consumer_app, broker=name, port=proxy.port
-        ) as consumer,
+        ConsumerService(directory / "consumer", second, app=consumer_app, broker=name, port=proxy.port) as consumer,
     ):
         publisher.prepare()
         consumer.prepare()
-        yield proxy, loop, publisher, consumer
+        yield {"proxy": proxy, "loop": loop, "publisher": publisher, "consumer": consumer}
 
 
 def _shown(name: str, campaign: Campaign) -> Shown:
+    campaign.run()
     evidence = campaign.evidence()
     violations = [*campaign.complaints(), *judged(evidence)]
     return Shown(

@@ -1,7 +1,5 @@
 """The app of the publishing service: `redrive relay` publishes its messages to the broker."""
 
-from __future__ import annotations
-
 from redrive.app import App
 from redrive.kit.proof import brokers
 from redrive.prove.brokers import config

@@ -1,7 +1,5 @@
 """What `redrive prove brokers` has shown, broker by broker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

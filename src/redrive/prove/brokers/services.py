@@ -1,7 +1,5 @@
 """The two services of this proof: each a database, and the commands of `redrive` that run on it."""
 
-from __future__ import annotations
-
 import json
 import math
 import signal
@@ -10,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
-
-import psycopg
 
 from redrive.kit.proof import journal
 from redrive.kit.proof.environment import RELAY_LIMITS, ProofEnvironment
@@ -85,8 +81,7 @@ class Publisher(Service):
     """Producers and relays."""
 
     def prepare(self) -> None:
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            conn.execute(engine_config.TABLES)
+        self.execute(engine_config.TABLES)
 
     def start_producers(self, plan: Plan) -> list[Process]:
         return [self._start_producer(plan, number) for number in range(PRODUCERS)]
@@ -122,8 +117,7 @@ class ConsumerService(Service):
     """A worker, and a relay for what the worker defers."""
 
     def prepare(self) -> None:
-        with psycopg.connect(self.dsn, autocommit=True) as conn:
-            conn.execute(config.EFFECT_TABLE)
+        self.execute(config.EFFECT_TABLE)
 
     def start_worker(self) -> Process:
         """It logs each event, so that deliveries are counted although it is killed."""

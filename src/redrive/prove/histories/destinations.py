@@ -4,8 +4,6 @@ The message says what goes wrong: `faults`, one for each attempt. Handlers keep 
 how they ended, so that the judge knows which outcomes the engine was given.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

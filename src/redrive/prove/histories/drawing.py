@@ -5,8 +5,6 @@ what breaks. Commands do not depend on each other, so that a history that fails 
 operators do next; it is drawn when it is known where the messages are (`steering`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """The random histories of `redrive prove engine`: many of them, counted; one that is violated is shrunk and printed."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

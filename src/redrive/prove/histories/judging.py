@@ -5,8 +5,6 @@ database's final reports count only as claims that these logs must bear out. Eac
 begins with its class in brackets.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -156,6 +154,10 @@ def judged(book: Book, reported: Mapping[str, Reported]) -> list[str]:
     ]
 
 
+def _state(message: Message, reported: Mapping[str, Reported]) -> str:
+    return reported[message.id].state if message.id in reported else "gone"
+
+
 def _never_committed(book: Book, requests: Sequence[Line]) -> Iterator[str]:
     known = {message.id: message for message in book.messages}
     by_record = {line["enqueued"] for line in book.handled if line["log"] == "enqueued"}
@@ -177,7 +179,7 @@ def _lost(book: Book, reported: Mapping[str, Reported]) -> Iterator[str]:
     for message in book.messages:
         if not message.committed:
             continue
-        state = reported[message.id].state if message.id in reported else "gone"
+        state = _state(message, reported)
         match state:
             case "gone":
                 yield f"[lost] {message.name} was committed, and the database does not have it."
@@ -202,7 +204,7 @@ def _lost(book: Book, reported: Mapping[str, Reported]) -> Iterator[str]:
 def _parked_without_a_cause(book: Book, reported: Mapping[str, Reported]) -> Iterator[str]:
     """With nothing wrong in its life, a message is not parked."""
     for message in book.messages:
-        state = reported[message.id].state if message.id in reported else ""
+        state = _state(message, reported)
         if not message.committed or state not in ("dead", "held", "unrecorded") or not message.calm or message.asked:
             continue
         if not book.was_away(message.began_at, book.ended_at, *_DEADLY, *_AWAY, "stop"):
@@ -213,7 +215,7 @@ def _answered_otherwise(book: Book, reported: Mapping[str, Reported]) -> Iterato
     """What a person or an application was told is so at the end."""
     becomes = {"cancelled": "cancelled"}
     for message in book.messages:
-        state = reported[message.id].state if message.id in reported else "gone"
+        state = _state(message, reported)
         for one in message.asked:
             told = becomes.get(one.answer) if one.verb in ("cancel", "stop_message") else None
             if one.verb in ("discard", "confirm") and one.answer == "done":
@@ -317,7 +319,7 @@ def _known_outcome(book: Book, reported: Mapping[str, Reported]) -> Iterator[str
             line, *_DEADLY, since=began - WAKING_SECONDS, until=line["at"] + SETTLED_SECONDS
         ):
             continue
-        state = reported[message.id].state if message.id in reported else "gone"
+        state = _state(message, reported)
         if message.committed and state not in ("delivered", "unrecorded", "discarded", "skipped"):
             yield (
                 f"[outcome lost] Attempt {line['attempt']} of {message.name} for {message.destination} was delivered,"

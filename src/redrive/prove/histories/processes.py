@@ -1,7 +1,5 @@
 """The relays and observers of histories of the engine, as processes that `fork_server` starts."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -5,8 +5,6 @@ operators go into the judge's book. Beside the script a producer sends to a heal
 messages wait shows what neighbours suffer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -1,7 +1,5 @@
 """The app of this proof: handlers say when they began, then do what their payload asks for."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

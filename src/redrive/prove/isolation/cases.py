@@ -1,7 +1,5 @@
 """Every case, in the order in which they are run: a function whose docstring begins with the trouble that it makes."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from redrive.prove.isolation import on_database, on_relays, on_transports

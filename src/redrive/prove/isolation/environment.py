@@ -3,8 +3,6 @@
 A delay is the time from the commit of a message to the start of its handler, by the machine's monotonic clock.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 import time

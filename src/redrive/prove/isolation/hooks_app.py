@@ -1,7 +1,5 @@
 """The app of the HTTP cases: one destination, to the URL that each message names."""
 
-from __future__ import annotations
-
 from redrive.answers import Answer
 from redrive.app import App
 from redrive.message import Attempt

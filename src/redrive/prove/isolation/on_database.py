@@ -1,7 +1,5 @@
 """Cases of the database: a long reader, a clock that is set, and what verbs cost where much is declared or waits."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """Cases of what a relay has in hand: an open transaction, a cancel, a crash, a rate."""
 
-from __future__ import annotations
-
 import math
 import signal
 import time

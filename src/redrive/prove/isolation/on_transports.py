@@ -1,7 +1,5 @@
 """Cases of HTTP: one peer is in trouble, and the neighbours have URLs of their own."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 from redrive.prove.isolation.environment import CaseEnvironment, Delays, Figure

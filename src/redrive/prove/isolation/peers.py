@@ -6,8 +6,6 @@ endless   interim replies without end, and never an answer
 dribbling a header, byte by byte, and never its end
 """
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

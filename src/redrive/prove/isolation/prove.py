@@ -1,7 +1,5 @@
 """Run cases one after the other, each in a database of its own on one server."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass

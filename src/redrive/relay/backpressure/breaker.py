@@ -5,8 +5,6 @@ reply) are no answer; "no" and "later" are. What we did ourselves (a bug, a stop
 relays is in the database: `verbs/breaker.sql`.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any, Final
 

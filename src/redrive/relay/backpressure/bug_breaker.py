@@ -5,8 +5,6 @@ count. A return value that cannot be kept comes after the effect and would come 
 pauses. Counts live in this process, the pause in the database.
 """
 
-from __future__ import annotations
-
 from typing import Final
 from uuid import UUID
 

@@ -5,8 +5,6 @@ back unspent. A relay that does not know yet gets no claims: the database gives 
 `breaker.sql`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Final

@@ -5,8 +5,6 @@ others. What cannot begin soon is put off (`late`, `blocked`) to the date at whi
 queue nor is claimed in a circle.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import deque

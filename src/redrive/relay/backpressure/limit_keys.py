@@ -5,8 +5,6 @@ for the key is put off in one call: handed back unspent, with the date at which 
 probe, for which the database is asked, and then a ramp. SQL: `limit_keys.sql`.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from redrive.answers import RETURN_INVALID, Advance, Delivered

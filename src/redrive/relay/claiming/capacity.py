@@ -7,8 +7,6 @@ The room is split 6:3:1 over the priority levels, so none starves; a level that 
 little. With less room than levels, levels take turns by the same weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final

@@ -6,8 +6,6 @@ second. So the first byte leaves at most `FRESH_SECONDS` and a round trip after 
 database is away, nothing begins that would have to be asked about. SQL: `check_claims.sql`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Final

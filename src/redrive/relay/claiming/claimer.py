@@ -4,8 +4,6 @@ Claims that are dated where the database's clock cannot be, or that came from a 
 knows, are handed back and not begun.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What one claim found, by destination: when to poll each again, and whether it has run dry."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from redrive.ports import Claimed, ClaimRequest

@@ -1,7 +1,5 @@
 """Takes what was claimed, or handed over with a settlement, into the queues."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A lease counts from the moment it was asked for (monotonic), so it is never over
 one that may run out meanwhile. SQL: `renew.sql`, `hand_back.sql`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

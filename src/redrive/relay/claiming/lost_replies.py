@@ -1,7 +1,5 @@
 """After a lost reply: which claims the database has given this relay without its knowledge (G-14)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -10,8 +10,6 @@ waits, so none is missed for longer than a second and a walk. SQL: verbs/low_wat
 times, so no two clocks are compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from itertools import cycle, islice

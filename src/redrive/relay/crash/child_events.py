@@ -3,8 +3,6 @@
 An event is in the pipe before the next message begins, so logs and metrics miss nothing, however the child ends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

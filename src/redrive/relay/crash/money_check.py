@@ -4,8 +4,6 @@ A restored database does not. It is asked at the start, with every heartbeat, an
 lead to another database. `witness.py` remembers what was sent.
 """
 
-from __future__ import annotations
-
 from redrive.message import Fence
 from redrive.relay.claiming.claim import Claim
 from redrive.relay.claiming.leases import Leases

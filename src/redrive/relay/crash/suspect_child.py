@@ -4,8 +4,6 @@ A suspect that ends this process (exit, segmentation fault, out of memory) harms
 child that has lived too long ends itself, because its parent may be dead. Started by `child_process.py`.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import json
 import os

@@ -6,8 +6,6 @@ dead one left. After a new connection the files of all relays on the machine are
 payment may ask later than one that would send it again. SQL: `verbs/witness.sql`.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections import deque

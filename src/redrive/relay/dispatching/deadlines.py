@@ -3,8 +3,6 @@
 An abandoned attempt is settled as Unknown, and its slot goes to another message.
 """
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import dataclass
 

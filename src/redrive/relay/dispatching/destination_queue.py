@@ -4,8 +4,6 @@ A slot is a task that works off the queue until it is empty, and one timekeeper 
 message costs neither a task nor a timer.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field

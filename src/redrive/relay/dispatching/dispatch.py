@@ -4,8 +4,6 @@ Look up if in doubt, validate, send, and turn the result into a settlement. `pol
 of the steps and says what an exception in each of them means. Every exception of a handler ends as an answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence

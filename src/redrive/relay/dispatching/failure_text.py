@@ -1,7 +1,5 @@
 """Text, stack and context that an outcome leaves for operators, redacted: of an exception its type, not its text."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

@@ -4,8 +4,6 @@ A handler that ignores its cancellation, or the thread of a `def`, may still hav
 count from the end of that send.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Settles the outcome of one attempt, and counts it for its destination."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from redrive.answers import Delivered

@@ -1,7 +1,5 @@
 """The queues of one relay, by destination."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from random import Random
 

@@ -4,8 +4,6 @@ Validation is the user's code, so it runs in a relay, where that code is deploye
 over a request leaves it to one more relay. SQL: `take_requests`, `answer_request` in verbs/workflow.sql.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress

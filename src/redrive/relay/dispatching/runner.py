@@ -4,8 +4,6 @@ Before the first byte it checks that the claim is still ours and the message not
 outside the database first.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Destination and process each have a concurrency. While all slots of the process 
 the waiting destination with the fewest slots, so none starves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Coroutine
 from typing import Any, Protocol
 

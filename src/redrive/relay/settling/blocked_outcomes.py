@@ -9,8 +9,6 @@ waiter is first when the other transaction ends, before a reaper even if the cla
 that one endless transaction cannot keep all of them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field

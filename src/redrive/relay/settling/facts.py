@@ -1,7 +1,5 @@
 """The events that say what became of a message."""
 
-from __future__ import annotations
-
 from redrive.events import Events
 from redrive.policy import SettlementKind
 from redrive.ports import Outcome

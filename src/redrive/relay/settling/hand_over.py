@@ -4,8 +4,6 @@ It saves a claim per message. After `STREAK_MAX` messages in a row the lane take
 `settle_delivered` in `settle.sql`, `next_heads` in `lanes.sql`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 It waits for a database that is away. A `record` that deadlocks or times out every time counts as failed.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from redrive.ports import Outcome, Record, RecordFailed, Settled, TransientFailure

@@ -6,8 +6,6 @@ the answer kept. What the database refuses for its content is settled bare; refu
 here waits for a row that another transaction holds: `blocked_outcomes.py`. SQL: `settle.sql`, `fence.sql`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager

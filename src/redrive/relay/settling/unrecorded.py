@@ -1,7 +1,5 @@
 """Outcomes whose answer is known and whose `record` did not run: they keep the answer and are never sent again."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

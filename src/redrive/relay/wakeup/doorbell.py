@@ -7,8 +7,6 @@ A ring wakes at once. If the look then finds nothing (another relay was quicker)
 wake. Where rings lead to work there is no such window: one message every 10 ms must not wait for it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final

@@ -6,8 +6,6 @@ each late. Every change of mind is a write, hence the hysteresis. Full claims al
 producers until claims are not full, and with one slot every claim is full.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 DRY_AFTER: Final = 2  # empty looks in a row, or one, where little came since the one before

@@ -5,8 +5,6 @@ notifications to another client. So the relay notifies itself over another conne
 and closes a connection on which that does not arrive. It polls in any case.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final

@@ -5,8 +5,6 @@ then the poll interval, which alone always suffices. The doorbell and the end of
 freed room does not, because it makes no message.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 STEPS_SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.2)

@@ -6,8 +6,6 @@ verb. Comment lines at the top may say `-- redrive: no transaction` (tables) or 
 A file that could break the runner's promises is refused before anything has run.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Sequence

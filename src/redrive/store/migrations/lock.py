@@ -4,8 +4,6 @@ The lock is polled: a session that waits inside `pg_advisory_lock` keeps its sna
 the migrator that holds the lock would wait for that snapshot, a deadlock. Time is the server's.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress

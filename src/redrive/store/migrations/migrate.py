@@ -5,8 +5,6 @@
 needs a direct connection, or a pooler in session mode.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ On an empty database it leaves what `upgrade` would have left. The row of a numb
 script that is run twice stops there, with nothing done.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from redrive.errors import InvalidValue

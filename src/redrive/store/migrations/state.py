@@ -4,8 +4,6 @@ Files run strictly in order of number. A numbered file that changed after it was
 is not, because old and new relays run side by side while a release rolls out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ comments, parentheses (rules) and `BEGIN ATOMIC … END` bodies. It does not par
 `standard_conforming_strings = on`. An open quote or comment raises `ValueError` with the line.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ last: interrupted, it runs again from the top, and an index that CREATE INDEX CO
 first. A step waits for a lock only briefly, lets the application's queries pass, and tries again a few times.
 """
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import dataclass
 from time import sleep

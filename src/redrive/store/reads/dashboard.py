@@ -3,8 +3,6 @@
 Each call is one snapshot. No cost grows with the history: at most `TRAFFIC_WINDOW` rows are read, from its end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """What the desk reads: failure groups, requests, replays, and the chain of operators' acts."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Sequence
 from datetime import datetime
 from typing import Final

@@ -1,7 +1,5 @@
 """What only `redrive doctor` reads: settings of the server, rights of the login, whether notifications arrive."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Values for monitoring, read by the relay that holds the duty `gauges` (G-17, G-20). SQL: verbs/gauges.sql."""
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 from redrive.message import WorkerId

@@ -4,8 +4,6 @@ A key's state is that of its head, the open message with the lowest sequence (`r
 by lane, at most `KEYS_WINDOW` at a time, so a long key costs no more than a short one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final

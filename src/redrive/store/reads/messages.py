@@ -4,8 +4,6 @@ Each call is one snapshot of `sql/reads/<name>.sql`. Lists are keyset pages, new
 messages are closed. Only `show_message(payload=True)` reads a payload.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """The read models, and the limits of the reads. Those of the status are in `status`."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The status: backlog by destination, relays, workers, duties and what needs a person, read in one snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime

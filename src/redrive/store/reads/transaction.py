@@ -3,8 +3,6 @@
 A statement is called by the name of its file, `sql/reads/<name>.sql`.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime

@@ -3,8 +3,6 @@
 A secret never gets here, only its hash.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

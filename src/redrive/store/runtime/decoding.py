@@ -4,8 +4,6 @@
 Python's years becomes the nearest one, unreadable JSON an empty `Undecodable`. Lists show such a row; a claim parks it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final

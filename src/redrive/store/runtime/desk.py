@@ -3,8 +3,6 @@
 `sql/verbs/` (groups, workflow, replay) says what each promises and locks. Called by `redrive.operate.desk`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +26,7 @@ class NewReplay:
 
     filter: at least one of ids, group, destination, error_class, kind, tenant. request_key: the same one twice is one
     replay; None = every call is one. stage: where each starts; None = where it failed. override: also what was not
-    validated. canary: so many first, and the rest only if all of them arrive; 0 = none.
+    validated. canary: how many are sent first; the rest only if all of these arrive; 0 = none.
     failure_ratio_max: it stops when a larger part than this fails, of ten or more.
     """
 

@@ -3,8 +3,6 @@
 Parts that libpq does not know, such as cursor classes and pools, are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

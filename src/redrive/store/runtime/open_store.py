@@ -4,8 +4,6 @@ Errors of the driver become `Unreachable`, `SchemaError`, `NotAllowed` or `Inval
 may hold a password.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any

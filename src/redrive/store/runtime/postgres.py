@@ -4,8 +4,6 @@ Each verb is one method in `verbs/` that calls one SQL function in a transaction
 several statements, because the user's `record` runs between them.
 """
 
-from __future__ import annotations
-
 from redrive.store.runtime.verbs.acts import PostgresActs
 from redrive.store.runtime.verbs.claims import PostgresClaims
 from redrive.store.runtime.verbs.clock import PostgresClock

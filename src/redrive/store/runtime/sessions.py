@@ -7,8 +7,6 @@ A statement goes to the session that ran it most often, because the first run pl
 times as long. A new one goes where least was run.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping

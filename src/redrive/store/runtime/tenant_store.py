@@ -4,8 +4,6 @@ Each transaction takes the role and names the tenant, and both end with it, so a
 obey row-level security (verbs/zz_grants.sql); a verb acts by the id that it is given, so its caller looks first.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, LiteralString, NoReturn

@@ -4,8 +4,6 @@ Every message leaves a dead row in `pending` and one in `lease`. With autovacuum
 to many times their size at thousands of messages a second, and all verbs slow down.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, LiteralString, NamedTuple
 

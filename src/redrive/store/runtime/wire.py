@@ -3,8 +3,6 @@
 The order of parameters is that of `verbs/settle.sql`. `redrive.complete` uses it too, on the caller's connection.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime

@@ -6,8 +6,6 @@
 Importing this needs no library of its extra.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path

@@ -4,8 +4,6 @@
 dispatcher had tried is asked for before it is sent. SQL: `sql/verbs/adopt.sql`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace

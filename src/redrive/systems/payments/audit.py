@@ -1,7 +1,5 @@
 """The story of one instruction, from the archive alone (P-07)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@ Two people acknowledge a finding that something explains which no statement show
 does not keep a comparison from being clean; other evidence opens it again. SQL: `sql/verbs/reconcile.sql`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from redrive.errors import ActRefused, ApproverNeeded, NotFound

@@ -3,8 +3,6 @@
 Claims, wake-ups and the reaper are of the whole relay; the rest is of the rails alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Names that the parts of the system share. The same rules in SQL: `sql/verbs/submit.sql`."""
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 TENANT: Final = "default"

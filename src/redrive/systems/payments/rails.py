@@ -5,8 +5,6 @@ gets one attempt, and a payment whose fate is unknown is held for a person (G-13
 table, or does not fit its status, is unknown, never a failure (P-03).
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

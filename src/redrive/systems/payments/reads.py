@@ -1,7 +1,5 @@
 """Reads of payments: `SQL` has the statements of `sql/reads`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files

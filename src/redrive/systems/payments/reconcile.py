@@ -6,8 +6,6 @@ a restore the rails stand still until it has found nothing, in a statement that 
 (`redrive/store/sql/verbs/epoch.sql`). SQL: `sql/verbs/reconcile.sql`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field

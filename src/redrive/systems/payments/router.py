@@ -3,8 +3,6 @@
 Row-level security limits a caller of one tenant to that tenant's payments (sql/verbs/zz_grants.sql).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any

@@ -4,8 +4,6 @@ Anything but a whole page is an error, never an empty page: missing entries woul
 `destination` only the hash is kept.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

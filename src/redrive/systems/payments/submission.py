@@ -4,8 +4,6 @@ One statement on a connection of any driver that `redrive.enqueue` knows; a refu
 `sql/verbs/submit.sql`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final, LiteralString
 from uuid import UUID

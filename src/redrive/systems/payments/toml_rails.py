@@ -3,8 +3,6 @@
 Secrets are named, as with a destination: `headers_env`, `headers_file`, `url_env`, `url_file`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final

@@ -4,14 +4,12 @@
 and the rule.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from decimal import Context, Decimal, InvalidOperation
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from iso4217 import Currency
 from stdnum import iban, luhn
@@ -66,7 +64,7 @@ class Instruction:
     tenant: str = TENANT
 
     @classmethod
-    def read(cls, given: Mapping[str, Any]) -> Instruction:
+    def read(cls, given: Mapping[str, Any]) -> Self:
         """From the names of its fields, as in a JSON document; one that is missing or unknown is refused."""
         known = {one.name for one in fields(cls)}
         for name in given:

@@ -1,7 +1,5 @@
 """What the console shows of payments: each payment with where it is, and what the books could not explain."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 from typing import Final
 

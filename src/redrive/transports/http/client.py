@@ -4,8 +4,6 @@ No redirect is followed, no cookie kept, no proxy of the environment used, nothi
 part of a reply is read.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import socket

@@ -5,8 +5,6 @@ shared secret makes a `v1` signature (HMAC-SHA256); a private key, of which rece
 (Ed25519; needs `redrive[ed25519]`). During a rotation there is a signature with each.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

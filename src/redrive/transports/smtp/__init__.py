@@ -7,8 +7,6 @@ Terminal; a lost reply to the end of the mail is Unknown (G-13), and `in_doubt` 
 send the same bytes again. `mail` makes the bytes, `session` talks to the server, `replies` says what a reply means.
 """
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Sequence
 from typing import Final, Literal, get_args

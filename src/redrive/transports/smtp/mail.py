@@ -5,8 +5,6 @@ there; boundaries of MIME parts are numbered. Everything is sent as 7 bit, so th
 server can do. Line breaks in headers and characters that would end an address are refused (header injection).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy

@@ -4,8 +4,6 @@ A reply is the server's own word that it has not taken the mail. `SMTP_` and the
 have a name here.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from redrive.answers import Answer, Delivered, Retryable, Terminal, Unknown

@@ -4,8 +4,6 @@ The end of a mail is a line with a dot. It is written by itself, after all else 
 taken the mail, so whatever is lost is Retryable; from then on only its reply counts, and without one it is Unknown.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import ssl

@@ -3,8 +3,6 @@
 `relay` runs the app that REDRIVE_APP names, `migrate` is `redrive db upgrade`, everything else is passed on.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 from collections.abc import Iterator, Sequence

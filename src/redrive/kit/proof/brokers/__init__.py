@@ -4,8 +4,6 @@ One module for each broker: its server, the transport and the source that a proo
 name, because each needs the client of its extra and a program. `proxy` stands in front of a broker and loses replies.
 """
 
-from __future__ import annotations
-
 import importlib
 import signal
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Kafka: the cluster that `REDRIVE_KAFKA_BOOTSTRAP` names, else librdkafka's mock cluster (in memory, one broker). A
 place is a topic."""
 
-from __future__ import annotations
-
 import os
 import signal
 import struct

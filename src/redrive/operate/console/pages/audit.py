@@ -1,7 +1,5 @@
 """What operators did, newest first, and whether the record is as it was written."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

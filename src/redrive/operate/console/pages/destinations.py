@@ -1,7 +1,5 @@
 """Destinations: whether anything goes there, why not, and what can be done about it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from starlette.responses import Response

@@ -3,8 +3,6 @@
 How many of the others it fits, and what it would overwrite there, is said before anything is saved.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -18,8 +16,7 @@ from starlette.responses import Response
 from redrive.errors import InvalidValue, RedriveError
 from redrive.message import JSON_CONTENT, MessageId, ParkReason, is_json
 from redrive.operate import operations
-from redrive.operate.actions.model import Noun
-from redrive.operate.actions.table import find
+from redrive.operate.actions.table import EDIT
 from redrive.operate.console import display
 from redrive.operate.console.calls import Call, redirect
 from redrive.operate.console.pages.groups import as_of, at_steps
@@ -30,7 +27,6 @@ from redrive.operate.web.principal import Permission
 from redrive.store.reads.dashboard import Sample, group_samples
 from redrive.store.reads.models import GroupView, MessageDetails, ParkedFilter
 
-EDIT: Final = find(Noun.DEAD, "edit")
 EDITABLE: Final = EDIT.steps
 TEXT_MAX: Final = 400_000  # characters of a payload that is edited
 SAMPLES: Final = 200

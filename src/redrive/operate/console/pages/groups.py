@@ -4,8 +4,6 @@ The step of a group is read from its messages, never stored. A step is done to t
 that arrives later waits for the next time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -38,7 +36,7 @@ from redrive.store.runtime.postgres import PostgresStore
 PAGE: Final = 25
 VALIDATED_AT_ONCE: Final = 500
 VIEWS: Final[dict[str, Sequence[GroupStatus] | None]] = {
-    "open": groups.NEEDS_SOMEBODY,
+    "open": groups.NEEDS_REPAIR,
     "snoozed": (GroupStatus.SNOOZED,),
     "ignored": (GroupStatus.IGNORED,),
     "resolved": (GroupStatus.RESOLVED,),
@@ -110,7 +108,7 @@ async def show(call: Call) -> Response:
         words=WORDS,
         causes=CAUSES,
         evidence=workflow.EVIDENCE,
-        marks=[one for one in MARKS if one.name != "reopen" or group.status not in groups.NEEDS_SOMEBODY],
+        marks=[one for one in MARKS if one.name != "reopen" or group.status not in groups.NEEDS_REPAIR],
         now=await call.store.now(),
         plan=plan,
         skipped=replays.SKIPPED,

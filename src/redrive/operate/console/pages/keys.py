@@ -1,7 +1,5 @@
 """Ordering keys that do not go on, what holds them up, and how one goes on without its head."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from starlette.responses import Response

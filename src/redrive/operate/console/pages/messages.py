@@ -1,7 +1,5 @@
 """Messages: lists by filter, one with its whole life, and the page on which a verb is done to one."""
 
-from __future__ import annotations
-
 from typing import Final
 from uuid import UUID
 

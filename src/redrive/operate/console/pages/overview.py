@@ -1,7 +1,5 @@
 """The first page: is it flowing, what is broken, since when, and who looks into it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,7 +35,7 @@ class Health:
 async def show(call: Call) -> Response:
     status = status_for(call.principal, await operations.status(call.store))
     found = findings(status)
-    wanted = GroupFilter(statuses=groups.NEEDS_SOMEBODY, limit=GROUPS_SHOWN)
+    wanted = GroupFilter(statuses=groups.NEEDS_REPAIR, limit=GROUPS_SHOWN)
     failing = (await groups.list_groups(call.store, wanted)).rows if call.principal.all_tenants else ()
     causes = sorted((group for group in failing if group.waiting), key=lambda group: -group.waiting)
     return page(

@@ -1,7 +1,5 @@
 """What waits for a person: dead, held and unrecorded, a worklist each, also as a file for a spreadsheet."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from starlette.responses import Response

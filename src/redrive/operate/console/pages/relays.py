@@ -1,7 +1,5 @@
 """Who works: relays, workers, periodic duties, and the doctor's points on request."""
 
-from __future__ import annotations
-
 from starlette.responses import Response
 
 from redrive.operate import doctor, operations

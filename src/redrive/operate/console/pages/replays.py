@@ -1,7 +1,5 @@
 """Replays: how far each is, what became of its messages, and the word of a person that they have arrived."""
 
-from __future__ import annotations
-
 from typing import Final
 from uuid import UUID
 

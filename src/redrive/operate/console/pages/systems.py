@@ -1,7 +1,5 @@
 """The lists that installed systems declare (`System.views`), shown by one page."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from starlette.responses import Response

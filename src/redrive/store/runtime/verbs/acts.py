@@ -1,7 +1,5 @@
 """Acts of operators in PostgreSQL, and why one is refused."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import wraps

@@ -1,7 +1,5 @@
 """Claim, check, renew and hand back in PostgreSQL."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 

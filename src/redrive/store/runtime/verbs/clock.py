@@ -1,7 +1,5 @@
 """The database's clock, and its jumps."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from redrive.message import WorkerId

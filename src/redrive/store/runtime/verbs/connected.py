@@ -1,7 +1,5 @@
 """Connections of a store, and how a verb calls its SQL function."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager

@@ -1,7 +1,5 @@
 """Pauses and circuit breakers of destinations in PostgreSQL."""
 
-from __future__ import annotations
-
 from redrive.errors import ActRefused, ApproverNeeded
 from redrive.ports import DestinationVerbs, Now, Opened
 from redrive.store.runtime.verbs import from_port

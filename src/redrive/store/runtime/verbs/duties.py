@@ -1,7 +1,5 @@
 """Duties in PostgreSQL: reap, expire, retire and the rest of what relays do in turn."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping, Sequence

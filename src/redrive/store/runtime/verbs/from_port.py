@@ -3,8 +3,6 @@
 pause = from_port.value(DestinationVerbs.pause)    # SELECT redrive.pause_1(destination, actor, reason, now)
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import wraps

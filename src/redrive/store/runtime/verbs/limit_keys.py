@@ -1,7 +1,5 @@
 """Limit keys in PostgreSQL: parts of a destination with a pause, a breaker and a rate of their own (G-31)."""
 
-from __future__ import annotations
-
 from redrive.ports import Booked, DestinationVerbs, LimitKeyState, Now, Opened
 from redrive.store.runtime.verbs import from_port
 from redrive.store.runtime.verbs.connected import Connected

@@ -1,7 +1,5 @@
 """Relays in PostgreSQL: registration, heartbeat, and what they remember of money that they sent."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from uuid import UUID

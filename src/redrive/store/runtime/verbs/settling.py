@@ -1,7 +1,5 @@
 """Settle in PostgreSQL: many outcomes at once, or one with the user's `record` in the same transaction."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress

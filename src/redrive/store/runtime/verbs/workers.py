@@ -1,7 +1,5 @@
 """Workers in PostgreSQL: heartbeat and the end of one. SQL: `sql/verbs/worker.sql`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`redrive payments`: a file for each command, imported when the command is used."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from redrive.kit.group import CommandGroup, history_options

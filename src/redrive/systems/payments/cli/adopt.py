@@ -1,7 +1,5 @@
 """`redrive payments adopt`: an older outbox of payments is moved over, and gone."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Final
 

@@ -1,7 +1,5 @@
 """`redrive payments audit`: what happened to an instruction, attempt by attempt."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Final
 

@@ -1,7 +1,5 @@
 """`redrive payments demo`: nine payments over three rails; see `redrive.systems.payments.demo`."""
 
-from __future__ import annotations
-
 from rich.console import Console
 
 from redrive.kit.demo import Demo, demo_command

@@ -1,7 +1,5 @@
 """`redrive payments findings`: what the comparison of the books could not explain, and what people know of it."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import click

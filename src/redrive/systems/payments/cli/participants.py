@@ -1,7 +1,5 @@
 """`redrive payments participants`: who pays."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import click

@@ -1,7 +1,5 @@
 """`redrive payments rail`: a rail to try payments against, with a ledger of its own and faults by a seed."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from pathlib import Path

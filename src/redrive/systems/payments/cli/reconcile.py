@@ -1,7 +1,5 @@
 """`redrive payments reconcile`: compare intents, archive and the rails' statements, now."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Final
@@ -15,12 +13,10 @@ from redrive.systems.payments.rails import Rail, rails_of
 from redrive.systems.payments.reconcile import DUTY, EVERY_SECONDS, LAG_SECONDS, Compared, reconcile
 
 _COLUMNS: Final = (
-    Column("rail"),
-    Column("read", "right"),
-    Column("agreed", "right"),
-    Column("confirmed", "right"),
-    Column("under way", "right"),
-    Column("findings", "right"),
+    Column("rail", of="rail_type"),
+    *output.right("read", "agreed", "confirmed"),
+    Column("under way", "right", of="open"),
+    Column("findings", "right", of=lambda one, _: len(one.findings)),
 )
 _FINDINGS: Final = (Column("rail"), Column("kind"), Column("what was found", grow=True, fold=True))
 
@@ -63,13 +59,9 @@ def _report(call: Call, compared: Sequence[Compared]) -> None:
     if call.json:
         output.document("reconciliation", {"rails": compared})
     else:
-        output.show(output.table(_COLUMNS, [_row(one) for one in compared]))
+        output.show(output.records(_COLUMNS, compared))
         found = [(one.rail_type, finding.kind.value, finding.sentence) for one in compared for finding in one.findings]
         if found:
             output.show(output.table(_FINDINGS, found))
     if any(one.findings for one in compared):
         raise click.exceptions.Exit(Exit.FINDINGS)
-
-
-def _row(one: Compared) -> tuple[object, ...]:
-    return one.rail_type, one.read, one.agreed, one.confirmed, one.open, len(one.findings)

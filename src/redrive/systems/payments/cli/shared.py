@@ -1,7 +1,5 @@
 """What the commands of payments share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Any

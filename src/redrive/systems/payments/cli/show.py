@@ -1,7 +1,5 @@
 """`redrive payments show`: how an instruction stands."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import click
@@ -20,9 +18,7 @@ _COLUMNS: Final = (
     Column("next", fold=True),
 )
 _VERSIONS: Final = (
-    Column("number", "right"),
-    Column("version", "right"),
-    Column("amount", "right"),
+    *output.right("number", "version", "amount"),
     Column("to", grow=True),
     Column("attempts", "right"),
     Column("by", fold=True),

@@ -1,7 +1,5 @@
 """`redrive payments submit`: one payment, or a file of them, in one transaction."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict

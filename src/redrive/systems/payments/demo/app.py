@@ -1,7 +1,5 @@
 """The app of the demo: its rails are where the environment says, so that a child process finds them too."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Final

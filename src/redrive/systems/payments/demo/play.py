@@ -1,7 +1,5 @@
 """Runs the demo: rails in processes of their own, a relay here, and the story told while it goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The story of the demo: who pays whom, what the rail does with it, and how it must end. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """The app that the relays of the proof run, with the rails of the environment."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The two runs with thousands of payments: rails that lose replies and pay late, and a rail that pays too late."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading

@@ -1,12 +1,10 @@
 """Payments, rails, faults and times of the proof. Pure; the report prints it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from redrive.systems.payments.rail.script import Fault, LookupFault, Profile
 from redrive.systems.payments.validation import Instruction
@@ -100,7 +98,7 @@ class Plan:
     beyond: int
 
     @classmethod
-    def of(cls, *, seed: int, scale: float, own_server: bool) -> Plan:
+    def of(cls, *, seed: int, scale: float, own_server: bool) -> Self:
         return cls(
             seed=seed,
             payments=max(PARTICIPANTS, round(PAYMENTS * scale)),

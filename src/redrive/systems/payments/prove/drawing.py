@@ -12,8 +12,6 @@ What people say about a rail that cannot be asked is true: there they deny, and 
 the rail has not paid. Everywhere else they act at random, and the engine has to find out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The processes of the proof: simulated rails with a ledger each, and relays."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

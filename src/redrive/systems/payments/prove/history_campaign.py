@@ -1,7 +1,5 @@
 """The random histories of `redrive prove payments` (`redrive.kit.proof.history_campaign`)."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Mapping

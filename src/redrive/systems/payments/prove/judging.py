@@ -3,8 +3,6 @@
 Each violation is a sentence that begins with its class in brackets.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Relays and rails of histories, as processes that `redrive.kit.proof.fork_server` starts."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Mapping

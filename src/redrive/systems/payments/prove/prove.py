@@ -1,7 +1,5 @@
 """`redrive prove payments`: two runs with thousands of payments, then random histories."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

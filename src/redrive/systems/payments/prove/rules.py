@@ -3,8 +3,6 @@
 Each rule gives one sentence with ids for every violation.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Carries out a history of payments; the commands are in `people` and `restores`, the rail's ledger judges."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Mapping

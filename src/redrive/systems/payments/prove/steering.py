@@ -3,8 +3,6 @@
 What was drawn stands in the script, so a script that is repeated or shrunk draws nothing.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from typing import Any, Final

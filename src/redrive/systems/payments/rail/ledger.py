@@ -3,8 +3,6 @@
 Append-only, one JSON object a line (`redrive.kit.proof.journal`); a kill leaves at most half a line, which is ignored.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Only the first few requests for a token meet a drawn fault, so that every campai
 requests of one instruction meet, and has the last word.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ What was accepted is in the ledger before an answer leaves; answers may be lost,
 redrive.systems.payments.rail.server` with its settings on standard input.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
