@@ -55,6 +55,25 @@ def test_the_numbers_are_printed_as_table_document_and_prometheus_text(
     assert "dead letters" in run("metrics", "--tenant", acme).stdout
 
 
+@pytest.mark.req("T-05")
+def test_an_event_that_died_before_it_spent_an_attempt_has_failed_too(
+    run: Run, outbox_database: str, acme: str
+) -> None:
+    """Its relay died three times while it was sent alone: no attempt is spent, and a person is needed all the same."""
+    box, sent = tenant.Outbox(TYPES), list[object]()
+    box.deliver(lambda event: sent.append(event.id))
+    with psycopg.connect(outbox_database) as conn:
+        added = box.writer.add(conn, acme, published())
+        conn.execute("UPDATE redrive.pending SET crashes = 3 WHERE id = %s", [added.id])
+        assert added.id in delivered_by(conn, box).parked
+    assert added.id not in sent
+    (failed,) = json.loads(run("list", "--tenant", acme, "--status", "failed", "--json").stdout)["items"]
+    assert (failed["id"], failed["deadLetter"], failed["retryCount"]) == (str(added.id), True, 0)
+    assert failed["lastErrorSnippet"] == "CRASHED"
+    numbers = json.loads(run("metrics", "--tenant", acme, "--json").stdout)
+    assert (numbers["failedPending"], numbers["deadLetters"], numbers["backlogSize"]) == (1, 1, 0)
+
+
 def test_health_says_why_and_ends_with_6_unless_it_is_healthy(run: Run, outbox_database: str, acme: str) -> None:
     well = run("health", "--tenant", acme)
     assert (well.exit_code, "The outbox is healthy." in well.stderr) == (0, True)
