@@ -8,8 +8,11 @@ import psycopg
 import pytest
 
 import redrive
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import tenant
+from redrive.systems.tenant.check import check
 from redrive.systems.tenant.options import OutboxOptions
+from tests.support.databases import fresh_database
 from tests.systems.tenant.conftest import TYPES, Run, delivered_by, published
 
 pytestmark = [pytest.mark.req("T-06"), pytest.mark.req("T-12")]
@@ -81,6 +84,24 @@ def test_health_says_why_and_ends_with_6_unless_it_is_healthy(run: Run, outbox_d
     ill = run("health", "--tenant", acme, "--json")
     assert ill.exit_code == 6
     assert json.loads(ill.stdout)["verdict"] == "unhealthy"  # one attempt of two failed
+
+
+async def test_relays_are_well_while_one_that_delivers_events_is_alive(server_dsn: str, template: str) -> None:
+    """Also where no event waits: a rollout without a relay is not complete."""
+    box, app = tenant.Outbox(TYPES), redrive.App()
+    box.deliver(lambda _: None)
+    app.include(box.system())
+    with fresh_database(server_dsn, template=template) as dsn:
+        async with PostgresStore(dsn, connections=1) as store:
+
+            async def relays() -> tuple[bool, str]:
+                (found,) = [one for one in await check(store) if one.name == "relays"]
+                return found.is_well, found.found
+
+            assert await relays() == (False, "alive for: no outbox; events wait without one: nowhere")
+            async with app.running(dsn):
+                assert await relays() == (True, "alive for: tenant.events; events wait without one: nowhere")
+            assert not (await relays())[0]
 
 
 def test_check_names_what_is_missing_and_what_helps(run: Run, outbox_database: str, acme: str) -> None:
