@@ -44,8 +44,8 @@ def metrics_page() -> Iterator[str]:
     yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in METRICS.values()])
     yield from ("", "## Of the tenant outbox")
     yield from paragraph(
-        """Shown by a relay whose app includes a tenant outbox, unless its `PrometheusEnabled` is false. Gauges are shown by
-        the relay that reads the database; window and thresholds are the outbox's own options."""
+        """Shown by a relay whose app includes a tenant outbox, unless its `PrometheusEnabled` is false. Gauges are
+        shown by the relay that reads the database; window and thresholds are the outbox's own options."""
     )
     yield ""
     yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in OF_TENANT.values()])
@@ -56,8 +56,8 @@ def metrics_page() -> Iterator[str]:
     yield from ("", "## Names of the source documents")
     yield from paragraph(
         """What the documents that Redrive was made from call it, and where it is found here. A ratio or a throughput is
-        a query: `rate` of the counter, over whatever window is wanted. Where a system has a metric of that name, it comes
-        first. Metrics of one system (batches, documents, notifications) are that system's."""
+        a query: `rate` of the counter, over whatever window is wanted. Where a system has a metric of that name, it
+        comes first. Metrics of one system (batches, documents, notifications) are that system's."""
     )
     yield ""
     yield from table(("there", "here"), _names_of_documents())

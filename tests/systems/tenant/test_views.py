@@ -84,7 +84,8 @@ def test_an_insert_that_cannot_be_an_event_is_refused(
 @pytest.mark.req("G-19")
 @pytest.mark.parametrize("destination", ["mail", "tenan", "Tenant.events"])
 def test_an_insert_goes_to_an_outbox_and_to_no_other_destination(conn: Conn, acme: str, destination: str) -> None:
-    insert = "INSERT INTO redrive_tenant.outbox_messages (tenant_id, event_type, payload, outbox) VALUES (%s, 'X', '{}', %s)"
+    columns = "tenant_id, event_type, payload, outbox"
+    insert = f"INSERT INTO redrive_tenant.outbox_messages ({columns}) VALUES (%s, 'X', '{{}}', %s)"
     with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"outbox {destination} is none"), conn.transaction():
         conn.execute(insert, [acme, destination])
     conn.execute(insert, [acme, "tenant.other"])
