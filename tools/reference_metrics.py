@@ -8,6 +8,7 @@ from redrive.operate.observe import catalogue
 from redrive.operate.observe.catalogue import Metric
 from redrive.systems.payments.metrics import METRICS
 from redrive.systems.reviews.metrics import METRICS as OF_REVIEWS
+from redrive.systems.tenant.metrics import METRICS as OF_TENANT
 from tools.reference_text import paragraph, table, words
 
 
@@ -41,6 +42,13 @@ def metrics_page() -> Iterator[str]:
     )
     yield ""
     yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in METRICS.values()])
+    yield from ("", "## Of the tenant outbox")
+    yield from paragraph(
+        """Shown by a relay whose app includes a tenant outbox, unless its `PrometheusEnabled` is false. Gauges are
+        shown by the relay that reads the database; window and thresholds are the outbox's own options."""
+    )
+    yield ""
+    yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in OF_TENANT.values()])
     yield from ("", "## Of reviews")
     yield from paragraph("Shown by the relay that reads the database, if its app includes reviews.")
     yield ""
@@ -48,12 +56,19 @@ def metrics_page() -> Iterator[str]:
     yield from ("", "## Names of the source documents")
     yield from paragraph(
         """What the documents that Redrive was made from call it, and where it is found here. A ratio or a throughput is
-        a query: `rate` of the counter, over whatever window is wanted. Metrics of one system (batches, documents,
-        notifications) are that system's."""
+        a query: `rate` of the counter, over whatever window is wanted. Where a system has a metric of that name, it
+        comes first. Metrics of one system (batches, documents, notifications) are that system's."""
     )
     yield ""
-    seeds = [(f"`{seed}`", f"`{metric.name}`") for metric in catalogue.METRICS for seed in metric.seeds]
-    yield from table(("there", "here"), sorted(seeds, key=lambda row: row[0].lower()))
+    yield from table(("there", "here"), _names_of_documents())
+
+
+def _names_of_documents() -> list[tuple[str, str]]:
+    found: dict[str, list[str]] = {}
+    for metric in (*OF_TENANT.values(), *catalogue.METRICS):
+        for seed in metric.seeds:
+            found.setdefault(seed, []).append(metric.name)
+    return [(f"`{seed}`", words(names)) for seed, names in sorted(found.items(), key=lambda one: one[0].lower())]
 
 
 def _row(metric: Metric) -> tuple[str, ...]:

@@ -8,8 +8,11 @@ import psycopg
 import pytest
 
 import redrive
+from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import tenant
+from redrive.systems.tenant.check import check
 from redrive.systems.tenant.options import OutboxOptions
+from tests.support.databases import fresh_database
 from tests.systems.tenant.conftest import TYPES, Run, delivered_by, published
 
 pytestmark = [pytest.mark.req("T-06"), pytest.mark.req("T-12")]
@@ -55,6 +58,25 @@ def test_the_numbers_are_printed_as_table_document_and_prometheus_text(
     assert "dead letters" in run("metrics", "--tenant", acme).stdout
 
 
+@pytest.mark.req("T-05")
+def test_an_event_that_died_before_it_spent_an_attempt_has_failed_too(
+    run: Run, outbox_database: str, acme: str
+) -> None:
+    """Its relay died three times while it was sent alone: no attempt is spent, and a person is needed all the same."""
+    box, sent = tenant.Outbox(TYPES), list[object]()
+    box.deliver(lambda event: sent.append(event.id))
+    with psycopg.connect(outbox_database) as conn:
+        added = box.writer.add(conn, acme, published())
+        conn.execute("UPDATE redrive.pending SET crashes = 3 WHERE id = %s", [added.id])
+        assert added.id in delivered_by(conn, box).parked
+    assert added.id not in sent
+    (failed,) = json.loads(run("list", "--tenant", acme, "--status", "failed", "--json").stdout)["items"]
+    assert (failed["id"], failed["deadLetter"], failed["retryCount"]) == (str(added.id), True, 0)
+    assert failed["lastErrorSnippet"] == "CRASHED"
+    numbers = json.loads(run("metrics", "--tenant", acme, "--json").stdout)
+    assert (numbers["failedPending"], numbers["deadLetters"], numbers["backlogSize"]) == (1, 1, 0)
+
+
 def test_health_says_why_and_ends_with_6_unless_it_is_healthy(run: Run, outbox_database: str, acme: str) -> None:
     well = run("health", "--tenant", acme)
     assert (well.exit_code, "The outbox is healthy." in well.stderr) == (0, True)
@@ -62,6 +84,24 @@ def test_health_says_why_and_ends_with_6_unless_it_is_healthy(run: Run, outbox_d
     ill = run("health", "--tenant", acme, "--json")
     assert ill.exit_code == 6
     assert json.loads(ill.stdout)["verdict"] == "unhealthy"  # one attempt of two failed
+
+
+async def test_relays_are_well_while_one_that_delivers_events_is_alive(server_dsn: str, template: str) -> None:
+    """Also where no event waits: a rollout without a relay is not complete."""
+    box, app = tenant.Outbox(TYPES), redrive.App()
+    box.deliver(lambda _: None)
+    app.include(box.system())
+    with fresh_database(server_dsn, template=template) as dsn:
+        async with PostgresStore(dsn, connections=1) as store:
+
+            async def relays() -> tuple[bool, str]:
+                (found,) = [one for one in await check(store) if one.name == "relays"]
+                return found.is_well, found.found
+
+            assert await relays() == (False, "alive for: no outbox; events wait without one: nowhere")
+            async with app.running(dsn):
+                assert await relays() == (True, "alive for: tenant.events; events wait without one: nowhere")
+            assert not (await relays())[0]
 
 
 def test_check_names_what_is_missing_and_what_helps(run: Run, outbox_database: str, acme: str) -> None:
@@ -84,4 +124,4 @@ def test_check_names_what_is_missing_and_what_helps(run: Run, outbox_database: s
         )
     items = {one["name"]: one for one in json.loads(run("check", "--json").stdout)["items"]}
     assert items["options"]["is_well"]
-    assert "missing" in run("check").stdout
+    assert "not ok" in run("check").stdout

@@ -8,7 +8,7 @@ import json
 import logging
 from collections.abc import Callable
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -52,10 +52,12 @@ async def test_a_relay_logs_what_it_fetched_delivered_and_failed(outbox_database
     fetched = [one for one in lines() if one.message == "OUTBOX_WORKER_FETCH"]
     assert [one.count for one in fetched] == [1, 1]  # type: ignore[attr-defined]
     (failed,) = [one for one in lines() if one.message == "OUTBOX_WORKER_DISPATCH_FAIL"]
-    assert fields(failed, "message_id", "key", "tenant", "retry", "max") == (*about, 1, 5)
+    assert fields(failed, "id", "key", "tenant", "retry", "max") == (*about, 1, 5)
     assert fields(failed, "error_code", "dead_letter", "levelname") == ("BUSY", False, "WARNING")
     (success,) = [one for one in lines() if one.message == "OUTBOX_WORKER_DISPATCH_SUCCESS"]
-    assert fields(success, "message_id", "key", "tenant", "levelname") == (*about, "INFO")
+    assert fields(success, "id", "key", "tenant", "levelname") == (*about, "INFO")
+    # As in every other line of a relay: by this one a line gets the trace in which its event was sent.
+    assert success.message_id == failed.message_id == about[0]  # type: ignore[attr-defined]
 
 
 def emit(events: Events, name: str, **values: Any) -> None:
@@ -66,8 +68,11 @@ def emit(events: Events, name: str, **values: Any) -> None:
 def test_an_outcome_that_came_too_late_is_a_skip(lines: Lines) -> None:
     events = Events()
     WorkerLog("tenant.events", OutboxOptions()).subscribe(events)
-    emit(events, "message.refused")
-    assert [one.message for one in lines()] == ["OUTBOX_WORKER_SKIP_PROCESSED"]
+    late = uuid4()
+    emit(events, "message.refused", id=late)
+    (line,) = lines()
+    assert line.message == "OUTBOX_WORKER_SKIP_PROCESSED"
+    assert fields(line, "id", "key", "tenant") == (str(late), "k", "acme")
 
 
 def test_other_destinations_and_looks_that_found_nothing_are_in_no_line(lines: Lines) -> None:
@@ -110,3 +115,4 @@ def test_the_log_of_a_relay_process_shows_the_fields() -> None:
     assert said["event"] == "OUTBOX_WORKER_DISPATCH_FAIL"
     assert (said["retry"], said["max"], said["tenant"]) == (1, 5, "acme")
     assert said["key"] == "0199b2c4-7d1e-7a30-9c57-3f0a1b2c3d4e"
+    assert said["id"] == said["message_id"] == str(UUID(said["id"]))

@@ -84,10 +84,20 @@ def test_a_switch_is_true_or_false(name: str) -> None:
         tenant.OutboxOptions(**_one(name, 1))
 
 
-def test_an_outbox_cannot_be_unhealthy_before_it_is_degraded() -> None:
-    with pytest.raises(SettingsError, match=r"BacklogDegraded .* is 11, above BacklogUnhealthy"):
-        tenant.OutboxOptions(backlog_degraded=11, backlog_unhealthy=10)
-    assert tenant.OutboxOptions(backlog_degraded=10, backlog_unhealthy=10).backlog_degraded == 10
+@pytest.mark.parametrize(
+    ("degraded", "unhealthy", "low", "high"),
+    [
+        ("BacklogDegraded", "BacklogUnhealthy", 10, 11),
+        ("OldestAgeDegradedSeconds", "OldestAgeUnhealthySeconds", 10.0, 10.5),
+        ("FailureRatioDegraded", "FailureRatioUnhealthy", 0.3, 0.4),
+    ],
+)
+def test_an_outbox_cannot_be_unhealthy_before_it_is_degraded(
+    degraded: str, unhealthy: str, low: float, high: float
+) -> None:
+    with pytest.raises(SettingsError, match=rf"{degraded} .* is {high:g}, above {unhealthy} .*{low:g}"):
+        tenant.OutboxOptions.of({degraded: high, unhealthy: low})
+    assert tenant.OutboxOptions.of({degraded: low, unhealthy: low}).documented()[degraded] == low
 
 
 @pytest.mark.seed("003", "Backoff_Delay_Grows_Exponentially")

@@ -64,6 +64,7 @@ def test_an_insert_without_a_key_gets_a_new_one_each_time(conn: Conn, acme: str)
         ("RetryCount", 1, "is inserted unprocessed"),
         ("Error", "x", "is inserted unprocessed"),
         ("DeadLetter", True, "is inserted unprocessed"),
+        ("NextAttemptAt", "2026-01-01", "is inserted unprocessed"),
         ("TenantId", "", "tenant"),
         ("EventType", "x" * 101, "kind"),
     ],
@@ -78,6 +79,18 @@ def test_an_insert_that_cannot_be_an_event_is_refused(
             f'INSERT INTO redrive_tenant."OutboxMessages" ({names}) VALUES ({", ".join(["%s"] * len(values))})',
             [*values.values()],
         )
+
+
+@pytest.mark.req("G-19")
+@pytest.mark.parametrize("destination", ["mail", "tenan", "Tenant.events"])
+def test_an_insert_goes_to_an_outbox_and_to_no_other_destination(conn: Conn, acme: str, destination: str) -> None:
+    columns = "tenant_id, event_type, payload, outbox"
+    insert = f"INSERT INTO redrive_tenant.outbox_messages ({columns}) VALUES (%s, 'X', '{{}}', %s)"
+    with pytest.raises(psycopg.errors.InvalidParameterValue, match=f"outbox {destination} is none"), conn.transaction():
+        conn.execute(insert, [acme, destination])
+    conn.execute(insert, [acme, "tenant.other"])
+    found = conn.execute("SELECT destination FROM redrive.message WHERE tenant = %s", [acme]).fetchall()
+    assert found == [("tenant.other",)]
 
 
 @pytest.mark.parametrize("statement", ["UPDATE redrive_tenant.{} SET {} = 'x'", "DELETE FROM redrive_tenant.{}"])

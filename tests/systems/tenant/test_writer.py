@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -10,6 +11,7 @@ import pytest
 
 from redrive.errors import InvalidPayload, InvalidValue, NoOpenTransaction
 from redrive.systems import tenant
+from tests.support.doors import DOORS, Asynchronous
 from tests.systems.tenant.conftest import TYPES, Conn, published, row
 
 pytestmark = pytest.mark.req("T-01")
@@ -84,6 +86,33 @@ async def test_the_asynchronous_calls_do_the_same(outbox_database: str, acme: st
         new = await WRITER.atry_add(conn, acme, uuid4(), published)
         assert (again.id, again.already_existed, new.already_existed) == (first.id, True, False)
         await conn.rollback()
+
+
+@pytest.mark.req("T-11")
+@pytest.mark.parametrize("door", list(DOORS))
+async def test_add_and_try_add_are_in_the_callers_transaction_on_every_connection(
+    outbox_database: str, acme: str, door: str
+) -> None:
+    """A known key is a success that leaves the transaction usable; a rollback takes everything away."""
+    query = f"SELECT count(*) FROM redrive_tenant.outbox_messages WHERE tenant_id = '{acme}'"
+    async with DOORS[door](outbox_database) as producer:
+        is_async = isinstance(producer, Asynchronous)
+        add, try_add = (WRITER.aadd, WRITER.atry_add) if is_async else (WRITER.add, WRITER.try_add)
+
+        async def answer(call: Any) -> tenant.Added:
+            added: tenant.Added = await call if is_async else call
+            return added
+
+        for end, left in ((producer.rollback, 0), (producer.commit, 2)):
+            first = await answer(add(producer.connection, acme, published()))
+            again = await answer(add(producer.connection, acme, published(payload="another")))
+            known = await answer(try_add(producer.connection, acme, first.key, lambda: pytest.fail("it is known")))
+            new = await answer(try_add(producer.connection, acme, uuid4(), published))
+            assert [one.already_existed for one in (first, again, known, new)] == [False, True, True, False]
+            assert first.id == again.id == known.id != new.id
+            assert await producer.rows(query) == [(2,)]
+            await end()
+            assert await producer.rows(query) == [(left,)]
 
 
 @pytest.mark.req("G-19")

@@ -50,7 +50,8 @@ def _of_tables(found: Row) -> Iterator[Item]:
     )
     yield Item(
         "relays",
-        not found["unhandled"],
-        f"events wait and no relay delivers them: {', '.join(found['unhandled']) or 'nowhere'}",
+        bool(found["alive"]) and not found["unhandled"],
+        f"alive for: {', '.join(found['alive']) or 'no outbox'};"
+        f" events wait without one: {', '.join(found['unhandled']) or 'nowhere'}",
         "redrive relay MODULE:APP",
     )

@@ -41,7 +41,9 @@ class WorkerLog:
             self._outcome(name, values)
 
     def _outcome(self, name: str, values: Mapping[str, Any]) -> None:
-        fields = {"message_id": str(values["id"]), "key": values.get("key"), "tenant": values.get("tenant")}
+        # `id` is the document's name, `message_id` that of all lines of a relay, by which a line gets its trace.
+        id = str(values["id"])
+        fields = {"id": id, "message_id": id, "key": values.get("key"), "tenant": values.get("tenant")}
         match name:
             case "message.delivered":
                 self._say(logging.INFO, SUCCESS, "processed", fields)

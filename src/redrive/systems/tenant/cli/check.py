@@ -26,7 +26,7 @@ async def command(call: Call, store: Database) -> None:
         output.document("outbox_check", {"items": [asdict(item) for item in items]})
     else:
         rows = [
-            (item.name, "ok" if item.is_well else "missing", item.found, "" if item.is_well else item.next)
+            (item.name, "ok" if item.is_well else "not ok", item.found, "" if item.is_well else item.next)
             for item in items
         ]
         output.show(output.table(_COLUMNS, rows))

@@ -58,7 +58,7 @@ def _all(
     failures = sum(one.settlement in ("retry", "park") for one in ended)
     whose = f"of {tenant or 'all'}"
     yield Counted(f"in the backlog {whose}", said.backlog_size, sum(reason != "dead" for _, reason in mine))
-    yield Counted(f"failed {whose}", said.failed_pending, sum(spent > 0 for spent, _ in mine))
+    yield Counted(f"failed {whose}", said.failed_pending, sum(spent > 0 or reason == "dead" for spent, reason in mine))
     old = sum(spent >= OPTIONS.old_failure_retries for spent, _ in mine)
     yield Counted(f"old failures {whose}", said.old_failures, old)
     yield Counted(f"dead letters {whose}", said.dead_letters, sum(reason == "dead" for _, reason in mine))

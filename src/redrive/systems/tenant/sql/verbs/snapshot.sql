@@ -18,7 +18,7 @@ BEGIN
          WHERE NOT s.is_processed AND (p_tenant IS NULL OR s.tenant = p_tenant)
     ), waiting AS (
         SELECT u.destination, count(*) FILTER (WHERE NOT u.dead_letter) AS backlog,
-               count(*) FILTER (WHERE u.retry_count > 0) AS failed,
+               count(*) FILTER (WHERE u.retry_count > 0 OR u.dead_letter) AS failed,
                count(*) FILTER (WHERE u.retry_count >= p_old_failure_retries) AS old,
                count(*) FILTER (WHERE u.dead_letter) AS dead,
                max(u.age) FILTER (WHERE NOT u.dead_letter)::float8 AS oldest,
