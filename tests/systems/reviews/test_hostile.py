@@ -1,4 +1,4 @@
-"""What peers, models and diffs may say that does not fit: nothing of it stops a relay, is sent twice, or is kept (G-31)."""
+"""What peers, models and diffs may say that does not fit: it stops no relay, sends nothing twice, and is not kept."""
 
 from __future__ import annotations
 
@@ -136,10 +136,8 @@ async def test_what_a_model_finds_is_mailed_and_an_answer_that_does_not_fit_is_a
             (sent,) = opened.sent
         asked = [json.loads(one.body) for one in model.asked]
     assert sent["subject"] == f"[review] {changelist} (version 1): 1 error"
-    (payload,) = rows(
-        reviewing, "SELECT convert_from(body, 'UTF8')::json ->> 'text' FROM redrive.message WHERE kind <> 'review'"
-    )
-    assert "  line 2: error (r): Bad.\n      breakpoint()\n" in payload[0]
+    text = "SELECT convert_from(body, 'UTF8')::json ->> 'text' FROM redrive.message WHERE kind <> 'review'"
+    assert "  line 2: error (r): Bad.\n      breakpoint()\n" in rows(reviewing, text)[0][0]
     assert dict(rows(reviewing, _STAGES, changelist)) == {"fetch": 1, "llm": 5}
     assert {(one.path, one.headers["Authorization"]) for one in model.asked} == {
         ("/chat/completions", "Bearer key-of-the-test")

@@ -74,10 +74,8 @@ class DeliveryTransport:
         if self._ask is None:
             await self._violated(attempt, row, "held")
             return Unknown(SENT_WITHOUT_EVIDENCE, "It is marked as sent, and no acceptance was kept.")
-        since_mark = replace(
-            attempt, in_doubt_since=row.notified_at
-        )  # how long the provider remembers it counts from there
-        answer = await self._asked(since_mark, absent=retryable_without_record())
+        marked = replace(attempt, in_doubt_since=row.notified_at)  # the provider remembers its token from there on
+        answer = await self._asked(marked, absent=retryable_without_record())
         assert answer is not None
         if isinstance(answer, Retryable):
             await self._violated(attempt, row, "requeued")

@@ -98,5 +98,5 @@ def excerpt_of(line: str) -> str:
 
 
 def _printable(text: str) -> str:
-    """Without what a mail program could obey (escape sequences, a change of the writing direction) or no table keeps."""
+    """Without what a mail program could obey (an escape sequence, another writing direction) or no table keeps."""
     return "".join(one for one in text.replace("\t", " ") if one.isprintable())

@@ -13,7 +13,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from redrive import Absent, Duty, Found
@@ -57,7 +57,7 @@ def duty(providers: Sequence[Provider], *, every_seconds: float = EVERY_SECONDS)
 
 
 async def reconcile_all(store: Database, providers: Sequence[Provider]) -> list[Compared]:
-    """Each beside the others: a slow one holds up its own comparison only. All of them end before an error is raised."""
+    """Each beside the others: a slow one holds up its own comparison only. All end before an error is raised."""
     done = await asyncio.gather(*(reconcile(store, one) for one in providers), return_exceptions=True)
     found = []
     for one in done:
@@ -103,8 +103,8 @@ async def _ask_about_all(store: Database, provider: HttpProvider, compared: Comp
 async def _compare(
     store: Database, provider: HttpProvider, records: Records, rows: Sequence[Any], compared: Compared
 ) -> None:
-    """A row is judged by the pattern of all reconciliations; what it says is written here. "Not there" counts neither of
-    what was accepted so recently that it may not show yet, nor of what the provider no longer remembers.
+    """A row is judged by the pattern of all reconciliations; what it says is written here. "Not there" is believed
+    neither of what was accepted so recently that it may not show yet, nor of what the provider has forgotten by now.
     """
     now = await store.now()
     items, effects, forgotten = [], [], []
