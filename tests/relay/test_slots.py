@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from redrive.app import App
+from redrive.app import App, DestinationOptions
 from redrive.message import Attempt, MessageId, NewMessage
 from redrive.relay.dispatching import destination_queue
 from redrive.relay.dispatching.runner import YIELD_EVERY
@@ -84,16 +84,21 @@ async def test_each_destination_is_served_while_all_the_others_have_work(
     assert set(finished[: min(last.values())]) == set(names)
 
 
-@pytest.mark.req("P-05")
+@pytest.mark.req("P-05", "G-13")
+@pytest.mark.parametrize(
+    "rules",
+    [{"in_doubt": "hold"}, {"money": True}, {"money": True, "token_ttl_seconds": 3600}],
+    ids=["hold", "money", "money with a token"],
+)
 @pytest.mark.parametrize(("slots", "most"), [(100, 10), (4, 4)])
-async def test_money_that_cannot_be_asked_about_is_claimed_only_when_it_can_begin(
-    app: App, slots: int, most: int
+async def test_what_a_crash_leaves_in_doubt_without_a_lookup_is_claimed_only_when_it_can_begin(
+    app: App, slots: int, most: int, rules: DestinationOptions
 ) -> None:
     """Of a relay that dies, what it has claimed is in doubt, begun or not. slots: of the whole process."""
     may_end = asyncio.Event()
     begun: list[MessageId] = []
 
-    @app.destination("bank", money=True, concurrency=10)
+    @app.destination("bank", concurrency=10, **rules)
     async def pay(attempt: Attempt) -> None:
         begun.append(attempt.id)
         if len(begun) > 30:  # until then it is quick, so that the relay would claim far ahead

@@ -26,7 +26,7 @@ from tests.systems.reviews.conftest import (
     rows,
     submit,
 )
-from tests.transports.servers import HERE, never, serving
+from tests.transports.servers import HERE, Answering, hang_up, never, serving
 
 pytestmark = pytest.mark.req("R-07")
 _ROW = "SELECT notification_id, notified_at IS NOT NULL, status FROM redrive_reviews.delivery WHERE changelist_id = %s"
@@ -220,8 +220,9 @@ async def test_an_optional_recipient_whose_mark_is_cleared_leaves_its_job_succee
 
 
 @pytest.mark.req("R-07", "G-31")
-async def test_a_provider_that_never_answers_a_question_does_not_hold_up_reconciliation() -> None:
-    async with serving(never) as mute:
+@pytest.mark.parametrize("answer", [never, hang_up])
+async def test_a_provider_that_never_answers_a_question_does_not_hold_up_reconciliation(answer: Answering) -> None:
+    async with serving(answer) as mute:
         records = Records(HttpProvider(name="mute", url=mute.url, egress=HERE, timeout_seconds=0.05))
         assert isinstance(await records.ask("a-token"), CannotTell)
         await records.aclose()

@@ -2,7 +2,8 @@
 
 A destination gets its free slots plus what it works off within the horizon, so that nothing waits long in one process
 while another is idle. Only its free slots: a destination with limits over all relays (what waits in one relay would be
-missing in another), and one that moves money without a lookup (all that a relay has claimed when it dies is in doubt).
+missing in another), and one that holds what is in doubt, or moves money without a lookup: all that a relay has claimed
+when it dies is in doubt, begun or not.
 The room is split 6:3:1 over the priority levels, so none starves; a level that had too little last time is asked for
 little. With less room than levels, levels take turns by the same weights.
 """

@@ -71,7 +71,8 @@ class DestinationQueues(dict[str, DestinationQueue]):
 def _capacity(destination: Destination) -> Capacity:
     limit = destination.global_concurrency
     at_once = destination.concurrency if limit is None else min(destination.concurrency, limit)
-    only_begun = destination.rules.money and destination.rules.in_doubt != "lookup"
+    rules = destination.rules
+    only_begun = rules.in_doubt == "hold" or (rules.money and rules.in_doubt != "lookup")
     rated = destination.rate is not None and destination.limit_key is None  # else each of its keys is
     ahead = limit is None and not rated and not only_begun
     return Capacity(destination.name, at_once, ahead=ahead, only_begun=only_begun)

@@ -7,6 +7,7 @@ not repeated in the finding.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from typing import Any, Final, Protocol
 
 from redrive.systems.reviews.changelist import Changelist
 from redrive.systems.reviews.diff import AddedLine, FileDiff, parse_diff
-from redrive.systems.reviews.findings import EXCERPT_MAX, FINDINGS_MAX, Finding, Severity, in_order
+from redrive.systems.reviews.findings import FINDINGS_MAX, Finding, Severity, excerpt_of, in_order
 
 LINE_CHARACTERS_MAX: Final = 160
+LINE_CHARACTERS_READ: Final = 1000  # by the patterns, which take time by the square of a line that is made for it
 
 
 class Critic(Protocol):
@@ -121,17 +123,21 @@ class RuleCritic:
     name = "rules"
 
     async def review(self, changelist: Changelist) -> list[Finding]:
-        files = parse_diff(changelist.diff)
-        return in_order([finding for file in files for finding in findings_of(file)])[:FINDINGS_MAX]
+        return await asyncio.to_thread(_review, changelist.diff)  # a large diff takes a while
 
     async def aclose(self) -> None:
         """It has nothing open."""
 
 
+def _review(diff: str) -> list[Finding]:
+    return in_order([finding for file in parse_diff(diff) for finding in findings_of(file)])[:FINDINGS_MAX]
+
+
 def findings_of(file: FileDiff, rules: Sequence[Rule] = RULES) -> Iterator[Finding]:
     applying = [rule for rule in rules if rule.applies_to(file.path)]
     for line in file.added:
-        found = [rule for rule in applying if rule.pattern.search(line.text)]
+        read = line.text if len(line.text) <= LINE_CHARACTERS_READ else f"{line.text[:LINE_CHARACTERS_READ]}…"
+        found = [rule for rule in applying if rule.pattern.search(read)]
         is_secret = any(rule.is_secret for rule in found)
         for rule in found:
             yield _finding(file.path, line, rule.severity, rule.name, rule.message, is_secret=is_secret)
@@ -141,5 +147,5 @@ def findings_of(file: FileDiff, rules: Sequence[Rule] = RULES) -> Iterator[Findi
 
 
 def _finding(path: str, line: AddedLine, severity: Severity, rule: str, message: str, *, is_secret: bool) -> Finding:
-    excerpt = "" if is_secret else line.text.strip()[:EXCERPT_MAX]
+    excerpt = "" if is_secret else excerpt_of(line.text)
     return Finding(file=path, line=line.number, severity=severity, rule=rule, message=message, excerpt=excerpt)

@@ -13,6 +13,7 @@ transaction that settles the message: `sql/verbs/deliver.sql`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from redrive import Absent, Attempt, CannotTell, Delivered, Found, Retryable, Terminal, Unknown
@@ -73,7 +74,8 @@ class DeliveryTransport:
         if self._ask is None:
             await self._violated(attempt, row, "held")
             return Unknown(SENT_WITHOUT_EVIDENCE, "It is marked as sent, and no acceptance was kept.")
-        answer = await self._asked(attempt, absent=retryable_without_record())
+        marked = replace(attempt, in_doubt_since=row.notified_at)  # the provider remembers its token from there on
+        answer = await self._asked(marked, absent=retryable_without_record())
         assert answer is not None
         if isinstance(answer, Retryable):
             await self._violated(attempt, row, "requeued")

@@ -81,12 +81,22 @@ def _finding(given: object, files: Mapping[str, FileDiff]) -> Finding:
         severity=cast("Severity", given["severity"]),
         rule=_text(given, "rule", RULE_MAX),
         message=_text(given, "message", MESSAGE_MAX),
-        excerpt=file.text_of(line).strip()[:EXCERPT_MAX],
+        excerpt=excerpt_of(file.text_of(line)),
     )
 
 
 def _text(given: Mapping[str, Any], name: str, most: int) -> str:
     value = given.get(name)
-    if not isinstance(value, str) or not 1 <= len(value.strip()) <= most:
+    plain = _printable(" ".join(value.split())) if isinstance(value, str) else ""
+    if not 1 <= len(plain) <= most:
         raise AnswerInvalid(f"{name} must be a text of 1 to {most} characters")
-    return " ".join(value.split()).replace("\0", "")
+    return plain
+
+
+def excerpt_of(line: str) -> str:
+    return _printable(line.strip())[:EXCERPT_MAX]
+
+
+def _printable(text: str) -> str:
+    """Without what a mail program could obey (an escape sequence, another writing direction) or no table keeps."""
+    return "".join(one for one in text.replace("\t", " ") if one.isprintable())

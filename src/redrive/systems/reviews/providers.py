@@ -12,8 +12,11 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from email.message import EmailMessage
 from typing import Any, Final, Literal
+
+import aiohttp
 
 from redrive import Absent, App, Attempt, Breaker, CannotTell, Delivered, Destination, Found, Policy, Unknown
 from redrive.errors import InvalidValue
@@ -24,10 +27,11 @@ from redrive.systems.reviews.names import destination_of
 from redrive.systems.reviews.recording import record_notification
 from redrive.systems.reviews.request import ReviewRefused, check_address
 from redrive.systems.reviews.taxonomy import POLICY, of_status, retryable, terminal
-from redrive.transports.http import Egress, HttpTransport
+from redrive.transports.http import Egress, EgressRefused, HttpTransport
 from redrive.transports.http.client import Client, Reply, Request
 
 TIMEOUT_SECONDS: Final = 30.0
+ID_MAX: Final = 500
 TEXTS: Final = ("changelist_id", "recipient", "subject", "text", "html")
 # The request may have been carried out all the same: the category stays `network`, and the provider is asked (R-02).
 LOST_STATUSES: Final = frozenset({408, 502, 504})
@@ -49,7 +53,8 @@ class HttpProvider:
     """A service that sends mail for us: `POST {url}/messages` with the token, `GET {url}/messages/{token}`.
 
     name: 1 to 63 characters. headers: sent with each request; secrets among them are named by `headers_env` in a file.
-    token_ttl_seconds: how long it remembers a token. lookup_after_seconds: from when its "not found" is believed.
+    lookup_after_seconds, token_ttl_seconds: how long after a send its "not found" is not believed yet, and is not
+    believed any more, because it has forgotten the token.
     """
 
     name: str
@@ -201,6 +206,7 @@ class _HttpSender(HttpTransport):
             egress=provider.egress,
             connections=provider.concurrency,
         )
+        self._token_ttl_seconds = provider.token_ttl_seconds
 
     async def validate(self, attempt: Attempt) -> None:
         check_payload(attempt.payload)
@@ -213,8 +219,8 @@ class _HttpSender(HttpTransport):
     def answer(self, reply: Reply) -> Answer:
         return answer_of(reply)
 
-    def found(self, reply: Reply, attempt: Attempt) -> LookupAnswer:  # noqa: ARG002 - the provider is asked by token
-        return found_of(reply)
+    def found(self, reply: Reply, attempt: Attempt) -> LookupAnswer:
+        return believed(found_of(reply), attempt, token_ttl_seconds=self._token_ttl_seconds)
 
 
 def answer_of(reply: Reply) -> Answer:
@@ -222,12 +228,8 @@ def answer_of(reply: Reply) -> Answer:
     said = read_reply(reply)
     text = f"The provider answered with status {reply.status}."
     if 200 <= reply.status < 300:
-        id = said.get("id")
-        return (
-            Delivered(id, {"status": reply.status})
-            if isinstance(id, str) and id
-            else Unknown("ACCEPTED_WITHOUT_ID", text)
-        )
+        id = _id_in(said)
+        return Unknown("ACCEPTED_WITHOUT_ID", text) if id is None else Delivered(id, {"status": reply.status})
     if reply.status in LOST_STATUSES:
         return Unknown("GATEWAY_LOST", text)
     known = CODES.get(str(said.get("code")))
@@ -240,14 +242,27 @@ def answer_of(reply: Reply) -> Answer:
 def found_of(reply: Reply) -> LookupAnswer:
     """Its own word for "not there" is needed: a 404 of something in between proves nothing."""
     said = read_reply(reply)
-    id = said.get("id")
-    if reply.status == 200 and isinstance(id, str) and id:
+    id = _id_in(said)
+    if reply.status == 200 and id is not None:
         return Found(id, {"by": "lookup"})
     if reply.status == 404 and said.get("code") == "not_found":
         return Absent()
     return CannotTell(
         clean_code(f"LOOKUP_{reply.status}"), f"The provider answered a question with status {reply.status}."
     )
+
+
+def _id_in(said: Mapping[str, Any]) -> str | None:
+    """One that can be kept: of printable characters, and not longer than the archive takes."""
+    id = said.get("id")
+    return id if isinstance(id, str) and 1 <= len(id) <= ID_MAX and id.isprintable() else None
+
+
+def believed(answer: LookupAnswer, attempt: Attempt, *, token_ttl_seconds: float) -> LookupAnswer:
+    """A provider that has forgotten the token would say "not there" of anything: then it cannot tell."""
+    used_since = attempt.token_used_since or attempt.in_doubt_since
+    is_forgotten = used_since is not None and attempt.claimed_at - used_since > timedelta(seconds=token_ttl_seconds)
+    return CannotTell("TOKEN_FORGOTTEN") if isinstance(answer, Absent) and is_forgotten else answer
 
 
 def read_reply(reply: Reply) -> Mapping[str, Any]:
@@ -259,21 +274,28 @@ def read_reply(reply: Reply) -> Mapping[str, Any]:
 
 
 class Records:
-    """Asks a provider for its records outside of an attempt: for reconciliation."""
+    """Asks a provider for its records outside of an attempt: for reconciliation. in_vain: so many of the last questions
+    had no answer.
+    """
 
     def __init__(self, provider: HttpProvider) -> None:
         self._base = f"{provider.url.rstrip('/')}/messages"
         self._headers = dict(provider.headers)
         self._timeout_seconds = provider.timeout_seconds
         self._client = Client(provider.egress, connections=provider.concurrency, connect_seconds=5.0)
+        self.in_vain = 0
 
     async def ask(self, token: str) -> LookupAnswer:
         """A provider that does not answer in the time of an attempt cannot tell; it must not hold up the duty."""
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                return found_of(await self._client.ask(Request("GET", f"{self._base}/{token}", headers=self._headers)))
-        except OSError:  # TimeoutError is one
-            return CannotTell("NETWORK_TIMEOUT")
+                answer = found_of(
+                    await self._client.ask(Request("GET", f"{self._base}/{token}", headers=self._headers))
+                )
+        except (aiohttp.ClientError, EgressRefused, OSError):  # TimeoutError is an OSError
+            answer = CannotTell("NETWORK_TIMEOUT")
+        self.in_vain = self.in_vain + 1 if isinstance(answer, CannotTell) else 0
+        return answer
 
     async def aclose(self) -> None:
         await self._client.aclose()

@@ -9,10 +9,11 @@ kept acceptance for evidence; a row without one is held for a person. SQL: `sql/
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from redrive import Absent, Duty, Found
@@ -23,6 +24,7 @@ from redrive.systems.reviews.providers import HttpProvider, Provider, Records
 DUTY: Final = "reviews.reconcile"
 EVERY_SECONDS: Final = 60.0
 BATCH: Final = 200
+ASKED_IN_VAIN_MAX: Final = 3  # in a row: each may take as long as an attempt
 _OPEN: Final = "SELECT * FROM redrive_reviews.open_deliveries_1(%s, %s, %s)"
 
 
@@ -49,22 +51,27 @@ class Compared:
 
 def duty(providers: Sequence[Provider], *, every_seconds: float = EVERY_SECONDS) -> Duty:
     async def run_once(store: Database) -> str:
-        return "; ".join([str(await reconcile(store, one)) for one in providers])
+        return "; ".join(map(str, await reconcile_all(store, providers)))
 
     return database_duty(DUTY, run_once, every_seconds=every_seconds)
+
+
+async def reconcile_all(store: Database, providers: Sequence[Provider]) -> list[Compared]:
+    """Each beside the others: a slow one holds up its own comparison only. All end before an error is raised."""
+    done = await asyncio.gather(*(reconcile(store, one) for one in providers), return_exceptions=True)
+    found = []
+    for one in done:
+        if isinstance(one, BaseException):
+            raise one
+        found.append(one)
+    return found
 
 
 async def reconcile(store: Database, provider: Provider) -> Compared:
     """Safe to run twice."""
     compared = Compared(provider.name)
     if isinstance(provider, HttpProvider):
-        records = Records(provider)
-        try:
-            async for rows in _pages(store, provider.name):
-                until = await store.now() - timedelta(seconds=provider.lookup_after_seconds)
-                await _compare(store, records, rows, compared, until=until)
-        finally:
-            await records.aclose()
+        await _ask_about_all(store, provider, compared)
     else:
         async for rows in _pages(store, provider.name):
             await _require_evidence(store, rows, compared)
@@ -81,24 +88,42 @@ async def _pages(store: Database, provider: str) -> AsyncIterator[Sequence[Any]]
 # a provider that can be asked
 
 
+async def _ask_about_all(store: Database, provider: HttpProvider, compared: Compared) -> None:
+    """Until it has not answered so many times in a row; the rest waits for the next comparison."""
+    records = Records(provider)
+    try:
+        async for rows in _pages(store, provider.name):
+            await _compare(store, provider, records, rows, compared)
+            if records.in_vain >= ASKED_IN_VAIN_MAX:
+                return
+    finally:
+        await records.aclose()
+
+
 async def _compare(
-    store: Database, records: Records, rows: Sequence[Any], compared: Compared, *, until: datetime
+    store: Database, provider: HttpProvider, records: Records, rows: Sequence[Any], compared: Compared
 ) -> None:
-    """A row is judged by the pattern of all reconciliations; what it says is written here. until: what was accepted
-    later
-    may not show yet.
+    """A row is judged by the pattern of all reconciliations; what it says is written here. "Not there" is believed
+    neither of what was accepted so recently that it may not show yet, nor of what the provider has forgotten by now.
     """
-    items, effects = [], []
+    now = await store.now()
+    items, effects, forgotten = [], [], []
     for row in rows:
         if row.state == "leased":
             continue
+        if records.in_vain >= ASKED_IN_VAIN_MAX:
+            break
         answer = await records.ask(str(row.token))
         if isinstance(answer, Found):
             effects.append(Effect(cursor=str(row.token), key=str(row.message_id), terms={}, reference=answer.reference))
         elif not isinstance(answer, Absent):
             compared.asked_in_vain += 1
             continue
+        elif row.notified_at is not None and row.notified_at < now - timedelta(seconds=provider.token_ttl_seconds):
+            forgotten.append(row)
+            continue
         items.append(_item(row))
+    until = now - timedelta(seconds=provider.lookup_after_seconds)
     await _write(
         store,
         {str(row.message_id): row for row in rows},
@@ -106,6 +131,7 @@ async def _compare(
         effects,
         compared,
     )
+    await _require_evidence(store, forgotten, compared)
 
 
 def _item(row: Any) -> Item:
@@ -144,7 +170,7 @@ async def _violated(store: Database, row: Any, repair: str) -> bool:
     return bool(rows[0][0] == "done")
 
 
-# a provider that cannot be asked
+# a provider that cannot be asked, or not any more
 
 
 async def _require_evidence(store: Database, rows: Sequence[Any], compared: Compared) -> None:

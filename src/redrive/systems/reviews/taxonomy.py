@@ -50,8 +50,10 @@ CATEGORIES: Final = (
             "SMTP_CONNECTION_LOST",
             "SMTP_REPLY_TIMEOUT",
             "SMTP_REPLY_INVALID",
-            "SMTP_421",
-            "SMTP_451",
+            "SMTP_REPLY_LOST",
+            "SMTP_STARTTLS_MISSING",
+            "TLS_REFUSED",
+            *("SMTP_421", "SMTP_451", "SMTP_454", "SMTP_455"),
         ),
         is_retryable=True,
     ),
@@ -70,11 +72,13 @@ CATEGORIES: Final = (
             "HTTP_422",
         ),
         *("SMTP_HEADER_INVALID", "SMTP_ADDRESS_INVALID", "SMTP_RECIPIENTS", "SMTP_TOO_LARGE", "SMTP_UTF8_UNSUPPORTED"),
+        *("SMTP_500", "SMTP_501", "SMTP_502", "SMTP_503", "SMTP_504", "SMTP_555"),
         is_retryable=False,
     ),
     _category(
         "auth",
         *("AUTH_DENIED", "HTTP_401", "HTTP_403", "SMTP_LOGIN_REFUSED", "SMTP_SENDER_REFUSED", "EGRESS_REFUSED"),
+        *("SMTP_530", "SMTP_535"),
         is_retryable=False,
     ),
     _category(
@@ -83,7 +87,12 @@ CATEGORIES: Final = (
         "SMTP_RECIPIENT_REFUSED",
         is_retryable=False,
     ),
-    _category("policy", "CONTENT_REJECTED", "SMTP_554", is_retryable=False),
+    # What a server says of the mail as a whole, such as that it is spam.
+    _category(
+        "policy",
+        *("CONTENT_REJECTED", "SMTP_550", "SMTP_551", "SMTP_552", "SMTP_553", "SMTP_554"),
+        is_retryable=False,
+    ),
     _category(
         "defect",
         *("UNCLASSIFIED", "RETURN_INVALID", "CRASHED", "CONFIG_INVALID", "STAGE_UNKNOWN", "ADVANCE_UNDECLARED"),

@@ -4,8 +4,10 @@ A reply is the server's own word that it has not taken the mail. `SMTP_` and the
 have a name here.
 """
 
+import re
 from typing import Final
 
+from redrive import redact
 from redrive.answers import Answer, Delivered, Retryable, Terminal, Unknown
 
 LOGIN_REFUSED: Final = "SMTP_LOGIN_REFUSED"  # 535 and other 5xx: the credentials are wrong
@@ -22,6 +24,7 @@ REPLY_LOST: Final = "SMTP_REPLY_LOST"  # the end of the mail was sent, and its r
 REPLY_INVALID: Final = "SMTP_REPLY_INVALID"  # it came, and is no reply
 
 REFERENCE_MAX: Final = 500
+_ADDRESS: Final = re.compile(r"[^\s<>]*@[^\s<>]*")  # personal data: a reference is shown to viewers
 _NAMED: Final = {
     ("AUTH", 530): LOGIN_REFUSED,
     ("AUTH", 534): LOGIN_REFUSED,
@@ -53,7 +56,8 @@ def refused(command: str, code: int, text: str) -> Answer:
 def ended(code: int, text: str) -> Answer:
     """The reply to the end of the mail. What is neither success nor refusal says nothing about the mail."""
     if 200 <= code <= 299:
-        return Delivered(reference=f"{code} {text}"[:REFERENCE_MAX])
+        said = redact.storable(f"{code} {text}", limit=REFERENCE_MAX)
+        return Delivered(reference=_ADDRESS.sub(redact.HIDDEN, said))
     if 400 <= code <= 599:
         return refused("DATA", code, text)
     return Unknown(REPLY_INVALID, f"DATA: {code}")

@@ -38,6 +38,7 @@ def command(call: Call, conn: Connection, changelist_id: str, version: int | Non
             [
                 ("changelist", f"{job['changelist_id']}, version {job['review_version']}"),
                 ("state", job["state"]),
+                ("message", job["message_id"]),
                 ("diff", f"{job['repository']} {job['base_commit']}..{job['head_commit']}"),
                 ("findings", "–" if job["findings"] is None else f"{job['findings']}, by {job['critic']}"),
                 ("submitted", output.moment(job["created_at"])),

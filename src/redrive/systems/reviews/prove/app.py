@@ -19,10 +19,9 @@ MAIL: Final = "mail"
 REPOSITORY: Final = "shop"
 # Not during the run: the questions of the duty would be taken for those of an attempt. It is run once, at the end.
 RECONCILE_EVERY_SECONDS: Final = 3600.0
-# Few are in hand when a relay is killed. Of the mails, which are held then: one that is sent, one claimed behind it.
+# Few are in hand when a relay is killed. A mail in hand is held then; none is claimed behind the one that is sent.
 HOOKS_AT_ONCE: Final = 3
 MAILS_AT_ONCE: Final = 1
-MAILS_IN_HAND: Final = 2
 _QUICK: Final = Backoff(initial_seconds=0.05, multiplier=2, max_seconds=0.5, jitter="full")
 # Five attempts, as the document says; crashes are the proof's own doing, and lookups are repeated while it kills.
 POLICY: Final = Policy(attempts=5, backoff=_QUICK, lookup_backoff=_QUICK, lookups=50, crashes=50)

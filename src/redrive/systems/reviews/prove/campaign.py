@@ -47,13 +47,17 @@ SHARE: Final = {"accepted_lost": 0.05, "accepted_502": 0.03, "unavailable": 0.05
 # A reply that is lost is not among them: then every mail that is held is so because of a kill.
 MAIL_SHARE: Final = {"RCPT": ("451 4.3.0 try again later", 0.1)}
 # On a busy machine too, no relay loses its lease, and no `record` its time, but by a kill.
-LIMITS: Final = {**RELAY_LIMITS, "reap_every_seconds": 0.25, "record_timeout_seconds": 10.0}
+LIMITS: Final = {**RELAY_LIMITS, "lease_seconds": 8.0, "reap_every_seconds": 0.25, "record_timeout_seconds": 4.0}
 _PROVIDER: Final = "redrive.systems.reviews.simulators.provider"
 _MAIL_SERVER: Final = "redrive.systems.reviews.simulators.mail_server"
 _OPEN = "SELECT (SELECT count(*) FROM redrive.pending) + (SELECT count(*) FROM redrive.lease)"
 _NOTIFICATIONS = """
 SELECT redrive.token_for(d.message_id, 1, 'first')::text, d.state, d.provider
   FROM redrive_reviews.deliveries d
+"""
+_UNMARKED = """
+SELECT redrive.token_for(d.message_id, 1, 'first')::text
+  FROM redrive_reviews.delivery d WHERE d.notified_at IS NULL AND d.message_id IS NOT NULL
 """
 _STOPPED = """
 SELECT k.destination, k.reason, k.error_class, count(*) FROM redrive.parked k
@@ -90,6 +94,7 @@ class Campaign:
     progress: Progress
     counts: Counter[str] = field(default_factory=Counter)
     violations: list[str] = field(default_factory=list)
+    _unwritten: set[str] = field(default_factory=set)
 
     def run(self) -> None:
         self._repository = make_repository(self.environment.directory / "repository")
@@ -137,7 +142,17 @@ class Campaign:
                 self.violations.append(f"A relay did not come to {point}.")
             self.counts[f"relays killed at {point}"] += doomed.code == -9
             doomed.end()
+            self._note_unwritten(point)
             self.progress("relays killed", sum(self._killed()), self.kills * len(POINTS))
+
+    def _note_unwritten(self, point: str) -> None:
+        """What this kill has left accepted by a provider and not marked as sent."""
+        unmarked = {token for (token,) in self.environment.rows(_UNMARKED)}
+        sent = {line["token"] for line in journal.read(self._hooks) if line["log"] == "sent"}
+        sent |= {_message_id(line["body"]) for line in journal.read(self._mail)}
+        left = (unmarked & sent) - self._unwritten
+        self.counts[f"accepted and not written at {point}"] += len(left)
+        self._unwritten |= left
 
     def _killed(self) -> Sequence[int]:
         return [count for name, count in self.counts.items() if name.startswith("relays killed")]
@@ -147,7 +162,7 @@ class Campaign:
         if failpoint is not None:
             variables[failpoints.VARIABLE] = str(failpoint)
             variables[failpoints.MARK_VARIABLE] = str(self.environment.mark())
-        limits = {**LIMITS, "claim_max": app.MAILS_IN_HAND} if only == NOTIFY else LIMITS
+        limits = {**LIMITS, "claim_max": app.HOOKS_AT_ONCE} if only == NOTIFY else LIMITS
         settings = {"name": "reviews-relay", "only": list(only), "limits": limits, "environment": variables}
         return Relay(self._loop.run(self._forks.start("relay", **settings)), self._forks, self._loop)
 
@@ -192,7 +207,7 @@ class Campaign:
         self.counts["held although mailed"] = sum(mails[token] > 0 for token in held)
         delivered = [row[0] for row in rows if row[1] == "sent"]
         self.counts["mailed and marked as sent"] = len(delivered)
-        held_max = app.MAILS_IN_HAND * sum(self._killed())
+        held_max = app.MAILS_AT_ONCE * sum(self._killed())
         self.violations += rules.mailed_at_most_once({row[0] for row in rows}, mails, held, held_max=held_max)
         if not all(mails[token] == 1 for token in delivered):
             self.violations.append("A mail is marked as sent that the server does not have.")

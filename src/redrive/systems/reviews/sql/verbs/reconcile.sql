@@ -1,8 +1,9 @@
 -- redrive: after deliver
 -- Reconciliation of deliveries with their providers (R-07, R-12). The duty asks the provider; these functions write what follows.
 
--- open_deliveries: what is not verified, behind a row: with the state of its message, its token, and since when it is as it is.
--- What a person has to decide is left out. Relies on: delivery_open.
+-- open_deliveries: what is not verified, behind a row: with the state of its message, the token that it was last sent with (an edited
+-- message has another one), and since when it is as it is. What a person has to decide and what was never tried are left out.
+-- Relies on: delivery_open.
 CREATE OR REPLACE FUNCTION redrive_reviews.open_deliveries_1(p_provider text, p_after text[], p_limit integer)
 RETURNS TABLE (place text[], message_id uuid, token uuid, state text, notification_id text, notified_at timestamptz,
                has_evidence boolean, reference text)
@@ -11,11 +12,16 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_reviews, redr
 BEGIN
     RETURN QUERY
     SELECT ARRAY[d.tenant, d.changelist_id, d.recipient, d.review_version::text], d.message_id,
-           coalesce(redrive.token_for(d.message_id, 1, 'first'), d.message_id), redrive_reviews.state_of_message(d.message_id),
+           coalesce((SELECT a.token FROM redrive.attempt a WHERE a.message_id = d.message_id AND a.token IS NOT NULL
+                      ORDER BY a.attempt DESC LIMIT 1),
+                    redrive.token_for(d.message_id, 1, 'first'), d.message_id),
+           redrive_reviews.state_of_message(d.message_id),
            d.notification_id, d.notified_at, d.evidence IS NOT NULL,
            (SELECT a.reference FROM redrive.attempt a WHERE a.message_id = d.message_id AND a.closed = 'delivered' LIMIT 1)
       FROM delivery d
      WHERE d.verified_at IS NULL AND d.provider = p_provider AND d.message_id IS NOT NULL AND d.status <> 'held'
+       AND NOT (d.notified_at IS NULL AND d.notification_id IS NULL
+                AND EXISTS (SELECT 1 FROM redrive.pending p WHERE p.id = d.message_id AND p.attempt = 0))
        AND (p_after IS NULL OR (d.tenant, d.changelist_id, d.recipient, d.review_version)
                                > (p_after[1], p_after[2], p_after[3], p_after[4]::integer))
      ORDER BY d.tenant, d.changelist_id, d.recipient, d.review_version
@@ -88,14 +94,17 @@ BEGIN
     RETURN 'done';
 END $body$;
 
--- send_again: a new message with the bytes, the destination and the token of the one that is over. What is parked is discarded with it.
+-- send_again: a new message with the bytes (as they were last edited), the destination and the token seed of the one that is over. What
+-- is parked is discarded with it.
 CREATE OR REPLACE FUNCTION redrive_reviews.send_again(p_message_id uuid, p_now timestamptz) RETURNS uuid
 LANGUAGE plpgsql SET search_path = redrive_reviews, redrive, pg_temp AS $body$
 DECLARE v_old    redrive.message;
+        v_body   redrive.body;
         v_triple redrive_reviews.delivery_message;
         v_new    record;
 BEGIN
     SELECT * INTO STRICT v_old FROM redrive.message m WHERE m.id = p_message_id;
+    SELECT * INTO v_body FROM redrive.body b WHERE b.message_id = p_message_id ORDER BY b.version DESC LIMIT 1;
     SELECT * INTO STRICT v_triple FROM delivery_message t WHERE t.message_id = p_message_id;
     IF EXISTS (SELECT 1 FROM redrive.parked k WHERE k.id = p_message_id) THEN
         IF redrive.discard_1(p_message_id, 'reconciliation', 'it is sent again as a new message', p_now) <> 'done' THEN
@@ -103,7 +112,7 @@ BEGIN
         END IF;
     END IF;
     SELECT * INTO STRICT v_new
-      FROM redrive.enqueue_internal(v_old.destination, v_old.body, 'again:' || p_message_id, v_old.tenant, v_old.kind,
+      FROM redrive.enqueue_internal(v_old.destination, coalesce(v_body.bytes, v_old.body), 'again:' || p_message_id, v_old.tenant, v_old.kind,
                                     v_old.content_type, v_old.headers, NULL, NULL, v_old.level, NULL, p_now, v_old.token_seed) e;
     PERFORM redrive_reviews.queued_1(v_triple.tenant, v_triple.changelist_id, v_triple.recipient, v_triple.review_version, v_new.id,
                                      (SELECT d.on_replay FROM delivery d WHERE d.message_id = p_message_id), p_now);
