@@ -1,4 +1,4 @@
-"""A system changes the engine's tables by the engine's verbs only: a write of its own would go past lanes, leases and the archive.
+"""A system changes the engine's tables by the engine's verbs only: another write would go past lanes and the archive.
 
 Every SQL file and every Python source of a system is read for statements that write. Beside its own tables a system may
 write one of the engine's: `destination_owner`, in which it registers the destinations that are its own.
@@ -31,7 +31,7 @@ def of_the_engine() -> set[str]:
 
 
 def writes(text: str) -> Iterator[str]:
-    """Tables of the engine that the text writes. A name without a schema counts as the engine's if the engine has it."""
+    """Tables of the engine that the text writes. A name without a schema is the engine's if the engine has it."""
     for found in WRITE.findall(re.sub(r"--[^\n]*", "", text)):
         schema, _, name = found.rpartition(".")
         if schema in ("", "redrive") and name in of_the_engine() - REGISTERED:
@@ -63,4 +63,4 @@ def test_such_a_statement_would_be_found(text: str, found: list[str]) -> None:
 
 
 def test_the_tables_of_the_engine_are_known() -> None:
-    assert of_the_engine() >= {"message", "body", "pending", "lease", "parked", "attempt", "lane_wake", "stream", "inbox"}
+    assert of_the_engine() >= {"message", "body", "pending", "lease", "parked", "attempt", "lane_wake", "inbox"}

@@ -1,4 +1,4 @@
-"""Work that goes on until an event is set. What ends before that has failed, and says so instead of reporting figures."""
+"""Work that goes on until an event is set. What ends before that has failed, and says so instead of giving figures."""
 
 from __future__ import annotations
 
