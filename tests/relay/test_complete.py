@@ -135,7 +135,7 @@ async def test_a_claim_that_was_lost_raises_claim_lost_and_nothing_is_written(
 
 
 @pytest.mark.req("G-31")
-@pytest.mark.parametrize("open_ones", [1, 6])
+@pytest.mark.parametrize("open_ones", [1, 12])
 async def test_transactions_that_stay_open_hold_up_no_other_settlement(
     database: str, ledger: PostgresStore, app: App, open_ones: int
 ) -> None:
