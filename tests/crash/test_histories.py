@@ -233,7 +233,7 @@ def shown(found: Histories) -> str:
     return "\n".join(line for one in found.violated for line in one.lines())
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.own_server
 @pytest.mark.req("G-14", "G-18", "G-25", "G-31")
 def test_no_history_that_once_broke_a_promise_does_so_again() -> None:

@@ -156,7 +156,7 @@ def shown(found: Histories) -> str:
     return "\n".join(line for one in found.violated for line in one.lines())
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.own_server
 @pytest.mark.req("P-05", "P-10", "P-11", "P-12", "P-13")
 def test_no_history_that_once_paid_twice_does_so_again() -> None:
