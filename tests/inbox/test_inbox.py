@@ -22,6 +22,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.req("G-23")
 
 INBOX = Inbox("billing")
+RECEIVE = "SELECT redrive.inbox_receive_1('billing', %s)"
 
 
 @pytest.fixture
@@ -50,6 +51,17 @@ def end_all(conn: Connection) -> None:
     with conn.transaction():
         for table in ("pending", "lease", "parked"):
             conn.execute(f"DELETE FROM redrive.{table}".encode())
+
+
+def park_all(conn: Connection) -> None:
+    """Whatever is pending is dead, and halts its key."""
+    conn.execute("""
+        INSERT INTO redrive.parked (
+            id, reason, parked_at, first_failed_at, last_failed_at, tenant, destination, stage, version, level,
+            lane, sequence, attempt, spent, lookups, crashes, error_class, exhausted, halts, context)
+        SELECT id, 'dead', now(), now(), now(), tenant, destination, stage, version, level,
+               lane, sequence, 1, 1, 0, 0, 'BAD', false, lane IS NOT NULL, '{}' FROM redrive.pending""")
+    conn.execute("DELETE FROM redrive.pending")
 
 
 def test_a_redelivery_is_seen_and_has_no_effect(conn: Connection) -> None:
@@ -100,6 +112,35 @@ def test_messages_of_one_key_are_received_one_after_the_other(conn: Connection, 
         assert waiting.result(10) is Received.BEHIND  # it sees what was deferred while it waited
 
 
+def test_of_two_workers_that_are_given_one_reserved_event_the_second_waits_and_processes_nothing(
+    conn: Connection, database: str
+) -> None:
+    """Without an ordering key only the row of the inbox keeps them apart."""
+    conn.execute("SELECT redrive.inbox_reserve_1('billing', 'big', '{}', 'application/json')")
+    park_all(conn)
+    conn.commit()
+    with psycopg.connect(database) as other, ThreadPoolExecutor(1) as pool, psycopg.connect(database) as observer:
+        assert value(other, RECEIVE, "big") == "reserved"
+        waiting = pool.submit(value, conn, RECEIVE, "big")
+        wait_until(lambda: waiting.done() or is_waiting(observer, conn), seconds=10, what="the other worker")
+        other.execute("SELECT redrive.inbox_fulfil_1('billing', 'big')")
+        other.commit()
+        assert waiting.result(10) == "seen"
+    assert rows(conn, "SELECT outcome FROM redrive.inbox") == [("processed",)]
+
+
+def test_a_reserved_event_of_a_worker_that_gave_up_goes_to_the_one_that_waited(conn: Connection, database: str) -> None:
+    conn.execute("SELECT redrive.inbox_reserve_1('billing', 'big', '{}', 'application/json')")
+    park_all(conn)
+    conn.commit()
+    with psycopg.connect(database) as other, ThreadPoolExecutor(1) as pool, psycopg.connect(database) as observer:
+        assert value(other, RECEIVE, "big") == "reserved"
+        waiting = pool.submit(value, conn, RECEIVE, "big")
+        wait_until(lambda: waiting.done() or is_waiting(observer, conn), seconds=10, what="the other worker")
+        other.rollback()
+        assert waiting.result(10) == "reserved"
+
+
 def test_what_is_behind_a_deferred_message_is_not_processed_until_that_is_over(conn: Connection) -> None:
     INBOX.defer(conn, "e-1", {"n": 1}, order_by="k")
     conn.commit()
@@ -120,13 +161,7 @@ def test_a_message_waits_in_the_engine_wherever_it_is_there(conn: Connection, ta
         claim = "SELECT * FROM redrive.claim_1(%s, ARRAY['billing'], ARRAY[1::smallint], ARRAY[1], 60)"
         assert len(conn.execute(claim, [worker]).fetchall()) == 1
     if table == "parked":
-        conn.execute("""
-            INSERT INTO redrive.parked (
-                id, reason, parked_at, first_failed_at, last_failed_at, tenant, destination, stage, version, level,
-                lane, sequence, attempt, spent, lookups, crashes, error_class, exhausted, halts, context)
-            SELECT id, 'dead', now(), now(), now(), tenant, destination, stage, version, level,
-                   lane, sequence, 1, 1, 0, 0, 'BAD', false, true, '{}' FROM redrive.pending""")
-        conn.execute("DELETE FROM redrive.pending")
+        park_all(conn)
     conn.commit()
     assert [n for (n,) in rows(conn, f"SELECT count(*) FROM redrive.{table}")] == [1]
     assert process(conn, "e-2", order_by="k") is Received.BEHIND

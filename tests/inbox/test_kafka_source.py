@@ -122,6 +122,7 @@ async def acknowledge(source: KafkaSource, deliveries: list[Delivery]) -> None:
         await source.ack(delivery)
 
 
+@pytest.mark.timeout(900)
 async def test_every_event_once_and_in_order_through_kills(
     broker: KafkaBroker, topic: str, database: str, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ async def publish(url: str, count: int) -> None:
     await client.close()
 
 
+@pytest.mark.timeout(900)
 async def test_every_event_once_and_in_order_through_kills(server: str, database: str, tmp_path: Path) -> None:
     await publish(server, EVENTS)
     await consume_through_kills(APP, database, tmp_path, environment={"NATS_URL": server})

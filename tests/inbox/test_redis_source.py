@@ -72,6 +72,7 @@ async def until(source: RedisSource, count: int) -> list[Delivery]:
     return found
 
 
+@pytest.mark.timeout(900)
 async def test_every_event_once_and_in_order_through_kills(broker: RedisBroker, database: str, tmp_path: Path) -> None:
     publish(broker, EVENTS)
     await consume_through_kills(APP, database, tmp_path, environment={"REDIS_URL": broker.url})

@@ -251,7 +251,7 @@ SQL_CASES: Final = [
 ]
 
 
-@pytest.mark.req("G-19")
+@pytest.mark.req("G-19", "G-32")
 @pytest.mark.parametrize("verb", ["enqueue_1", "enqueue_many_1"])
 def test_the_verbs_have_the_bounds_of_the_python_call(database: str, verb: str) -> None:
     wrong = []
@@ -282,7 +282,7 @@ def _call(verb: str, given: dict[str, Any]) -> tuple[bytes, list[Any]]:
     return f"SELECT redrive.enqueue_many_1({', '.join(f'%s::{kind}[]' for kind in types)})".encode(), values
 
 
-@pytest.mark.req("G-19")
+@pytest.mark.req("G-19", "G-32")
 def test_an_application_may_not_say_what_time_it_is(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("SELECT redrive.enqueue_1('mail', '1', p_now => '2020-01-01Z')")

@@ -134,33 +134,36 @@ async def test_a_claim_that_was_lost_raises_claim_lost_and_nothing_is_written(
     assert [verb for verb, _, _ in await history(ledger, id)] == ["reap"]
 
 
-async def test_a_transaction_that_stays_open_holds_up_no_other_settlement(
-    database: str, ledger: PostgresStore, app: App
+@pytest.mark.req("G-31")
+@pytest.mark.parametrize("open_ones", [1, 12])
+async def test_transactions_that_stay_open_hold_up_no_other_settlement(
+    database: str, ledger: PostgresStore, app: App, open_ones: int
 ) -> None:
-    """It completed, timed out, and has not committed yet: its own row is locked, and that is nobody else's business."""
-    completed, commit = threading.Event(), threading.Event()
+    """They completed, timed out, and have not committed yet: their rows are locked, and only theirs."""
+    completed, commit = threading.Semaphore(0), threading.Event()
 
-    @app.destination("slow", timeout_seconds=1.5, policy=LATER)
+    @app.destination("slow", timeout_seconds=1.5, concurrency=open_ones, policy=LATER)
     def slow(attempt: Attempt) -> None:
         with psycopg.connect(database) as conn:
             redrive.complete(conn, attempt)
-            completed.set()
+            completed.release()
             commit.wait(SECONDS_MAX)
 
     @app.destination("shop")
     async def quick(attempt: Attempt) -> None: ...
 
-    (id,) = await enqueue(ledger, destination="slow")
+    ids = await enqueue(ledger, open_ones, destination="slow")
     async with relaying(ledger, app) as relay:
-        await relay.seen.that(completed.is_set, what="it to have completed")
+        for _ in ids:
+            await relay.seen.that(lambda: completed.acquire(blocking=False), what="one more to have completed")
         await relay.seen.until("settle.start")
         for count in (1, 2):
             await enqueue(ledger, 3)
             await relay.seen.until("message.delivered", count=3 * count, destination="shop")
-        assert await states(ledger) == {"leased": 1, "delivered": 6}
+        assert await states(ledger) == {"leased": open_ones, "delivered": 6}
         commit.set()
-        await relay.seen.that(lambda: not relay.relay._leases.claims, what="the claim to be let go")
-    assert await history(ledger, id) == [("complete", "close", None)]
+        await relay.seen.that(lambda: not relay.relay._leases.claims, what="the claims to be let go")
+    assert [await history(ledger, id) for id in ids] == [[("complete", "close", None)]] * open_ones
 
 
 @pytest.mark.req("G-19")

@@ -15,7 +15,7 @@ from redrive.store.reads.status import status
 from redrive.store.runtime.postgres import PostgresStore
 from tests.relay.harness import enqueue, relaying, states
 
-pytestmark = pytest.mark.req("G-18")
+pytestmark = pytest.mark.req("G-18", "G-32")
 
 # What the table can hold and `enqueue` refuses: written by the owner, or by an earlier version.
 HEADERS = {

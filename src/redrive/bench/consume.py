@@ -13,6 +13,7 @@ from typing import Any
 
 import redrive
 from redrive.bench.bare import INSERT
+from redrive.bench.until import until
 from redrive.consume.process import WorkerProcess, run_worker
 from redrive.events import Events
 from redrive.ports.sources import Source
@@ -57,9 +58,7 @@ async def consume(settings: Mapping[str, Any]) -> dict[str, float]:
     events.subscribe(processed, "consumer.processed")
     process = WorkerProcess(app=app, dsn=settings["dsn"])
     worker = asyncio.create_task(run_worker(process, events=events, signals=False))
-    await asyncio.wait([worker, asyncio.create_task(ended.wait())], return_when=asyncio.FIRST_COMPLETED)
-    worker.cancel()
-    await asyncio.gather(worker, return_exceptions=True)
+    await until(ended, worker)
     return moments
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import redrive
 from redrive.bench.bare import IN_FLIGHT
+from redrive.bench.until import until
 from redrive.events import Events
 from redrive.policy import Settlement
 from redrive.ports import Transport
@@ -113,9 +114,7 @@ async def drain(settings: Mapping[str, Any]) -> dict[str, Any]:
     events.subscribe(seen.heard, "relay.started", "claim.stop", "settle.stop")
     process = RelayProcess(app=app, dsn=settings["dsn"], name="bench", listen=settings.get("listen", True))
     relay = asyncio.create_task(run_relay(process, events=events, signals=False))
-    await asyncio.wait([relay, asyncio.create_task(seen.ended.wait())], return_when=asyncio.FIRST_COMPLETED)
-    relay.cancel()
-    await asyncio.gather(relay, return_exceptions=True)
+    await until(seen.ended, relay)
     return seen.report()
 
 

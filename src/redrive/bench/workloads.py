@@ -321,7 +321,8 @@ def child(module: str, settings: str) -> Iterator[subprocess.Popen[str]]:
         try:
             process.stdin.write(settings + "\n")
             process.stdin.flush()
-            process.stdout.readline()
+            if not process.stdout.readline():
+                raise LostOrDoubled(f"{process.args!r} ended with {process.wait()} before it was ready")
             yield process
         finally:
             process.kill()

@@ -38,14 +38,15 @@ END $body$;
 
 -- gone_out_after: how many later messages of the lane were claimed or have ended. Sequences have no gaps, so it is all that
 -- were numbered, less those that still wait for their first claim. None went out past a head that has halted its lane since its
--- first attempt (no person has put it back before), also if later ones were cancelled or have expired meanwhile.
+-- first attempt (no person has put it back before; an edit leaves it parked), also if later ones were cancelled or have expired
+-- meanwhile.
 CREATE OR REPLACE FUNCTION redrive.gone_out_after(p_lane bigint, p_sequence bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = redrive, pg_temp AS $body$
 BEGIN
     IF EXISTS (SELECT 1 FROM parked k
                 WHERE k.lane = p_lane AND k.sequence = p_sequence AND k.halts
                   AND NOT EXISTS (SELECT 1 FROM attempt a
-                                   WHERE a.message_id = k.id AND a.verb NOT IN ('settle', 'complete', 'hand_back', 'reap'))) THEN
+                                   WHERE a.message_id = k.id AND a.verb NOT IN ('settle', 'complete', 'hand_back', 'reap', 'edit'))) THEN
         RETURN 0;
     END IF;
     RETURN coalesce((SELECT s.last_sequence FROM stream s WHERE s.id = p_lane) - p_sequence
