@@ -99,6 +99,7 @@ def main(arguments: list[str]) -> int:
     for ending in (signal.SIGTERM, signal.SIGHUP):  # so that the server is stopped
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     os.chdir(ROOT)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of thousands of processes compiles what it imports
     report = Report()
     try:
         if not options.quick:
@@ -164,17 +165,37 @@ def run_tests(report: Report, options: argparse.Namespace, arguments: list[str])
     missing = ensure_packages() if options.full else None
     # As root, with all that --full installs, nothing has a reason not to run.
     run = partial(pytest_on, report, all_run=options.full and os.geteuid() == 0 and not missing)
-    timed(report, "tests on 18", lambda: run(None, [*asked, *arguments]))
     if not options.full:
+        timed(report, "tests on 18", lambda: run(None, [*asked, *arguments]))
         report.steps.append(Step("tests on 15", ok=True, note="not asked for (./test --full)"))
         return
-    timed(report, "proof", partial(run_program, [*PROVE, "--scale", PROOF_SCALE, "--histories", PROOF_HISTORIES]))
+    with beside([*PROVE, "--scale", PROOF_SCALE, "--histories", PROOF_HISTORIES]) as proof:
+        timed(report, "tests on 18", lambda: run(None, [*asked, *arguments]))
+        timed(report, "proof", proof)
     if missing:
         # As root it could have been installed, so this is a failure; otherwise the summary says it loudly.
         report.steps.append(Step("packages", ok=os.geteuid() != 0, note=f"SKIPPED: {missing}"))
     if PACKAGES["postgresql-15"].exists():
         # Running the marked part alone: whatever else was selected was judged on 18.
         timed(report, "tests on 15", lambda: run(PG15_BIN, [*asked, "-m", "pg15", *arguments]))
+
+
+@contextmanager
+def beside(command: list[str]) -> Iterator[Callable[[], Step]]:
+    """Run a program that mostly waits beside what follows; the step waits for its end and prints what it said."""
+    with tempfile.TemporaryFile() as said, subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT) as process:
+
+        def end() -> Step:
+            code = process.wait()
+            said.seek(0)
+            print(said.read().decode("utf-8", "replace"), flush=True)
+            return Step("", ok=code == 0, note="beside the tests" if code == 0 else f"exit code {code}")
+
+        try:
+            yield end
+        finally:
+            if process.poll() is None:
+                process.terminate()  # which takes its own processes away
 
 
 def missing_packages() -> list[str]:
