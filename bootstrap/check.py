@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -134,13 +134,14 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def check_code(report: Report) -> None:
     """What can be said of the code without running it."""
-    for name, command in (
-        ("lint", ["ruff", "check", "--quiet", "."]),
-        ("format", ["ruff", "format", "--check", "--quiet", "."]),
-        ("types", [sys.executable, "-m", "mypy", "--no-error-summary"]),
-        ("contracts", [sys.executable, str(ROOT / "bootstrap/contracts.py")]),
-    ):
-        timed(report, name, partial(run_program, command))
+    with beside([sys.executable, "-m", "mypy", "--no-error-summary"]) as types:
+        for name, command in (
+            ("lint", ["ruff", "check", "--quiet", "."]),
+            ("format", ["ruff", "format", "--check", "--quiet", "."]),
+            ("contracts", [sys.executable, str(ROOT / "bootstrap/contracts.py")]),
+        ):
+            timed(report, name, partial(run_program, command))
+        timed(report, "types", types)
 
 
 def run_program(command: list[str]) -> Step:
@@ -182,14 +183,19 @@ def run_tests(report: Report, options: argparse.Namespace, arguments: list[str])
 
 @contextmanager
 def beside(command: list[str]) -> Iterator[Callable[[], Step]]:
-    """Run a program that mostly waits beside what follows; the step waits for its end and prints what it said."""
-    with tempfile.TemporaryFile() as said, subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT) as process:
+    """Run a program beside what follows; the step waits for its end and prints what it said."""
+    with ExitStack() as stack:
+        said = stack.enter_context(tempfile.TemporaryFile())
+        # In a session of its own, so that Ctrl-C reaches it once, through us, and its own end is not interrupted.
+        process = stack.enter_context(
+            subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+        )
 
         def end() -> Step:
             code = process.wait()
             said.seek(0)
-            print(said.read().decode("utf-8", "replace"), flush=True)
-            return Step("", ok=code == 0, note="beside the tests" if code == 0 else f"exit code {code}")
+            print(said.read().decode("utf-8", "replace"), end="", flush=True)
+            return Step("", ok=code == 0, note="" if code == 0 else f"exit code {code}")
 
         try:
             yield end
