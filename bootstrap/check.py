@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -99,6 +99,7 @@ def main(arguments: list[str]) -> int:
     for ending in (signal.SIGTERM, signal.SIGHUP):  # so that the server is stopped
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     os.chdir(ROOT)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each of thousands of processes compiles what it imports
     report = Report()
     try:
         if not options.quick:
@@ -133,13 +134,14 @@ def parse(arguments: list[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def check_code(report: Report) -> None:
     """What can be said of the code without running it."""
-    for name, command in (
-        ("lint", ["ruff", "check", "--quiet", "."]),
-        ("format", ["ruff", "format", "--check", "--quiet", "."]),
-        ("types", [sys.executable, "-m", "mypy", "--no-error-summary"]),
-        ("contracts", [sys.executable, str(ROOT / "bootstrap/contracts.py")]),
-    ):
-        timed(report, name, partial(run_program, command))
+    with beside([sys.executable, "-m", "mypy", "--no-error-summary"]) as types:
+        for name, command in (
+            ("lint", ["ruff", "check", "--quiet", "."]),
+            ("format", ["ruff", "format", "--check", "--quiet", "."]),
+            ("contracts", [sys.executable, str(ROOT / "bootstrap/contracts.py")]),
+        ):
+            timed(report, name, partial(run_program, command))
+        timed(report, "types", types)
 
 
 def run_program(command: list[str]) -> Step:
@@ -164,17 +166,42 @@ def run_tests(report: Report, options: argparse.Namespace, arguments: list[str])
     missing = ensure_packages() if options.full else None
     # As root, with all that --full installs, nothing has a reason not to run.
     run = partial(pytest_on, report, all_run=options.full and os.geteuid() == 0 and not missing)
-    timed(report, "tests on 18", lambda: run(None, [*asked, *arguments]))
     if not options.full:
+        timed(report, "tests on 18", lambda: run(None, [*asked, *arguments]))
         report.steps.append(Step("tests on 15", ok=True, note="not asked for (./test --full)"))
         return
-    timed(report, "proof", partial(run_program, [*PROVE, "--scale", PROOF_SCALE, "--histories", PROOF_HISTORIES]))
+    with beside([*PROVE, "--scale", PROOF_SCALE, "--histories", PROOF_HISTORIES]) as proof:
+        timed(report, "tests on 18", lambda: run(None, [*asked, *arguments]))
+        timed(report, "proof", proof)
     if missing:
         # As root it could have been installed, so this is a failure; otherwise the summary says it loudly.
         report.steps.append(Step("packages", ok=os.geteuid() != 0, note=f"SKIPPED: {missing}"))
     if PACKAGES["postgresql-15"].exists():
         # Running the marked part alone: whatever else was selected was judged on 18.
         timed(report, "tests on 15", lambda: run(PG15_BIN, [*asked, "-m", "pg15", *arguments]))
+
+
+@contextmanager
+def beside(command: list[str]) -> Iterator[Callable[[], Step]]:
+    """Run a program beside what follows; the step waits for its end and prints what it said."""
+    with ExitStack() as stack:
+        said = stack.enter_context(tempfile.TemporaryFile())
+        # In a session of its own, so that Ctrl-C reaches it once, through us, and its own end is not interrupted.
+        process = stack.enter_context(
+            subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+        )
+
+        def end() -> Step:
+            code = process.wait()
+            said.seek(0)
+            print(said.read().decode("utf-8", "replace"), end="", flush=True)
+            return Step("", ok=code == 0, note="" if code == 0 else f"exit code {code}")
+
+        try:
+            yield end
+        finally:
+            if process.poll() is None:
+                process.terminate()  # which takes its own processes away
 
 
 def missing_packages() -> list[str]:

@@ -12,6 +12,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Literal, NotRequired, TypedDict
 
@@ -38,17 +39,24 @@ def named(which: Literal["tests", "planned"] = "tests") -> list[str]:
     return [f"{document}: {name}" for document, listed in found.items() for name in listed.get(which, ())]
 
 
+@cache
 def _found(mark: str) -> dict[str, list[str]]:
     found: dict[str, set[str]] = {}
-    for path in sorted(TESTS.rglob("test_*.py")):
-        for requirement, test in _marks_of(path, mark):
+    for place, tree in _modules():
+        for requirement, test in _marks_of(place, tree, mark):
             found.setdefault(requirement, set()).add(test)
     return {requirement: sorted(tests) for requirement, tests in found.items()}
 
 
-def _marks_of(path: Path, mark: str) -> Iterator[tuple[str, str]]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    place = path.relative_to(TESTS.parent).as_posix()
+@cache
+def _modules() -> list[tuple[str, ast.Module]]:
+    return [
+        (path.relative_to(TESTS.parent).as_posix(), ast.parse(path.read_text(encoding="utf-8")))
+        for path in sorted(TESTS.rglob("test_*.py"))
+    ]
+
+
+def _marks_of(place: str, tree: ast.Module, mark: str) -> Iterator[tuple[str, str]]:
     whole_module = [r for node in tree.body if _is_pytestmark(node) for r in _requirements(node, mark)]
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

@@ -2,8 +2,8 @@
 
 A mutant is one TOML file in `planted/`: what the bug is, which changes plant it (a file, an old text, a new text), and
 which test must go red. `judge` applies the changes to a copy of the source and the tests, runs the named test
-against a database made from the copy, and says `killed`, or why not. A text that is no longer there is an error, so
-that a mutant cannot die of old age.
+against a database made from the copy, says `killed`, or why not, and takes the changes back. A text that is no longer
+there is an error, so that a mutant cannot die of old age.
 
     about = "Settle does not look at the attempt number."
     test = "tests/interleavings/test_pairs.py::test_…[suspect]"
@@ -24,6 +24,8 @@ import re
 import shutil
 import subprocess
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,26 +83,47 @@ def read(path: Path) -> Mutant:
     return Mutant(name=path.stem, changes=changes, **given)
 
 
-def judge(mutant: Mutant, server_dsn: str, forks: ForkServer) -> str:
-    """`killed` when the named test failed; else what happened instead."""
-    with scratch("redrive-mutant-") as place:
+@contextmanager
+def copied() -> Iterator[Path]:
+    """A copy of the source and the tests, for one mutant after the other."""
+    with scratch("redrive-mutants-") as place:
         _copy(place)
+        yield place
+
+
+def judge(mutant: Mutant, server_dsn: str, forks: ForkServer, place: Path) -> str:
+    """`killed` when the named test failed; else what happened instead. place: a copy, the same again afterwards."""
+    try:
         for change in mutant.changes:
             _plant(place, change)
         try:
             done = _run_test(place, mutant, server_dsn, forks)
         finally:
             _drop_template(place, server_dsn)
+    finally:
+        _put_back(place, mutant)
     return _verdict(done)
 
 
 def _copy(place: Path) -> None:
     """With what is compiled already: Python compiles a file again only where its time or size has changed."""
+    half_written = shutil.ignore_patterns("*.pyc.*")
     for name in COPIED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, place / name)
+            shutil.copytree(ROOT / name, place / name, ignore=half_written)
         else:
-            shutil.copy(ROOT / name, place / name)
+            shutil.copy2(ROOT / name, place / name)
+
+
+def _put_back(place: Path, mutant: Mutant) -> None:
+    """The files as they were, with their times, and without what the run has left."""
+    for change in mutant.changes:
+        shutil.copy2(ROOT / change.file, place / change.file)
+    for left in place.iterdir():
+        if left.is_dir() and left.name not in COPIED:
+            shutil.rmtree(left)
+        elif left.name not in COPIED:
+            left.unlink()
 
 
 def _plant(place: Path, change: Change) -> None:

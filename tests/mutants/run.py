@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
 from tests.mutants.fork_server import ForkServer  # noqa: E402 - run by path
-from tests.mutants.planted import KILLED, Mutant, judge, mutants  # noqa: E402 - run by path
+from tests.mutants.planted import KILLED, Mutant, copied, judge, mutants  # noqa: E402 - run by path
 
 
 def main(arguments: list[str]) -> int:
@@ -21,8 +21,8 @@ def main(arguments: list[str]) -> int:
     if not server_dsn:
         print("REDRIVE_TEST_DSN is not set; it names the server on which the mutants are tried.", file=sys.stderr)
         return 2
-    with ForkServer() as forks:
-        verdicts = [_try(mutant, server_dsn, forks) for mutant in _chosen(arguments)]
+    with ForkServer() as forks, copied() as place:
+        verdicts = [_try(mutant, server_dsn, forks, place) for mutant in _chosen(arguments)]
     print(f"{verdicts.count(KILLED)} of {len(verdicts)} mutants killed")
     return 0 if verdicts and set(verdicts) == {KILLED} else 1
 
@@ -33,9 +33,9 @@ def _chosen(arguments: list[str]) -> list[Mutant]:
     return [mutant for mutant in chosen if mutant.in_ci] if "--ci" in arguments else chosen
 
 
-def _try(mutant: Mutant, server_dsn: str, forks: ForkServer) -> str:
+def _try(mutant: Mutant, server_dsn: str, forks: ForkServer, place: Path) -> str:
     began = time.monotonic()
-    verdict = judge(mutant, server_dsn, forks)
+    verdict = judge(mutant, server_dsn, forks, place)
     print(f"{mutant.name}: {verdict} ({time.monotonic() - began:.1f} s) by {mutant.test}", flush=True)
     return verdict
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.mutants.fork_server import ForkServer
-from tests.mutants.planted import KILLED, Mutant, judge, mutants
+from tests.mutants.planted import COPIED, KILLED, ROOT, Mutant, copied, judge, mutants
 
 ALL = mutants()
 
@@ -22,10 +24,32 @@ def forks() -> Iterator[ForkServer]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def copy() -> Iterator[Path]:
+    """Of the source and the tests: each planted bug is taken out of it again."""
+    with copied() as place:
+        yield place
+
+
 @pytest.mark.req("G-14")
 @pytest.mark.parametrize("mutant", [_as_parameter(mutant) for mutant in ALL])
-def test_a_planted_bug_is_found_by_the_test_that_names_it(mutant: Mutant, server_dsn: str, forks: ForkServer) -> None:
-    assert judge(mutant, server_dsn, forks) == KILLED
+def test_a_planted_bug_is_found_by_the_test_that_names_it(
+    mutant: Mutant, server_dsn: str, forks: ForkServer, copy: Path
+) -> None:
+    assert judge(mutant, server_dsn, forks, copy) == KILLED
+
+
+def test_what_was_planted_and_what_its_test_left_is_gone_from_the_copy(
+    server_dsn: str, forks: ForkServer, copy: Path
+) -> None:
+    mutant = next(mutant for mutant in ALL if mutant.test.startswith("tests/unit/"))
+    file = mutant.changes[0].file
+    assert judge(mutant, server_dsn, forks, copy) == KILLED
+    assert sorted(path.name for path in copy.iterdir()) == sorted(COPIED)
+    assert (copy / file).read_bytes() == (ROOT / file).read_bytes()
+    assert (copy / file).stat().st_mtime_ns == (ROOT / file).stat().st_mtime_ns
+    whole = replace(mutant, changes=())
+    assert judge(whole, server_dsn, forks, copy) == "survived"
 
 
 def test_ci_tries_every_mutant_about_money_and_at_least_six_others() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from tests.support.order import PG15_DIRECTORIES, TESTS, is_left_out, long_ones_early
+from tests.support.order import TESTS, is_left_out, long_ones_early, runs_on_15
 
 WORKERS = 3
 
@@ -63,11 +64,19 @@ def test_fewer_tests_than_workers_are_kept_in_order(workers: int) -> None:
     assert long_ones_early(items, workers=workers) == items
 
 
-def test_only_directories_that_no_test_is_selected_from_are_left_out() -> None:
-    directories = {path for path in TESTS.iterdir() if path.is_dir()}
-    assert {path.name for path in directories if not is_left_out(path, "pg15")} == PG15_DIRECTORIES
-    assert not any(is_left_out(path, expression) for path in directories for expression in ("", "pg15 or full"))
-    assert not is_left_out(TESTS / "crash/histories", "pg15")
+def test_only_what_no_test_is_selected_from_is_left_out() -> None:
+    modules = set(TESTS.rglob("test_*.py"))
+    imported = {path for path in modules if not any(is_left_out(part, "pg15") for part in (path, *path.parents))}
+    assert imported == {path for path in modules if runs_on_15(path)}
+    assert not any(is_left_out(path, expression) for path in modules for expression in ("", "pg15 or full"))
+
+
+def test_on_postgresql_15_run_the_verbs_the_migrations_and_a_kill_at_each_step_boundary() -> None:
+    by_directory = Counter(path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py") if runs_on_15(path))
+    assert by_directory.keys() == {"conformance", "crash", "desk", "lifecycle", "migration"}
+    assert by_directory["crash"] == 1
+    for whole in by_directory.keys() - {"crash"}:
+        assert by_directory[whole] == len(list((TESTS / whole).rglob("test_*.py"))), whole
 
 
 def test_no_test_is_marked_for_postgresql_15_one_by_one() -> None:

@@ -12,13 +12,21 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
-# What must hold on the oldest PostgreSQL too. Marked by directory alone: with `-m pg15` no other one is imported.
-PG15_DIRECTORIES = frozenset({"conformance", "crash", "desk", "drivers", "frameworks", "lifecycle", "migration"})
+# What must hold on the oldest PostgreSQL too: the verbs, the schema's changes, and a kill at each step boundary.
+# Marked by path alone: with `-m pg15` no other module is imported.
+PG15 = frozenset({"conformance", "crash/test_failpoints.py", "desk", "lifecycle", "migration"})
+
+
+def runs_on_15(path: Path) -> bool:
+    """Whether the tests of this module run on PostgreSQL 15 as well."""
+    return any(path.is_relative_to(TESTS / part) for part in PG15)
 
 
 def is_left_out(path: Path, markexpr: str) -> bool:
-    """Whether none of the tests below can be selected. To import them all takes each worker many seconds."""
-    return markexpr == "pg15" and path.parent == TESTS and path.is_dir() and path.name not in PG15_DIRECTORIES
+    """Whether none of the tests in or below it can be selected. To import them all takes each worker many seconds."""
+    if markexpr != "pg15" or not path.is_relative_to(TESTS) or path == TESTS or path.name == "conftest.py":
+        return False
+    return not runs_on_15(path) and not any((TESTS / part).is_relative_to(path) for part in PG15)
 
 
 def long_ones_early(items: Sequence[pytest.Item], *, workers: int) -> list[pytest.Item]:
