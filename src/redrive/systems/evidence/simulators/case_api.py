@@ -1,4 +1,4 @@
-"""A Case API: `POST /cases/{case}/attachments` with an attachment key, `GET /attachments/{key}`, `DELETE /cases/{case}`.
+"""A Case API: `POST /cases/{case}/attachments` with a key, `GET` of that key below it, `DELETE /cases/{case}`.
 
 What it attaches is in its ledger, on disk, before an answer leaves, and the ledger is read again at its start. A key
 that it knows is answered with the first attachment, unless it is told to ignore keys. Also run as
@@ -73,7 +73,7 @@ class CaseApi:
         app.add_routes(
             [
                 web.post("/cases/{case}/attachments", self._post),
-                web.get("/attachments/{key}", self._get),
+                web.get("/cases/{case}/attachments/{key}", self._get),
                 web.delete("/cases/{case}", self._delete),
             ]
         )
@@ -151,7 +151,7 @@ class CaseApi:
 async def _read(request: web.Request) -> Wanted:
     body = await request.read()
     return Wanted(
-        key=request.headers["Idempotency-Key"].strip('"'),
+        key=unquote(request.headers["X-Attachment-Key"]),
         case=request.match_info["case"],
         name=unquote(request.headers.get("X-File-Name", "")),
         sha256=hashlib.sha256(body).hexdigest(),
@@ -168,6 +168,8 @@ def _answered(request: web.Request, id: str, fault: Fault | None) -> Awaitable[w
             return _hang()
         case Fault.GATEWAY:
             return _said(web.Response(status=504))
+        case Fault.ATTACHED_500:
+            return _said(web.Response(status=500))
         case Fault.GARBAGE:
             return _said(web.Response(status=200, body=b"\xff<html>"))
     return _said(web.json_response({"attachment_id": id}, status=201))

@@ -14,13 +14,14 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """With lost, gateway, garbage and hang_after the file is attached and the caller cannot know; slow answers late;
+    """With lost, gateway, garbage, attached_500 and hang_after the file is attached and the caller cannot know; slow answers late;
     with the others nothing is attached.
     """
 
     LOST = "lost"
     GATEWAY = "gateway"
     GARBAGE = "garbage"
+    ATTACHED_500 = "attached_500"
     HANG_AFTER = "hang_after"
     HANG_BEFORE = "hang_before"
     SLOW = "slow"
