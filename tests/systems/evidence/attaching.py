@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 import psycopg
@@ -22,14 +23,16 @@ from redrive.policy import Backoff, Policy
 from redrive.systems.evidence.case_api import CaseApi
 from redrive.systems.evidence.consumers import requests_handler
 from redrive.systems.evidence.names import ATTACH_REQUEST, ATTACH_REQUESTS, ATTACH_RETRY, FAILED_REQUESTS
-from redrive.systems.evidence.recording import Retries, recording
+from redrive.systems.evidence.recording import recording
+from redrive.systems.evidence.settings import DAY_SECONDS, EvidenceSettings
 from redrive.systems.evidence.simulators.case_api import CaseApi as SimulatedCaseApi
 from redrive.systems.evidence.simulators.faults import Faults
-from tests.systems.evidence.conftest import Upload, artifact, connect, upload
+from tests.systems.evidence.conftest import Upload, artifact, attempt, connect, one, upload
 from tests.transports.servers import HERE
 
 SECONDS = 40.0
 QUICKLY = Backoff(initial_seconds=0.01, multiplier=1, max_seconds=0.01, jitter="none")
+_STORED: LiteralString = "UPDATE redrive_evidence.file_job_artifact SET sha256 = %s, file_size_bytes = %s WHERE id = %s"
 QUICK = Policy(attempts=2, backoff=QUICKLY, lookups=5, lookup_backoff=QUICKLY)
 ANSWER: dict[str, Any] = {"policy": QUICK, "lookup_after_seconds": 0.0, "egress": HERE}
 
@@ -113,20 +116,19 @@ async def request(dsn: str, topic: str = ATTACH_REQUESTS) -> None:
     query = "SELECT body FROM redrive.message WHERE destination = %s ORDER BY id DESC LIMIT 1"
     async with await psycopg.AsyncConnection.connect(dsn) as conn:
         (body,) = await (await conn.execute(query, [topic])).fetchone()  # type: ignore[misc]
-        await requests_handler(event_type)(conn, redrive.Event("event-1", "/redrive/evidence", event_type, bytes(body)))
+        event = redrive.Event("event-1", "/redrive/evidence", event_type, bytes(body))
+        await requests_handler(event_type, EvidenceSettings())(conn, event)
+
+
+def tried(conn: psycopg.Connection[Any], id: UUID, code: str | None = None) -> None:
+    """An attempt that began and ended now."""
+    attempt(conn, id, code, at=datetime.now(UTC))
 
 
 def retry(conn: psycopg.Connection[Any], ids: Sequence[UUID]) -> None:
-    """What the scheduler does once these are due: they are requeued, with an event for each row."""
-    conn.execute(
-        "UPDATE redrive_evidence.file_job_artifact SET retry_status = 'RETRY_SCHEDULED', next_retry_at = now() WHERE id = ANY (%s)",
-        (list(ids),),
-    )
-    conn.execute(
-        "SELECT redrive_evidence.request_row(r.id, 'EVIDENCE_ATTACH_RETRY', 'AUTOMATED_RETRY', NULL, clock_timestamp())"
-        "  FROM (SELECT DISTINCT file_job_row_id AS id FROM redrive_evidence.file_job_artifact WHERE id = ANY (%s)) r",
-        (list(ids),),
-    )
+    """The scheduler requeues these, and no others, before they are due."""
+    done = one(conn, "SELECT * FROM redrive_evidence.schedule_retries_1(p_force => true)")
+    assert done.artifacts_scheduled == len(ids)
 
 
 @asynccontextmanager
@@ -145,8 +147,8 @@ async def case_api(ledger: Path, faults: Faults | None = None, **options: Any) -
 def app_of(url: str, files: Files, **options: Any) -> redrive.App:
     """options: of the settings of the Case API."""
     app = redrive.App()
-    retries = Retries(random=Random(7))
-    app.add(replace(CaseApi(**{**ANSWER, "url": url, **options}).destination(files, recording(retries))))
+    record = recording(EvidenceSettings(), Random(7))
+    app.add(CaseApi(**{**ANSWER, "url": url, **options}).destination(files, record, deadline_seconds=DAY_SECONDS))
     return app
 
 

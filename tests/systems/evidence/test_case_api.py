@@ -1,4 +1,4 @@
-"""One attempt to attach a file: what the Case API answers, what it has by its own ledger, and what is recorded (E-02, E-05)."""
+"""One attempt to attach a file: what the Case API answers, what its own ledger says, and what is recorded."""
 
 from __future__ import annotations
 

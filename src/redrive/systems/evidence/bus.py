@@ -24,6 +24,7 @@ from redrive.systems.evidence.names import (
     FAILED_REQUESTS,
     TOPICS,
 )
+from redrive.systems.evidence.settings import EvidenceSettings
 
 STREAM: Final = "EVIDENCE"
 GROUP: Final = "evidence"
@@ -138,15 +139,14 @@ def topic_destinations(bus: Bus, *, topics_by_category: bool = False) -> list[De
     return [*declared.destinations.values()]
 
 
-def consume(app: App, bus: Bus, *, topics_by_category: bool = False, **limits: Any) -> None:
-    """Declare the consumers of the topics in an app: a worker runs them, and a relay what they have deferred.
-
-    limits: `attempts_max` and `deadline_seconds`, where they are not the usual ones.
-    """
+def topic_consumers(bus: Bus, settings: EvidenceSettings, *, topics_by_category: bool = False) -> App:
+    """An app with the consumer of each topic, and the destination of what it could not process."""
     handlers: Mapping[str, tuple[str, Handler]] = {
-        ATTACH_REQUESTS: (ATTACH_REQUEST, requests_handler(ATTACH_REQUEST, **limits)),
-        FAILED_REQUESTS: (ATTACH_RETRY, requests_handler(ATTACH_RETRY, **limits)),
-        ATTACH_RESULTS: (ARTIFACT_RESULT, results_handler(topics_by_category=topics_by_category)),
+        ATTACH_REQUESTS: (ATTACH_REQUEST, requests_handler(ATTACH_REQUEST, settings)),
+        FAILED_REQUESTS: (ATTACH_RETRY, requests_handler(ATTACH_RETRY, settings)),
+        ATTACH_RESULTS: (ARTIFACT_RESULT, results_handler(settings, topics_by_category=topics_by_category)),
     }
+    declared = App()
     for topic, (event_type, handler) in handlers.items():
-        app.consumer(CONSUMERS[topic], source=bus.source(topic), types={event_type})(handler)
+        declared.consumer(CONSUMERS[topic], source=bus.source(topic), types={event_type})(handler)
+    return declared

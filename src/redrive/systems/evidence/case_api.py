@@ -8,7 +8,7 @@ only the scheduler starts another one. Before each call the relay asks whether t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Hashable, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
@@ -42,8 +42,8 @@ from redrive.transports.http.client import Client, Reply, Request
 TIMEOUT_SECONDS: Final = 30.0
 LOOKUP_AFTER_SECONDS: Final = 2.0
 CONCURRENCY: Final = 10
+CASES_GONE_MAX: Final = 10_000  # that a relay remembers
 CONNECT_SECONDS: Final = 5.0
-DEADLINE_SECONDS: Final = 86_400.0
 FILE_TYPE: Final = "application/octet-stream"
 ATTEMPT_OVER: Final = "ATTEMPT_OVER"
 ATTEMPT_UNKNOWN: Final = "ATTEMPT_UNKNOWN"
@@ -84,7 +84,6 @@ class CaseApi:
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_seconds: float = TIMEOUT_SECONDS
     lookup_after_seconds: float = LOOKUP_AFTER_SECONDS
-    deadline_seconds: float = DEADLINE_SECONDS
     concurrency: int = CONCURRENCY
     rate: float | None = None
     limit_by: Literal["tenant"] | None = None
@@ -99,7 +98,8 @@ class CaseApi:
                 f"claim for what is in doubt: it must be {POLICY.attempts}. The scheduler makes the retries."
             )
 
-    def destination(self, files: StoredFiles, record: Record) -> Destination:
+    def destination(self, files: StoredFiles, record: Record, *, deadline_seconds: float) -> Destination:
+        """deadline_seconds: as the settings of evidence have it."""
         rules = rules_of(
             CASE_API,
             can_look_up=True,
@@ -111,7 +111,7 @@ class CaseApi:
         )
         return Destination(
             name=CASE_API,
-            transport=AttachTransport(self, files),
+            transport=AttachTransport(self, files, deadline_seconds=deadline_seconds),
             rules=rules,
             concurrency=self.concurrency,
             timeout_seconds=self.timeout_seconds,
@@ -127,6 +127,7 @@ class Attachment:
 
     artifact_id: UUID
     attempt: int
+    file_job_id: UUID
     case_id: UUID
     file_name: str
     file_type: str | None
@@ -141,6 +142,7 @@ class Attachment:
             found = cls(
                 artifact_id=UUID(payload["artifact_id"]),
                 attempt=payload["attempt"],
+                file_job_id=UUID(payload["file_job_id"]),
                 case_id=UUID(payload["case_id"]),
                 file_name=payload["file_name"],
                 file_type=payload["file_type"],
@@ -158,8 +160,12 @@ class Attachment:
 
     @property
     def payload(self) -> dict[str, Any]:
-        ids = {"artifact_id": str(self.artifact_id), "case_id": str(self.case_id)}
-        return {**asdict(self), **ids}
+        return {name: str(value) if isinstance(value, UUID) else value for name, value in asdict(self).items()}
+
+    @property
+    def case(self) -> tuple[UUID, UUID]:
+        """As far as one upload has to do with it."""
+        return self.file_job_id, self.case_id
 
     @property
     def key(self) -> str:
@@ -169,9 +175,10 @@ class Attachment:
 class AttachTransport:
     """One attempt: permit, file, question, call."""
 
-    def __init__(self, api: CaseApi, files: StoredFiles) -> None:
-        self._api, self._files = api, files
+    def __init__(self, api: CaseApi, files: StoredFiles, *, deadline_seconds: float) -> None:
+        self._files, self._deadline_seconds = files, deadline_seconds
         self._table = AttemptTable()
+        self._gone = _Recent(CASES_GONE_MAX)
         self._caller = _Caller(api)
         self.limit_key = self._caller.limit_key
         self.address: str | None = None
@@ -200,8 +207,10 @@ class AttachTransport:
         await self._table.aclose()
 
     async def _refused(self, attempt: Attempt, wanted: Attachment) -> Answer | None:
-        """Without a call."""
-        permit = await self._table.permit(attempt.id, wanted.artifact_id, deadline_seconds=self._api.deadline_seconds)
+        """Without a call. What the Case API has just said of the case may not be in the tables yet."""
+        if wanted.case in self._gone:
+            return Terminal(*_NOT_PERMITTED[CASE_GONE])
+        permit = await self._table.permit(attempt.id, wanted.artifact_id, deadline_seconds=self._deadline_seconds)
         return None if permit == GO else Terminal(*_NOT_PERMITTED[permit])
 
     async def _asked_first(self, wanted: Attachment) -> Answer | None:
@@ -215,7 +224,12 @@ class AttachTransport:
 
     async def _attached(self, attempt: Attempt, wanted: Attachment) -> Answer:
         content = await self._content(wanted)
-        return content if isinstance(content, Terminal) else once(await self._caller.attach(attempt, wanted, content))
+        if isinstance(content, Terminal):
+            return content
+        answer = once(await self._caller.attach(attempt, wanted, content))
+        if isinstance(answer, Terminal) and answer.code == CASE_NOT_FOUND:
+            self._gone.add(wanted.case)
+        return answer
 
     async def _content(self, wanted: Attachment) -> bytes | Terminal:
         """The stored file, as it was uploaded."""
@@ -234,6 +248,22 @@ class AttachTransport:
         if len(content) != wanted.file_size_bytes or sha256(content).hexdigest() != wanted.sha256:
             return Terminal("CORRUPTED_FILE", "The stored file is not the one that was uploaded.")
         return bytes(content)
+
+
+class _Recent:
+    """The last ones that were added."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: dict[Hashable, None] = {}
+
+    def add(self, one: Hashable) -> None:
+        self._found[one] = None
+        if len(self._found) > self._most:
+            del self._found[next(iter(self._found))]
+
+    def __contains__(self, one: Hashable) -> bool:
+        return one in self._found
 
 
 def ended_before(attempt: Attempt) -> Answer | None:

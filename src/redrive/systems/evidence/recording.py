@@ -7,41 +7,29 @@ the code of the taxonomy. What is held or rests has no outcome yet. All of it is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from redrive import Attempt, Backoff, Delivered, Settlement
+from redrive import Attempt, Delivered, Settlement
 from redrive.kit.transport import Record
 from redrive.systems.evidence.case_api import ATTEMPT_OVER, ATTEMPT_UNKNOWN
 from redrive.systems.evidence.case_codes import error_code_of
+from redrive.systems.evidence.settings import EvidenceSettings
 
-BACKOFF: Final = Backoff(initial_seconds=300, multiplier=2, max_seconds=3600, jitter=0.2)
-ATTEMPTS_MAX: Final = 3
 _RECORD: Final = """
 SELECT redrive_evidence.record_attempt_1(%s, %s, p_error_code => %s, p_error_message => %s, p_reference => %s,
                                          p_delay_seconds => %s, p_attempts_max => %s)
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Retries:
-    """How often, and when, files are attempted (E-04). attempts_max: the first included, 1 to 3. random: for the jitter."""
+def recording(settings: EvidenceSettings, random: Random) -> Record:
+    """random: for the jitter of the delay before a retry."""
 
-    attempts_max: int = ATTEMPTS_MAX
-    backoff: Backoff = BACKOFF
-    random: Random = field(default_factory=Random, repr=False, compare=False)
-
-    def delay_seconds(self, attempt: int) -> float:
-        return self.backoff.delay_seconds(attempt, self.random)
-
-
-def recording(retries: Retries) -> Record:
     async def record(conn: Any, attempt: Attempt, settlement: Settlement) -> None:
         outcome = outcome_of(settlement)
         if outcome is not None:
-            delay = retries.delay_seconds(attempt.payload["attempt"])
-            values = [attempt.id, *outcome, delay, retries.attempts_max]
+            delay = settings.delay_seconds(attempt.payload["attempt"], random)
+            values = [attempt.id, *outcome, delay, settings.max_attempts]
             await conn.execute(_RECORD, values)
 
     return record

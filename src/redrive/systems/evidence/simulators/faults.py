@@ -14,8 +14,8 @@ from enum import StrEnum
 
 
 class Fault(StrEnum):
-    """With lost, gateway, garbage, attached_500 and hang_after the file is attached and the caller cannot know; slow answers late;
-    with the others nothing is attached.
+    """With lost, gateway, garbage, attached_500 and hang_after the file is attached, and the caller cannot know. Slow
+    answers late. With the others nothing is attached.
     """
 
     LOST = "lost"

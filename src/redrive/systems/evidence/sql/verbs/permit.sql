@@ -22,3 +22,17 @@ BEGIN
         'unknown');
 END $body$;
 GRANT EXECUTE ON FUNCTION redrive_evidence.attach_permit_1 TO redrive_relay;
+
+-- gate_may_open: whether it is worth to decide about N1 or N2 now: no file is untried, or none that is left is untried or to be tried again. A
+-- hint without locks; the gate counts again under the job's lock. Relies on: idx_artifact_by_job_row.
+CREATE OR REPLACE FUNCTION redrive_evidence.gate_may_open_1(p_file_job_id uuid) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = redrive_evidence, redrive, pg_temp AS $body$
+    SELECT EXISTS (
+        SELECT 1 FROM file_job j
+         WHERE j.id = p_file_job_id AND j.n2_sent_at IS NULL
+           AND NOT EXISTS (SELECT 1 FROM file_job_artifact a
+                            WHERE a.file_job_id = j.id AND a.attachment_status <> 'ATTACHED'
+                              AND CASE WHEN j.n1_sent_at IS NULL THEN a.attachment_status = 'PENDING'
+                                       ELSE a.retry_status <> 'PERMANENT_FAILED' END))
+$body$;
+GRANT EXECUTE ON FUNCTION redrive_evidence.gate_may_open_1 TO redrive_relay;
