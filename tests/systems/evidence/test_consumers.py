@@ -24,7 +24,7 @@ from redrive.systems.evidence.names import ATTACH_REQUESTS, ATTACH_RETRY, CASE_A
 from redrive.systems.evidence.taxonomy import Category
 from tests.support.waiting import wait_until
 from tests.systems.evidence.attaching import ANSWER, Files, case_api, request, retry, stored_upload, tried
-from tests.systems.evidence.conftest import every, one, status, upload
+from tests.systems.evidence.conftest import events, every, one, status, upload
 
 Connection = psycopg.Connection[Any]
 SECONDS = 60.0
