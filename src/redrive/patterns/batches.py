@@ -97,7 +97,10 @@ class Batches(Generic[Tally]):
         return await arun(conn, self._report(id, member))
 
     def decide(self, conn: Any, id: UUID) -> Sequence[str]:
-        """Pass the gates that are open, in the transaction of `conn`, which has reported no member. Returns their names."""
+        """Pass the gates that are open, in the transaction of `conn`, which has reported no member.
+
+        Returns their names.
+        """
         return run(conn, self.decide_steps(id))
 
     async def adecide(self, conn: Any, id: UUID) -> Sequence[str]:

@@ -1,8 +1,8 @@
 """N1 and N2, each sent once (E-06, E-12): the gates of a job, decided by `redrive.patterns.batches`.
 
-N1 opens when every file had an outcome; at the latest 24 h after the seal, when untried ones are given up. N2 opens when
-N1 was sent and no file is untried or to be tried again; at the latest 24 h after N1: then nothing is begun any more,
-attempts under way are awaited for a while, and the rest is given up. The mark and the notice's messages are one
+N1 opens when every file had an outcome; at the latest 24 h after the seal, when untried ones are given up. N2 opens
+when N1 was sent and no file is untried or to be tried again; at the latest 24 h after N1: then nothing is begun any
+more, attempts under way are awaited for a while, and the rest is given up. The mark and the notice's messages are one
 transaction. SQL: `sql/verbs/gates.sql`.
 """
 
@@ -25,7 +25,7 @@ _TALLY: Final = "SELECT redrive_evidence.tally_1(%s::uuid, %s::float8, %s::integ
 _WAITING: Final = "SELECT j FROM redrive_evidence.open_jobs_1(%s::uuid, %s::integer) j"
 _REBUILD: Final = "SELECT redrive_evidence.rebuild_rollups_1(%s::uuid)"
 _EXPIRE: Final = "SELECT redrive_evidence.expire_1(%s::uuid, %s::boolean, %s::boolean, %s::boolean)"
-_PASS: Final = "SELECT redrive_evidence.pass_gate_1(%s::uuid, %s::text, %s::boolean)"
+_PASSED: Final = "SELECT redrive_evidence.pass_gate_1(%s::uuid, %s::text, %s::boolean)"
 _ENQUEUE: Final = (
     "SELECT id FROM redrive.enqueue_1(%s::text, %s::bytea, %s::text, %s::text, %s::text, p_token_seed => %s::text)"
 )
@@ -113,7 +113,7 @@ class _Jobs:
         return frozenset([N1] if tally["n1_sent_at"] else [])
 
     def mark(self, id: UUID, gate: str, tally: Tally) -> Steps[None]:
-        yield _PASS, (id, gate, gate == N2 and _is_overdue(tally))
+        yield _PASSED, (id, gate, gate == N2 and _is_overdue(tally))
 
     def waiting(self, after: UUID | None, limit: int) -> Steps[Sequence[UUID]]:
         rows = yield _WAITING, (after, limit)

@@ -1,6 +1,7 @@
 """What a merchant reads: N1 after the first attempts, N2 at the end. Plain text, HTML, and the same numbers as JSON.
 
-Composed once, from the tally of the job, and kept as the payload of its message: the same bytes go out at every attempt.
+Composed once, from the tally of the job, and kept as the payload of its message: the same bytes go out at every
+attempt.
 """
 
 from __future__ import annotations

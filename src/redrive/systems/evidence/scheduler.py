@@ -1,7 +1,7 @@
 """The retry scheduler (E-03): a duty that requeues what is due, so it runs once at a time over all relays.
 
-Batches of 200 rows, each in one transaction, with a pause of 2 to 5 s between them. While the breaker of the Case API is
-open nothing is requeued. SQL: `sql/verbs/schedule.sql`.
+Batches of 200 rows, each in one transaction, with a pause of 2 to 5 s between them. While the breaker of the Case API
+is open nothing is requeued. SQL: `sql/verbs/schedule.sql`.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ CREATE TABLE redrive_evidence.notice (
 
 -- The last run of the retry scheduler, and what all of them did. One row. breaker_open_count: runs that found the Case API's breaker open.
 CREATE TABLE redrive_evidence.scheduler (
-    only               boolean     PRIMARY KEY DEFAULT true CHECK (only),
+    id                 boolean     PRIMARY KEY DEFAULT true CHECK (id),
     ran_at             timestamptz NOT NULL,
     duration_seconds   float8      NOT NULL,
     batch_size         integer     NOT NULL,

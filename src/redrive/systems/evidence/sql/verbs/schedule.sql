@@ -86,7 +86,7 @@ BEGIN
     INSERT INTO scheduler AS s (ran_at, duration_seconds, batch_size, breaker_open_count, events_count)
     VALUES (coalesce(redrive.allowed_now(p_now), clock_timestamp()), p_duration_seconds, p_batch_size, p_is_breaker_open::integer,
             p_batch_size)
-    ON CONFLICT (only) DO UPDATE
+    ON CONFLICT (id) DO UPDATE
        SET ran_at = excluded.ran_at, duration_seconds = excluded.duration_seconds, batch_size = excluded.batch_size,
            breaker_open_count = s.breaker_open_count + excluded.breaker_open_count, events_count = s.events_count + excluded.events_count;
 END $body$;
