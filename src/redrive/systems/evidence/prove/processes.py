@@ -1,4 +1,4 @@
-"""The relays and workers of the proof, as processes that `redrive.kit.proof.fork_server` starts: each in milliseconds."""
+"""The relays and workers of the proof, as processes that `redrive.kit.proof.fork_server` starts in milliseconds."""
 
 from __future__ import annotations
 

@@ -109,7 +109,9 @@ def classes(evidence: Evidence) -> Iterator[str]:
 
 def recorded(evidence: Evidence) -> Iterator[str]:
     """Our table says of each file what the ledger says, and nothing is left open."""
-    missed = [one for one in evidence.artifacts if evidence.is_attached(one.id) != (one.attachment_status == "ATTACHED")]
+    missed = [
+        one for one in evidence.artifacts if evidence.is_attached(one.id) != (one.attachment_status == "ATTACHED")
+    ]
     yield from _listed("are recorded otherwise than the ledger has them", [str(one.id) for one in missed])
     ends = {("ATTACHED", "PENDING"), ("ATTACHED", "RETRY_SUCCESS"), ("FAILED", "PERMANENT_FAILED")}
     left = [one for one in evidence.artifacts if (one.attachment_status, one.retry_status) not in ends]

@@ -1,4 +1,4 @@
-"""The mail server of the proof kit in a process of its own: `python -m redrive.systems.evidence.simulators.mail_server`.
+"""The mail server of the proof kit as a process: `python -m redrive.systems.evidence.simulators.mail_server`.
 
 It reads its settings from standard input; the first line that it prints is its port. What it has accepted is in its log
 before it says so: see `redrive.kit.proof.smtp_server`.
