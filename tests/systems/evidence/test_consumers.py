@@ -66,8 +66,12 @@ async def running(app: redrive.App, dsn: str) -> AsyncIterator[None]:
 async def until(condition: Callable[[], Any]) -> Any:
     """What a worker and a relay write together; neither alone says when it is done."""
     found: list[Any] = []
-    looked = lambda: bool(found.append(condition()) or found[-1])  # noqa: E731
-    await asyncio.to_thread(wait_until, looked, seconds=SECONDS, what="the relay and the worker")
+
+    def look() -> bool:
+        found.append(condition())
+        return bool(found[-1])
+
+    await asyncio.to_thread(wait_until, look, seconds=SECONDS, what="the relay and the worker")
     return found[-1]
 
 

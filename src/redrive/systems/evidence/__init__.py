@@ -37,6 +37,15 @@ if not TYPE_CHECKING:
     __getattr__ = loader(__name__, _MODULE_OF)
 
 
+def _demo(**values: Any) -> int:
+    """A merchant's archive, the Case API that attaches its files, and the two mails that come of it."""
+    from redrive.kit.demo import Demo
+    from redrive.systems.evidence.demo.play import run
+
+    console = values.pop("console")
+    return run(Demo(**values), console)
+
+
 def _prove(**values: Any) -> Any:
     """Attach files while relays and workers are killed and the broker is restarted, with lost replies, 503, damaged
     files and deleted cases.
@@ -50,4 +59,4 @@ def _prove(**values: Any) -> Any:
     return prove(**values)
 
 
-system = System(name="evidence", migrations=files(__name__) / "sql", prove=_prove)
+system = System(name="evidence", migrations=files(__name__) / "sql", demo=_demo, prove=_prove)

@@ -157,7 +157,7 @@ class Campaign:
     def _upload(self, job: Job) -> None:
         with psycopg.connect(self.environment.dsn) as conn:
             query = "SELECT * FROM redrive_evidence.insert_upload_1(%s, %s::json, %s::json)"
-            conn.execute(query, [TENANT, *job.values()])
+            conn.execute(query, [TENANT, *job.values(f"upload {job.number}")])
         self.counts["uploads"] += 1
         self.counts["rows"] += len(job.rows)
         self.counts["files"] += sum(len(row.files) for row in job.rows)

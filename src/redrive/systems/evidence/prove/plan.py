@@ -56,12 +56,12 @@ class Job:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"?" + file.content[1:] if file.is_corrupted else file.content)
 
-    def values(self) -> tuple[str, str]:
+    def values(self, idempotency_key: str) -> tuple[str, str]:
         """Of `insert_upload_1`: the job and its rows."""
         digest = sha256(self.id.bytes).hexdigest()
         job = {
             "file_job_id": str(self.id),
-            "idempotency_key": f"upload {self.number}",
+            "idempotency_key": idempotency_key,
             "merchant_id": "merchant-7",
             "notify_mail": "merchant@example.org",
             "archive_name": self.archive,
