@@ -69,7 +69,9 @@ def _manifest_of(archive: Archive, limits: UploadLimits) -> tuple[Member, Sequen
     """The one CSV at the top of the archive; a CSV in a folder is evidence."""
     found = [one for one in archive.members if "/" not in one.name and one.name.lower().endswith(".csv")]
     if not found:
-        raise refused(archive.file, "MANIFEST_MISSING", "it has no CSV at its top; one must name the files of each case.")
+        raise refused(
+            archive.file, "MANIFEST_MISSING", "it has no CSV at its top; one must name the files of each case."
+        )
     if len(found) > 1:
         names = ", ".join(shown(one.name) for one in found[:5])
         detail = f"it has {len(found)} CSV files at its top ({names}); exactly 1 may be, others belong in a folder."

@@ -23,6 +23,14 @@ class FileType(StrEnum):
     CSV = "csv"
 
 
+MEDIA_TYPES: Final[Mapping[FileType, str]] = {
+    FileType.PDF: "application/pdf",
+    FileType.PNG: "image/png",
+    FileType.JPEG: "image/jpeg",
+    FileType.TIFF: "image/tiff",
+    FileType.TXT: "text/plain",
+    FileType.CSV: "text/csv",
+}
 _BY_NAME: Final[Mapping[str, FileType]] = {
     **{one.value: one for one in FileType},
     "jpg": FileType.JPEG,

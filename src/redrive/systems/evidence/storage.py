@@ -95,6 +95,14 @@ class Storage:
                 removed += 1
         return removed
 
+    async def read(self, key: str) -> bytes:
+        """A whole object. FileNotFoundError where there is none, another OSError where the store does not say."""
+        try:
+            found = await obstore.get_async(self.store, key)
+            return bytes(await found.bytes_async())
+        except BaseError as error:
+            raise OSError(f"The storage does not answer ({type(error).__name__}).") from None
+
     async def chunks(self, key: str) -> AsyncIterator[bytes]:
         """The bytes of an object. StoredFileMissing where there is none."""
         with _reachable():
@@ -169,5 +177,3 @@ def _reachable() -> Iterator[None]:
         yield
     except BaseError as error:
         raise Unreachable(f"The storage refuses or does not answer ({type(error).__name__}).", next=_NEXT) from error
-
-

@@ -7,20 +7,20 @@ is removed that a running upload has just written. Bounded, and safe to run twic
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
-from uuid import UUID
 
 from redrive.errors import SettingsError
 from redrive.kit.database import Database
-from redrive.systems.evidence.storage import Storage, StoredObject
+from redrive.systems.evidence.storage import Storage
 from redrive.systems.evidence.upload_limits import UploadLimits
 
 SWEEP_AFTER: Final = timedelta(hours=24)
-OBJECTS_MAX: Final = 10_000
-_KNOWN: Final = "SELECT id FROM redrive_evidence.file_job WHERE id = ANY (%s::uuid[])"
+OBJECTS_MAX: Final = 10_000  # removed in one run
+BATCH: Final = 500
+_KNOWN: Final = "SELECT redrive_evidence.known_uploads_1(%s::uuid[])"
 _NOW: Final = "SELECT now()"
 
 
@@ -37,12 +37,15 @@ async def sweep(
 ) -> Swept:
     """Remove what is older than `after`. now: None = the database's time."""
     before = (now or (await database.rows(_NOW, ()))[0][0]) - after
-    old = await asyncio.to_thread(_old, storage, before)
-    jobs = {one.file_job_id for one in old if one.file_job_id is not None}
-    known = {row[0] for row in await database.rows(_KNOWN, ([str(one) for one in jobs],))} if jobs else set()
-    orphans = [one.key for one in old if one.file_job_id is not None and one.file_job_id not in known]
-    await asyncio.to_thread(storage.remove, orphans)
-    return Swept(len(orphans), await asyncio.to_thread(storage.remove_partial, before=before))
+    old = (one for one in storage.objects() if one.file_job_id is not None and one.modified_at < before)
+    removed = 0
+    while removed < OBJECTS_MAX and (batch := await asyncio.to_thread(list, islice(old, BATCH))):
+        jobs = {str(one.file_job_id) for one in batch}
+        known = {row[0] for row in await database.rows(_KNOWN, (list(jobs),))}
+        orphans = [one.key for one in batch if one.file_job_id not in known]
+        await asyncio.to_thread(storage.remove, orphans)
+        removed += len(orphans)
+    return Swept(removed, await asyncio.to_thread(storage.remove_partial, before=before))
 
 
 def check_sweep(limits: UploadLimits, after: timedelta = SWEEP_AFTER) -> None:
@@ -52,13 +55,3 @@ def check_sweep(limits: UploadLimits, after: timedelta = SWEEP_AFTER) -> None:
             f"evidence: upload_seconds_max is {limits.upload_seconds_max}; it must be at most half of the"
             f" {after.total_seconds():.0f} seconds after which objects without a job are removed."
         )
-
-
-def _old(storage: Storage, before: datetime) -> Sequence[StoredObject]:
-    found = []
-    for one in storage.objects():
-        if one.modified_at < before:
-            found.append(one)
-            if len(found) >= OBJECTS_MAX:
-                break
-    return found

@@ -19,6 +19,7 @@ from redrive.errors import InvalidValue, UsageError
 from redrive.kit.statements import Steps, as_headers, shown
 from redrive.systems.evidence.archive import Archive
 from redrive.systems.evidence.checking import Checked, CheckedFile, checked_archive
+from redrive.systems.evidence.file_types import MEDIA_TYPES
 from redrive.systems.evidence.manifest import Line
 from redrive.systems.evidence.names import TENANT
 from redrive.systems.evidence.problems import refused
@@ -31,7 +32,7 @@ KEY_MAX: Final = 500
 NAME_MAX: Final = 500
 ADDRESS_MAX: Final = 2000
 _FIND: Final[LiteralString] = (
-    "SELECT id, archive_sha256 FROM redrive_evidence.file_job WHERE tenant = %s::text AND idempotency_key = %s::text"
+    "SELECT file_job_id, archive_sha256 FROM redrive_evidence.find_upload_1(%s::text, %s::text)"
 )
 _INSERT: Final[LiteralString] = (
     "SELECT result, file_job_id FROM redrive_evidence.insert_upload_1(%s::text, %s::text::json, %s::text::json,"
@@ -167,7 +168,7 @@ class _Plan:
         return {
             "artifact_id": str(id),
             "file_name": file.member.name,
-            "file_type": file.type.value,
+            "file_type": MEDIA_TYPES[file.type],
             "file_size_bytes": stored.size_bytes,
             "s3_key": stored.key,
             "sha256": stored.sha256,

@@ -1,4 +1,4 @@
--- redrive: after upload, attempts
+-- redrive: after upload, upload_reads, attempts
 -- Who may do what, by the engine's own roles (its zz_grants.sql). Producers upload; relays and workers attempt, record, schedule and notify;
 -- people read.
 REVOKE ALL ON SCHEMA redrive_evidence FROM PUBLIC;
@@ -7,7 +7,8 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA redrive_evidence FROM PUBLIC, redrive_prod
     redrive_auditor;
 GRANT USAGE ON SCHEMA redrive_evidence TO redrive_producer, redrive_relay, redrive_operator, redrive_viewer, redrive_auditor;
 -- An operator uploads over HTTP, in the tenant that the API has checked.
-GRANT EXECUTE ON FUNCTION redrive_evidence.insert_upload_1 TO redrive_producer, redrive_operator;
+GRANT EXECUTE ON FUNCTION redrive_evidence.insert_upload_1, redrive_evidence.find_upload_1 TO redrive_producer, redrive_operator;
+GRANT EXECUTE ON FUNCTION redrive_evidence.known_uploads_1 TO redrive_relay;
 GRANT EXECUTE ON FUNCTION redrive_evidence.eligible_artifacts_1, redrive_evidence.begin_attempt_1, redrive_evidence.record_attempt_1,
     redrive_evidence.rebuild_rollups_1
     TO redrive_relay;
