@@ -15,7 +15,7 @@ from redrive.systems.evidence.problems import UploadRefused
 from redrive.systems.evidence.storage import storage_of
 from redrive.systems.evidence.upload import Transact, Upload, upload
 from redrive.systems.evidence.upload_limits import UploadLimits
-from tests.systems.evidence.archives import HOSTILE, zipped, written
+from tests.systems.evidence.archives import HOSTILE, written, zipped
 
 MIB = 2**20
 LIMITS = UploadLimits(members_max=200, file_bytes_max=100 * MIB, total_bytes_max=120 * MIB)
@@ -79,18 +79,24 @@ def test_all_members_that_may_not_be_are_reported_at_once(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("files", "limits"),
+    ("bound", "least", "other"),
     [
-        ({"a.pdf": b"%PDF-" + bytes(995)}, {"file_bytes_max": 1000}),
-        ({"a.pdf": b"%PDF-" + bytes(995)}, {"ratio_from_bytes": 1001}),
+        ("file_bytes_max", 1000, {}),
+        ("total_bytes_max", 1057, {}),
+        ("ratio_from_bytes", 1058, {"ratio_max": 3}),
+        ("ratio_max", 67, {"ratio_from_bytes": 1}),
+        ("members_max", 2, {}),
+        ("name_bytes_max", 9, {}),
+        ("archive_bytes_max", 274, {}),
     ],
 )
-def test_a_file_at_its_bound_passes(files: dict[str, bytes], limits: dict[str, int], tmp_path: Path) -> None:
-    path = written(tmp_path, zipped(files))
-    assert check(path, UploadLimits(**limits, ratio_max=3) if "ratio_from_bytes" in limits else UploadLimits(**limits))
-    lower = {name: value - 1 for name, value in limits.items()}
+def test_an_archive_at_a_bound_passes_and_beyond_it_is_refused(
+    bound: str, least: int, other: dict[str, int], tmp_path: Path
+) -> None:
+    path = written(tmp_path, zipped({"a.pdf": b"%PDF-" + bytes(995)}))
+    assert check(path, UploadLimits(**other, **{bound: least}))
     with pytest.raises(UploadRefused):
-        check(path, UploadLimits(**lower, ratio_max=3))
+        check(path, UploadLimits(**other, **{bound: least - 1}))
 
 
 def test_an_archive_of_64_bit_records_is_read(tmp_path: Path) -> None:

@@ -165,8 +165,8 @@ def test_a_csv_without_lines_is_refused(tmp_path: Path) -> None:
     ("limits", "rule"),
     [
         ({"lines_max": 1}, "LINES_TOO_MANY"),
-        ({"line_characters_max": 44}, "LINE_TOO_LONG"),
-        ({"manifest_bytes_max": 103}, "MANIFEST_TOO_LARGE"),
+        ({"line_characters_max": 43}, "LINE_TOO_LONG"),
+        ({"manifest_bytes_max": 101}, "MANIFEST_TOO_LARGE"),
     ],
 )
 def test_bounds_of_the_csv(limits: dict[str, int], rule: str, tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_bounds_of_the_csv(limits: dict[str, int], rule: str, tmp_path: Path) ->
     name, value = next(iter(limits.items()))
     with pytest.raises(UploadRefused, match=rule):
         check(path, UploadLimits(**limits))
-    bounds = {"lines_max": 2, "line_characters_max": 46, "manifest_bytes_max": 104}
+    bounds = {"lines_max": 2, "line_characters_max": 44, "manifest_bytes_max": 102}
     assert bounds[name] > value
     assert check(path, UploadLimits(**{name: bounds[name]})).files == 1
 
@@ -204,7 +204,7 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "type"),
+    ("name", "data", "found"),
     [
         ("a.PDF", PDF, FileType.PDF),
         ("a.png", PNG, FileType.PNG),
@@ -216,9 +216,9 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
         ("a.txt", "naïve\n".encode("utf-16"), FileType.TXT),
     ],
 )
-def test_each_type_is_accepted(name: str, data: bytes, type: FileType, tmp_path: Path) -> None:
-    found = checked(tmp_path, named(name), {name: data})
-    assert [one.type for _, files in found.lines for one in files] == [type]
+def test_each_type_is_accepted(name: str, data: bytes, found: FileType, tmp_path: Path) -> None:
+    lines = checked(tmp_path, named(name), {name: data}).lines
+    assert [one.type for _, files in lines for one in files] == [found]
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])

@@ -110,11 +110,12 @@ def _decoded(data: bytes, file: str) -> str:
 
 
 def _numbered(text: str, file: str, limits: UploadLimits) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(io.StringIO(text, newline=None), start=1):
+    for number, ended in enumerate(io.StringIO(text, newline=None), start=1):
+        line = ended.removesuffix("\n")
         if len(line) > limits.line_characters_max:
             detail = f"line {number} has {len(line)} characters; at most {limits.line_characters_max} may be."
             raise refused(file, "LINE_TOO_LONG", detail)
-        yield number, line.rstrip("\n")
+        yield number, line
 
 
 def _header(lines: Iterator[tuple[int, str]], file: str, limits: UploadLimits) -> Sequence[str]:
