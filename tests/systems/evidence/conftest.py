@@ -131,7 +131,10 @@ def record(
 ) -> str:
     """code: None = it was attached."""
     outcome = "ATTACHED" if code is None else "FAILED"
-    query = "SELECT redrive_evidence.record_attempt_1(%s, %s, %s, p_reference => %s, p_delay_seconds => %s, p_now => %s) AS done"
+    query = (
+        "SELECT redrive_evidence.record_attempt_1(%s, %s, %s, p_reference => %s, p_delay_seconds => %s, p_now => %s)"
+        " AS done"
+    )
     reference = "attachment-1" if code is None else None
     return str(one(conn, query, message, outcome, code, reference, other.get("delay", 300), at).done)
 

@@ -43,8 +43,8 @@ CODES: Final[Mapping[str, Code]] = MappingProxyType(
     {
         **_codes(
             Category.NETWORK,
-            "ATTACHMENT_API_TIMEOUT NETWORK_TIMEOUT 408 429 502 503 504 CONNECTION_LOST CONNECTION_REFUSED CONNECT_TIMEOUT"
-            " GATEWAY_LOST NAME_NOT_RESOLVED TIMEOUT",
+            "ATTACHMENT_API_TIMEOUT NETWORK_TIMEOUT 408 429 502 503 504 CONNECTION_LOST CONNECTION_REFUSED"
+            " CONNECT_TIMEOUT GATEWAY_LOST NAME_NOT_RESOLVED TIMEOUT",
             "The case system could not be reached, or had too much to do.",
             _LATER,
             is_retryable=True,

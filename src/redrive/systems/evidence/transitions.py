@@ -32,8 +32,8 @@ class Retry(StrEnum):
 
 
 class Event(StrEnum):
-    """begun: an attempt begins. failed: and another may follow. gave_up: no attempt follows (a permanent error, the last
-    failure, the deadline, or a case that is gone).
+    """begun: an attempt begins. failed: and another may follow. gave_up: no attempt follows (a permanent error, the
+    last failure, the deadline, or a case that is gone).
     """
 
     BEGUN = "begun"

@@ -166,3 +166,13 @@ CREATE TABLE redrive_evidence.notice (
     created_at  timestamptz NOT NULL,
     CONSTRAINT notice_once UNIQUE (file_job_id, notice, channel)
 );
+
+-- The last run of the retry scheduler, and what all of them did. One row. breaker_open_count: runs that found the Case API's breaker open.
+CREATE TABLE redrive_evidence.scheduler (
+    id                 boolean     PRIMARY KEY DEFAULT true CHECK (id),
+    ran_at             timestamptz NOT NULL,
+    duration_seconds   float8      NOT NULL,
+    batch_size         integer     NOT NULL,
+    breaker_open_count bigint      NOT NULL DEFAULT 0,
+    events_count       bigint      NOT NULL DEFAULT 0
+);

@@ -1,4 +1,4 @@
--- redrive: after upload, upload_reads, attempts
+-- redrive: after upload, upload_reads, schedule, gates, measures
 -- Who may do what, by the engine's own roles (its zz_grants.sql). Producers upload; relays and workers attempt, record, schedule and notify;
 -- people read.
 REVOKE ALL ON SCHEMA redrive_evidence FROM PUBLIC;
@@ -10,8 +10,13 @@ GRANT USAGE ON SCHEMA redrive_evidence TO redrive_producer, redrive_relay, redri
 GRANT EXECUTE ON FUNCTION redrive_evidence.insert_upload_1, redrive_evidence.find_upload_1 TO redrive_producer, redrive_operator;
 GRANT EXECUTE ON FUNCTION redrive_evidence.known_uploads_1 TO redrive_relay;
 GRANT EXECUTE ON FUNCTION redrive_evidence.eligible_artifacts_1, redrive_evidence.begin_attempt_1, redrive_evidence.record_attempt_1,
-    redrive_evidence.rebuild_rollups_1
+    redrive_evidence.rebuild_rollups_1, redrive_evidence.schedule_retries_1, redrive_evidence.scheduler_ran_1,
+    redrive_evidence.lock_job_1, redrive_evidence.open_jobs_1, redrive_evidence.tally_1, redrive_evidence.expire_1,
+    redrive_evidence.pass_gate_1, redrive_evidence.keep_notice_1
     TO redrive_relay;
+GRANT EXECUTE ON FUNCTION redrive_evidence.gauges_1 TO redrive_relay, redrive_operator;
+-- An operator asks for retries of a job at once.
+GRANT EXECUTE ON FUNCTION redrive_evidence.retry_job_1 TO redrive_operator;
 GRANT EXECUTE ON FUNCTION redrive_evidence.error_category_of, redrive_evidence.may_retry
     TO redrive_producer, redrive_relay, redrive_viewer, redrive_operator, redrive_auditor;
 GRANT SELECT ON redrive_evidence.file_job_row, redrive_evidence.file_job_artifact, redrive_evidence.artifact_attempt,
