@@ -9,7 +9,9 @@ from __future__ import annotations
 from importlib.resources import files
 
 from redrive import System
+from redrive.systems.evidence.cli import command
+from redrive.systems.evidence.views import VIEWS
 
 __all__ = ["system"]
 
-system = System(name="evidence", migrations=files(__name__) / "sql")
+system = System(name="evidence", migrations=files(__name__) / "sql", cli=command, views=VIEWS)

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, LiteralString, Protocol, TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from redrive.errors import InvalidValue, UsageError
 from redrive.kit.statements import Steps, as_headers, shown
 from redrive.systems.evidence.archive import Archive
 from redrive.systems.evidence.checking import Checked, CheckedFile, checked_archive
 from redrive.systems.evidence.file_types import MEDIA_TYPES
+from redrive.systems.evidence.ids import ascending_ids
 from redrive.systems.evidence.manifest import Line
 from redrive.systems.evidence.names import TENANT
 from redrive.systems.evidence.problems import refused
@@ -110,7 +111,8 @@ def upload(
         key = asked.idempotency_key or checked.archive_sha256
         if (known := transact(_find(asked.tenant, key, checked.archive_sha256))) is not None:
             return _uploaded(known, checked, already_existed=True)
-        plan = _Plan(uuid4(), storage, archive)
+        ids = ascending_ids()
+        plan = _Plan(next(ids), storage, archive, ids)
         try:
             rows = [plan.row(line, files) for line, files in checked.lines]
             if clock() > deadline:
@@ -152,18 +154,19 @@ class _Plan:
     file_job_id: UUID
     storage: Storage
     archive: Archive
+    ids: Iterator[UUID]
     keys: list[str] = field(default_factory=list)
 
     def row(self, line: Line, files: Sequence[CheckedFile]) -> Mapping[str, Any]:
         return {
-            "file_job_row_id": str(uuid4()),
+            "file_job_row_id": str(next(self.ids)),
             "row_number": line.number,
             "case_id": str(line.case_id),
             "artifacts": [self._artifact(one) for one in files],
         }
 
     def _artifact(self, file: CheckedFile) -> Mapping[str, Any]:
-        id = uuid4()
+        id = next(self.ids)
         stored = self._store(key_of(self.file_job_id, id), file)
         return {
             "artifact_id": str(id),

@@ -20,7 +20,7 @@ GRANT EXECUTE ON FUNCTION redrive_evidence.retry_job_1 TO redrive_operator;
 GRANT EXECUTE ON FUNCTION redrive_evidence.error_category_of, redrive_evidence.may_retry
     TO redrive_producer, redrive_relay, redrive_viewer, redrive_operator, redrive_auditor;
 GRANT SELECT ON redrive_evidence.file_job_row, redrive_evidence.file_job_artifact, redrive_evidence.artifact_attempt,
-    redrive_evidence.row_event, redrive_evidence.late_evidence
+    redrive_evidence.row_event, redrive_evidence.artifact_event, redrive_evidence.late_evidence
     TO redrive_viewer, redrive_operator, redrive_auditor;
 -- Addresses are personal data (G-15): only operators read them.
 GRANT SELECT ON redrive_evidence.file_job, redrive_evidence.notice TO redrive_operator;
@@ -33,7 +33,7 @@ GRANT SELECT (message_id, file_job_id, tenant, notice, channel, summary, created
 DO $row_security$
 BEGIN
     PERFORM redrive.limit_rows(t, 'current_setting(''redrive.tenant'', true) IN (tenant, ''*'')')
-       FROM unnest(ARRAY['file_job', 'file_job_row', 'file_job_artifact', 'artifact_attempt', 'row_event', 'late_evidence', 'notice'])
+       FROM unnest(ARRAY['file_job', 'file_job_row', 'file_job_artifact', 'artifact_attempt', 'row_event', 'artifact_event', 'late_evidence', 'notice'])
             AS u(name),
             to_regclass('redrive_evidence.' || u.name) AS t;
 END $row_security$;
