@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from redrive.operate.observe import catalogue
 from redrive.operate.observe.catalogue import Metric
+from redrive.systems.evidence.metrics import METRICS as OF_EVIDENCE
 from redrive.systems.payments.metrics import METRICS
 from redrive.systems.reviews.metrics import METRICS as OF_REVIEWS
 from tools.reference_text import paragraph, table, words
@@ -45,6 +46,12 @@ def metrics_page() -> Iterator[str]:
     yield from paragraph("Shown by the relay that reads the database, if its app includes reviews.")
     yield ""
     yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in OF_REVIEWS.values()])
+    yield from ("", "## Of evidence")
+    yield from paragraph(
+        "Shown by the relay that reads the database, if its app includes evidence. Rates and means are of the last hour."
+    )
+    yield ""
+    yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in OF_EVIDENCE.values()])
     yield from ("", "## Names of the source documents")
     yield from paragraph(
         """What the documents that Redrive was made from call it, and where it is found here. A ratio or a throughput is
@@ -52,7 +59,8 @@ def metrics_page() -> Iterator[str]:
         notifications) are that system's."""
     )
     yield ""
-    seeds = [(f"`{seed}`", f"`{metric.name}`") for metric in catalogue.METRICS for seed in metric.seeds]
+    known = (*catalogue.METRICS, *OF_EVIDENCE.values())
+    seeds = [(f"`{seed}`", f"`{metric.name}`") for metric in known for seed in metric.seeds]
     yield from table(("there", "here"), sorted(seeds, key=lambda row: row[0].lower()))
 
 

@@ -14,7 +14,7 @@ GRANT EXECUTE ON FUNCTION redrive_evidence.eligible_artifacts_1, redrive_evidenc
     redrive_evidence.lock_job_1, redrive_evidence.open_jobs_1, redrive_evidence.tally_1, redrive_evidence.expire_1,
     redrive_evidence.pass_gate_1, redrive_evidence.keep_notice_1
     TO redrive_relay;
-GRANT EXECUTE ON FUNCTION redrive_evidence.gauges_1 TO redrive_relay, redrive_operator;
+GRANT EXECUTE ON FUNCTION redrive_evidence.gauge_1 TO redrive_relay, redrive_operator;
 -- An operator asks for retries of a job at once.
 GRANT EXECUTE ON FUNCTION redrive_evidence.retry_job_1 TO redrive_operator;
 GRANT EXECUTE ON FUNCTION redrive_evidence.error_category_of, redrive_evidence.may_retry
