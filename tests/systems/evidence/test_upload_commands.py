@@ -29,7 +29,7 @@ LINES = f"case_id,files\n{CASE},a.pdf|x/b.png\n{OTHER},\n"
 def run(evidence: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Run]:
     """The command line on the test's database; what it prints with `--json` is compared with its schema."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("REDRIVE_EVIDENCE_STORAGE", (tmp_path / "store").as_uri())
+    monkeypatch.setenv("EVIDENCE_STORAGE", (tmp_path / "store").as_uri())
     printed = output.document
 
     def document(name: str, values: Any, **options: Any) -> None:
@@ -141,10 +141,10 @@ def test_what_cannot_be_done_is_refused_with_its_reason(
 
 
 def test_no_storage_is_named(run: Run, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("REDRIVE_EVIDENCE_STORAGE")
+    monkeypatch.delenv("EVIDENCE_STORAGE")
     result = run("upload", archive, "--merchant", "shop-7")
     assert result.exit_code == 2
-    assert "REDRIVE_EVIDENCE_STORAGE" in result.stderr
+    assert "EVIDENCE_STORAGE" in result.stderr
 
 
 def test_a_key_that_was_used_for_another_archive_is_refused(run: Run, archive: Path, tmp_path: Path) -> None:

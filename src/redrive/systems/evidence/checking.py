@@ -109,7 +109,7 @@ def _fault_of(archive: Archive, member: Member, declared: FileType) -> tuple[str
     if member.size_bytes == 0:
         return "FILE_EMPTY", f"{shown(member.name)} has 0 bytes; a file must have at least 1."
     fault = fault_of_content(archive.head(member, HEAD_BYTES), declared)
-    return fault and ("INVALID_FORMAT", f"{shown(member.name)}: {fault}.")
+    return None if fault is None else ("INVALID_FORMAT", f"{shown(member.name)}: {fault}.")
 
 
 def _sha256(path: Path) -> str:

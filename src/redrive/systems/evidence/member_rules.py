@@ -54,7 +54,7 @@ def fault_of_name(name: str) -> tuple[str, str] | None:
     if ".." in parts:
         return "PATH_OUTSIDE", "it leads outside of the archive by '..'"
     fault = _fault_of_parts(name, parts)
-    return fault and ("NAME_INVALID", fault)
+    return None if fault is None else ("NAME_INVALID", fault)
 
 
 def _fault_of_parts(name: str, parts: Sequence[str]) -> str | None:

@@ -36,7 +36,7 @@ _COLUMNS: Final = (Column("file"), Column("line", "right"), Column("rule"), Colu
 @click.option("--notify-webhook", metavar="URL", help="Where the two summaries go by webhook.")
 @click.option(
     "--storage",
-    envvar="REDRIVE_EVIDENCE_STORAGE",
+    envvar="EVIDENCE_STORAGE",
     metavar="URL",
     help="Where the files are kept: file:///directory or s3://bucket/prefix.",
 )
@@ -74,7 +74,7 @@ def _uploaded(call: Call, archive: Path, storage: str | None, values: dict[str, 
     if values["merchant_id"] is None:
         raise click.UsageError("--merchant is missing.", click.get_current_context())
     if storage is None:
-        raise SettingsError("No storage is named.", next="--storage file:///directory, or set REDRIVE_EVIDENCE_STORAGE")
+        raise SettingsError("No storage is named.", next="--storage file:///directory, or set EVIDENCE_STORAGE")
     dsn = call.dsn
 
     def transact(steps: Steps[T]) -> T:
