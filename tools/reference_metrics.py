@@ -48,7 +48,8 @@ def metrics_page() -> Iterator[str]:
     yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in OF_REVIEWS.values()])
     yield from ("", "## Of evidence")
     yield from paragraph(
-        "Shown by the relay that reads the database, if its app includes evidence. Rates and means are of the last hour."
+        """Shown by the relay that reads the database, if its app includes evidence. Rates and means are those of the
+        last hour."""
     )
     yield ""
     yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in OF_EVIDENCE.values()])
