@@ -6,7 +6,6 @@ The database is left out: it answers as for a new job. What is measured is the w
 from __future__ import annotations
 
 import json
-import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,12 @@ from uuid import uuid4
 
 from redrive.systems.evidence.storage import storage_of
 from redrive.systems.evidence.upload import Transact, Upload, upload
+
+
+def high_water_kib() -> int:
+    """Of this program alone: `ru_maxrss` begins with that of the process which started it."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def main() -> None:
@@ -25,9 +30,9 @@ def main() -> None:
 
     transact: Transact = answered
     storage = storage_of(store.as_uri())
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = high_water_kib()
     done = upload(transact, storage, Upload(archive=archive, merchant_id="shop-7"))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = high_water_kib()
     stored = sum(one.stat().st_size for one in store.rglob("*") if one.is_file())
     said = {"files": done.artifacts, "before_kib": before, "peak_kib": peak, "stored_bytes": stored}
     print(json.dumps(said))

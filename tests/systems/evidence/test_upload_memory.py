@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 MIB = 2**20
-GROWTH_MAX_KIB = 24 * 1024
+GROWTH_MAX_KIB = 8 * 1024
 
 
 def large_archive(path: Path, files: int, mib: int, method: int) -> int:
