@@ -41,8 +41,9 @@ class Imports:
 
     def tally(self, id: UUID) -> Steps[Tally]:
         rows = yield (
-            "SELECT json_build_object('lines', count(*), 'done', count(outcome),"
-            " 'late', bool_or(outcome = 'late'))::text FROM line WHERE import_id = %s",
+            """SELECT json_build_object('lines', count(*), 'done', count(outcome),
+                                        'late', bool_or(outcome = 'late'))::text
+                 FROM line WHERE import_id = %s""",
             (id,),
         )
         found: Tally = json.loads(rows[0][0])
@@ -57,8 +58,8 @@ class Imports:
 
     def waiting(self, after: UUID | None, limit: int) -> Steps[Sequence[UUID]]:
         rows = yield (
-            "SELECT id FROM import WHERE sealed AND NOT 'all' = ANY (gates) AND (%s::uuid IS NULL OR id > %s::uuid)"
-            " ORDER BY id LIMIT %s::integer",
+            """SELECT id FROM import WHERE sealed AND NOT 'all' = ANY (gates) AND (%s::uuid IS NULL OR id > %s::uuid)
+                ORDER BY id LIMIT %s::integer""",
             (after, after, limit),
         )
         return [row[0] for row in rows]

@@ -1,4 +1,4 @@
-"""What a merchant reads (E-06, E-12): numbers, promise, reasons, what to do, as text, HTML and JSON; and how it leaves."""
+"""What a merchant reads (E-06, E-12), as text, HTML and JSON; and how the notices leave."""
 
 from __future__ import annotations
 
