@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from redrive import System
 from redrive.kit import loader, modules_of
+from redrive.systems.evidence.cli import command
+from redrive.systems.evidence.views import VIEWS
 
 if TYPE_CHECKING:
     # isort: off
@@ -59,4 +61,11 @@ def _prove(**values: Any) -> Any:
     return prove(**values)
 
 
-system = System(name="evidence", migrations=files(__name__) / "sql", demo=_demo, prove=_prove)
+system = System(
+    name="evidence",
+    migrations=files(__name__) / "sql",
+    cli=command,
+    views=VIEWS,
+    demo=_demo,
+    prove=_prove,
+)
