@@ -8,7 +8,9 @@ Importing this needs no library of its extra.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redrive import System
@@ -37,6 +39,12 @@ _MODULE_OF = modules_of(
 __all__ = sorted([*_MODULE_OF, "system"])  # noqa: PLE0605 - the names are listed once
 if not TYPE_CHECKING:
     __getattr__ = loader(__name__, _MODULE_OF)
+
+
+def _from_settings(table: Mapping[str, Any], file: Path) -> System:
+    from redrive.systems.evidence.toml_evidence import from_settings
+
+    return from_settings(table, file)
 
 
 def _demo(**values: Any) -> int:
@@ -68,4 +76,5 @@ system = System(
     views=VIEWS,
     demo=_demo,
     prove=_prove,
+    from_settings=_from_settings,
 )
