@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from redrive.systems.evidence.bus import CONSUMERS, STREAM, NatsBus
 from redrive.systems.evidence.case_api import CaseApi
 from redrive.systems.evidence.configured import with_evidence
 from redrive.systems.evidence.consumers import CATEGORY_TOPICS
-from redrive.systems.evidence.names import ATTACH_REQUESTS, ATTACH_RETRY, CASE_API, FAILED_REQUESTS, TOPICS
+from redrive.systems.evidence.names import ATTACH_RESULTS, ATTACH_RETRY, CASE_API, FAILED_REQUESTS, TOPICS
 from redrive.systems.evidence.taxonomy import Category
 from tests.support.waiting import wait_until
 from tests.systems.evidence.attaching import ANSWER, Files, case_api, request, retry, stored_upload, tried
@@ -52,11 +52,11 @@ def app_of(url: str, broker: NatsServer, files: Files, **options: Any) -> redriv
 
 
 @asynccontextmanager
-async def running(app: redrive.App, dsn: str) -> AsyncIterator[None]:
-    """A relay and a worker of the app in this process."""
+async def running(app: redrive.App, dsn: str, *, only: Sequence[str] = ()) -> AsyncIterator[None]:
+    """A relay and a worker of the app in this process. only: what the relay does."""
     worker = asyncio.create_task(run_worker(WorkerProcess(app=app, dsn=dsn), signals=False))
     try:
-        async with app.running(dsn):
+        async with app.running(dsn, only=only):
             yield
     finally:
         worker.cancel()
@@ -162,9 +162,9 @@ async def test_an_unknown_schema_version_becomes_a_dead_letter_and_starts_nothin
         await js.publish(FAILED_REQUESTS, changed, headers=headers)
 
     await asyncio.to_thread(nats.ask, publish)
-    conn.execute("SELECT redrive.pause_1(%s, 'anna', 'a test')", (FAILED_REQUESTS,))  # the one that is right
     query = "SELECT reason, error_class FROM redrive.parked WHERE destination = 'evidence.retry'"
-    async with running(app_of("http://127.0.0.1:9", nats, Files()), evidence):
+    app = app_of("http://127.0.0.1:9", nats, Files())
+    async with running(app, evidence, only=[CONSUMERS[FAILED_REQUESTS]]):
         found = await until(lambda: every(conn, query))
     assert [tuple(row) for row in found] == [("dead", "SCHEMA_INVALID")]
     assert status(conn, made.files[0]) == "FAILED/RETRY_SCHEDULED"
@@ -177,10 +177,10 @@ async def test_a_failed_result_goes_on_to_the_topic_of_its_category(
     made = upload(conn, 2, at=None)
     tried(conn, made.files[0], "CORRUPTED_FILE")
     tried(conn, made.files[1])
-    conn.execute("SELECT redrive.pause_1(%s, 'anna', 'a test')", (ATTACH_REQUESTS,))
     await NatsBus(url=nats.url).make_stream()
-    query = "SELECT count(*) FROM redrive.attempt WHERE closed = 'delivered' AND destination LIKE 'evidence.failed.%'"
-    async with running(app_of("http://127.0.0.1:9", nats, Files(), topics_by_category=True), evidence):
+    query = "SELECT count(*) FROM redrive.attempt WHERE closed = 'delivered' AND starts_with(destination, 'evidence.failed.')"
+    app = app_of("http://127.0.0.1:9", nats, Files(), topics_by_category=True)
+    async with running(app, evidence, only=[ATTACH_RESULTS, *CATEGORY_TOPICS.values()]):
         await until(lambda: one(conn, query)[0])
     topics = every(conn, _DESTINATIONS, [*CATEGORY_TOPICS.values()])
     assert [row.destination for row in topics] == [CATEGORY_TOPICS[Category.DATA]]
