@@ -28,6 +28,9 @@ from tests.systems.evidence.conftest import events, every, one, status, upload
 
 Connection = psycopg.Connection[Any]
 SECONDS = 60.0
+_PUBLISHED = """
+SELECT count(*) FROM redrive.attempt WHERE closed = 'delivered' AND starts_with(destination, 'evidence.failed.')
+"""
 _CLOSED = "SELECT n2_sent_at FROM redrive_evidence.file_job WHERE id = %s"
 _NOTICES = "SELECT notice, channel FROM redrive_evidence.notice WHERE file_job_id = %s ORDER BY notice"
 _DESTINATIONS = "SELECT DISTINCT destination FROM redrive.message WHERE destination = ANY (%s)"
@@ -178,10 +181,9 @@ async def test_a_failed_result_goes_on_to_the_topic_of_its_category(
     tried(conn, made.files[0], "CORRUPTED_FILE")
     tried(conn, made.files[1])
     await NatsBus(url=nats.url).make_stream()
-    query = "SELECT count(*) FROM redrive.attempt WHERE closed = 'delivered' AND starts_with(destination, 'evidence.failed.')"
     app = app_of("http://127.0.0.1:9", nats, Files(), topics_by_category=True)
     async with running(app, evidence, only=[ATTACH_RESULTS, *CATEGORY_TOPICS.values()]):
-        await until(lambda: one(conn, query)[0])
+        await until(lambda: one(conn, _PUBLISHED)[0])
     topics = every(conn, _DESTINATIONS, [*CATEGORY_TOPICS.values()])
     assert [row.destination for row in topics] == [CATEGORY_TOPICS[Category.DATA]]
 
