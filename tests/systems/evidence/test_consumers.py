@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,8 +16,9 @@ from nats.js import JetStreamContext
 
 import redrive
 from redrive.consume.process import WorkerProcess, run_worker
+from redrive.kit.proof.brokers import kafka
 from redrive.kit.proof.brokers.nats import NatsServer, missing
-from redrive.systems.evidence.bus import CONSUMERS, STREAM, NatsBus
+from redrive.systems.evidence.bus import CONSUMERS, STREAM, KafkaBus, NatsBus
 from redrive.systems.evidence.case_api import CaseApi
 from redrive.systems.evidence.configured import with_evidence
 from redrive.systems.evidence.consumers import CATEGORY_TOPICS
@@ -147,6 +149,31 @@ async def test_files_go_over_the_topics_to_the_case_api_and_both_notices_are_enq
     assert {status(conn, id) for id in made.files} == {"ATTACHED/PENDING"}
     notices = every(conn, _NOTICES, made.job)
     assert [tuple(row) for row in notices] == [("N1", "mail"), ("N2", "mail")]
+
+
+@pytest.mark.req("E-08")
+async def test_files_go_over_the_topics_of_kafka(evidence: str, conn: Connection, tmp_path: Path) -> None:
+    """Against librdkafka's mock cluster, or the one that REDRIVE_KAFKA_BOOTSTRAP names."""
+    cluster, files = kafka.KafkaServer(tmp_path), Files()
+    cluster.start()
+    try:
+        for topic in TOPICS:
+            cluster.prepare(topic)
+        bus = KafkaBus(
+            bootstrap_servers=cluster.bootstrap,
+            group=f"evidence-{secrets.token_hex(4)}",
+            config=kafka.CONFIG,
+            consumer_config={"session.timeout.ms": 6000, "heartbeat.interval.ms": 300},
+        )
+        async with case_api(tmp_path / "ledger") as url:
+            app = redrive.App()
+            app.include(with_evidence(CaseApi(url=url, **ANSWER), bus, files))
+            made = stored_upload(conn, files, 1)
+            async with running(app, evidence):
+                await until(lambda: one(conn, _CLOSED, made.job)[0])
+    finally:
+        cluster.stop()
+    assert {status(conn, id) for id in made.files} == {"ATTACHED/PENDING"}
 
 
 @pytest.mark.req("E-10", "E-11")
