@@ -106,8 +106,8 @@ class NatsBus:
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaBus:
-    """The topics exist. group: each topic's group is called `GROUP.CONSUMER`. config: options of librdkafka for producers
-    and consumers, such as `security.protocol`. consumer_config: for consumers only.
+    """The topics exist. group: each topic's group is called `GROUP.CONSUMER`. config: options of librdkafka for
+    producers and consumers, such as `security.protocol`. consumer_config: for consumers only.
     """
 
     bootstrap_servers: str
