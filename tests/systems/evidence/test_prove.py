@@ -10,8 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from redrive.systems.evidence.gates import N1, N2
-from redrive.systems.evidence.names import attachment_key
+from redrive.systems.evidence.names import N1, N2, attachment_key
 from redrive.systems.evidence.notices import compose
 from redrive.systems.evidence.prove.plan import CORRUPTED_SHARE, FILES_OF_ROW, Job, planned
 from redrive.systems.evidence.prove.prove import EvidenceReport, prove
