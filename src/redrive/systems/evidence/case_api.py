@@ -1,0 +1,346 @@
+"""The destination `case-api`: attaches one file to its case, and asks by the attachment key before it attaches again.
+
+A message is one attempt (E-09): its policy has a second send, which is never made, so that an attempt in doubt is asked
+about instead of being held; once the Case API says "not there", the attempt has failed with the code of the doubt, and
+only the scheduler starts another one. Before each call the relay asks whether the attempt may still be made
+(`sql/verbs/permit.sql`), and checks the stored file against the sha256 of the upload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Hashable, Mapping
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
+from typing import Any, Final, Literal, Protocol
+from urllib.parse import quote, urlsplit
+from uuid import UUID
+
+import aiohttp
+
+from redrive import (
+    Attempt,
+    Backoff,
+    Breaker,
+    CannotTell,
+    Delivered,
+    Destination,
+    Found,
+    Policy,
+    Retryable,
+    Terminal,
+)
+from redrive.errors import InvalidValue, Unreachable
+from redrive.kit.transport import Answer, LookupAnswer, Record, rules_of
+from redrive.systems.evidence.case_codes import LOOKUP_PREFIX, answer_of, found_of
+from redrive.systems.evidence.names import CASE_API, attachment_key
+from redrive.systems.evidence.taxonomy import CASE_NOT_FOUND, NOT_ATTEMPTED
+from redrive.systems.evidence.work import CASE_GONE, GO, LATE, OVER, UNKNOWN, AttemptTable
+from redrive.transports.http import Egress, HttpTransport
+from redrive.transports.http.client import Client, Reply, Request
+
+TIMEOUT_SECONDS: Final = 30.0
+LOOKUP_AFTER_SECONDS: Final = 2.0
+CONCURRENCY: Final = 10
+CASES_GONE_MAX: Final = 10_000  # that a relay remembers
+CONNECT_SECONDS: Final = 5.0
+FILE_TYPE: Final = "application/octet-stream"
+ATTEMPT_OVER: Final = "ATTEMPT_OVER"
+ATTEMPT_UNKNOWN: Final = "ATTEMPT_UNKNOWN"
+# One send. What is in doubt is asked about 20 times, over about an hour and a half, before a person is asked.
+POLICY: Final = Policy(
+    attempts=2,
+    backoff=Backoff(initial_seconds=2, multiplier=1, max_seconds=2, jitter=0.2),
+    lookups=20,
+    lookup_backoff=Backoff(initial_seconds=2, multiplier=2, max_seconds=300, jitter=0.2),
+)
+S3_NOT_FOUND: Final = "S3_NOT_FOUND"
+_NOT_PERMITTED: Final[Mapping[str, tuple[str, str]]] = {
+    CASE_GONE: (CASE_NOT_FOUND, "The Case API said so of another file of the case."),
+    LATE: (NOT_ATTEMPTED, "The deadline passed before the call."),
+    OVER: (ATTEMPT_OVER, "The attempt has an outcome, or its job is closed."),
+    UNKNOWN: (ATTEMPT_UNKNOWN, "The message is no attempt for this artifact."),
+}
+BREAKER: Final = Breaker(codes=frozenset({"HTTP_503"}))
+
+
+class StoredFiles(Protocol):
+    """Where the files are: `Storage` of `storage.py`. An exception whose `code` is S3_NOT_FOUND: there is none."""
+
+    def chunks(self, key: str, /) -> AsyncIterator[bytes]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseApi:
+    """Where the Case API is, and how it is treated.
+
+    url: `POST {url}/cases/{case}/attachments`, `GET {url}/cases/{case}/attachments/{key}`. headers: sent with each
+    request, such as a credential. lookup_after_seconds: from when its "not there" is believed. limit_by: "tenant" where
+    it has limits for each of them; None: breaker, rests and rate are of the whole destination.
+    A relay holds at most `concurrency` files in memory.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    timeout_seconds: float = TIMEOUT_SECONDS
+    lookup_after_seconds: float = LOOKUP_AFTER_SECONDS
+    concurrency: int = CONCURRENCY
+    rate: float | None = None
+    limit_by: Literal["tenant"] | None = None
+    policy: Policy = POLICY
+    breaker: Breaker = BREAKER
+    egress: Egress = field(default_factory=Egress)
+
+    def __post_init__(self) -> None:
+        if self.policy.attempts != POLICY.attempts:
+            raise InvalidValue(
+                f"The policy of the Case API has {self.policy.attempts} attempts; a message has one, and a second "
+                f"claim for what is in doubt: it must be {POLICY.attempts}. The scheduler makes the retries."
+            )
+
+    def destination(self, files: StoredFiles, record: Record, *, deadline_seconds: float) -> Destination:
+        """deadline_seconds: as the settings of evidence have it."""
+        rules = rules_of(
+            CASE_API,
+            can_look_up=True,
+            timeout_seconds=self.timeout_seconds,
+            policy=self.policy,
+            in_doubt="lookup",
+            lookup_after_seconds=self.lookup_after_seconds,
+            on_dead="continue",
+        )
+        return Destination(
+            name=CASE_API,
+            transport=AttachTransport(self, files, deadline_seconds=deadline_seconds),
+            rules=rules,
+            concurrency=self.concurrency,
+            timeout_seconds=self.timeout_seconds,
+            rate=self.rate,
+            breaker=self.breaker,
+            record=record,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """What a message to `case-api` says."""
+
+    artifact_id: UUID
+    attempt: int
+    file_job_id: UUID
+    case_id: UUID
+    file_name: str
+    file_type: str | None
+    file_size_bytes: int
+    s3_key: str
+    sha256: str
+
+    @classmethod
+    def read(cls, payload: Any) -> Attachment:
+        """Raises `Terminal`: a person may have edited it."""
+        try:
+            found = cls(
+                artifact_id=UUID(payload["artifact_id"]),
+                attempt=payload["attempt"],
+                file_job_id=UUID(payload["file_job_id"]),
+                case_id=UUID(payload["case_id"]),
+                file_name=payload["file_name"],
+                file_type=payload["file_type"],
+                file_size_bytes=payload["file_size_bytes"],
+                s3_key=payload["s3_key"],
+                sha256=payload["sha256"],
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise Terminal("PAYLOAD_INVALID", "The message of an attempt does not have its fields.") from None
+        texts = (found.file_name, found.s3_key, found.sha256, found.file_type or "")
+        numbers = (found.attempt, found.file_size_bytes)
+        if not all(type(one) is int for one in numbers) or not all(isinstance(text, str) for text in texts):
+            raise Terminal("PAYLOAD_INVALID", "A field of the message of an attempt has another type.")
+        return found
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        return {name: str(value) if isinstance(value, UUID) else value for name, value in asdict(self).items()}
+
+    @property
+    def case(self) -> tuple[UUID, UUID]:
+        """As far as one upload has to do with it."""
+        return self.file_job_id, self.case_id
+
+    @property
+    def key(self) -> str:
+        return attachment_key(self.artifact_id)
+
+
+class AttachTransport:
+    """One attempt: permit, file, question, call."""
+
+    def __init__(self, api: CaseApi, files: StoredFiles, *, deadline_seconds: float) -> None:
+        self._files, self._deadline_seconds = files, deadline_seconds
+        self._table = AttemptTable()
+        self._gone = _Recent(CASES_GONE_MAX)
+        self._caller = _Caller(api)
+        self.limit_key = self._caller.limit_key
+        self.address: str | None = None
+
+    def use_database(self, dsn: str) -> None:
+        """Called by the relay."""
+        self._table.use_database(dsn)
+
+    async def validate(self, attempt: Attempt) -> None:
+        Attachment.read(attempt.payload)
+
+    async def lookup(self, attempt: Attempt) -> LookupAnswer:
+        return await self._caller.ask(Attachment.read(attempt.payload))
+
+    async def send(self, attempt: Attempt) -> Answer:
+        wanted = Attachment.read(attempt.payload)
+        instead = ended_before(attempt) or await self._refused(attempt, wanted)
+        if instead is None and wanted.attempt > 1:
+            instead = await self._asked_first(wanted)
+        if instead is None:
+            instead = await self._attached(attempt, wanted)
+        return instead
+
+    async def aclose(self) -> None:
+        await self._caller.aclose()
+        await self._table.aclose()
+
+    async def _refused(self, attempt: Attempt, wanted: Attachment) -> Answer | None:
+        """Without a call. What the Case API has just said of the case may not be in the tables yet."""
+        if wanted.case in self._gone:
+            return Terminal(*_NOT_PERMITTED[CASE_GONE])
+        permit = await self._table.permit(attempt.id, wanted.artifact_id, deadline_seconds=self._deadline_seconds)
+        return None if permit == GO else Terminal(*_NOT_PERMITTED[permit])
+
+    async def _asked_first(self, wanted: Attachment) -> Answer | None:
+        """Before a retry: an attempt that counted as failed may have attached the file all the same."""
+        match await self._caller.ask(wanted):
+            case Found(reference):
+                return Delivered(reference, {"by": "lookup"})
+            case CannotTell(code, text):
+                return Terminal(code, text)
+        return None
+
+    async def _attached(self, attempt: Attempt, wanted: Attachment) -> Answer:
+        content = await self._content(wanted)
+        if isinstance(content, Terminal):
+            return content
+        answer = once(await self._caller.attach(attempt, wanted, content))
+        if isinstance(answer, Terminal) and answer.code == CASE_NOT_FOUND:
+            self._gone.add(wanted.case)
+        return answer
+
+    async def _content(self, wanted: Attachment) -> bytes | Terminal:
+        """The stored file, as it was uploaded."""
+        content = bytearray()
+        try:
+            async for chunk in self._files.chunks(wanted.s3_key):
+                content += chunk
+                if len(content) > wanted.file_size_bytes:
+                    break
+        except Unreachable:
+            return Terminal("SYSTEM_ERROR", "The store of the files did not answer; nothing was sent.")
+        except Exception as error:
+            if getattr(error, "code", None) != S3_NOT_FOUND:
+                raise
+            return Terminal(S3_NOT_FOUND, "The stored file is missing.")
+        if len(content) != wanted.file_size_bytes or sha256(content).hexdigest() != wanted.sha256:
+            return Terminal("CORRUPTED_FILE", "The stored file is not the one that was uploaded.")
+        return bytes(content)
+
+
+class _Recent:
+    """The last ones that were added."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._found: dict[Hashable, None] = {}
+
+    def add(self, one: Hashable) -> None:
+        self._found[one] = None
+        if len(self._found) > self._most:
+            del self._found[next(iter(self._found))]
+
+    def __contains__(self, one: Hashable) -> bool:
+        return one in self._found
+
+
+def ended_before(attempt: Attempt) -> Answer | None:
+    """The attempt was made by an earlier claim of the message, and asked about since, if need be: it is not there."""
+    if attempt.spent == 0:
+        return None
+    codes = [
+        entry.code
+        for entry in attempt.earlier
+        if entry.settlement == "retry" and entry.code and not entry.code.startswith((LOOKUP_PREFIX, "ABSENT_"))
+    ]
+    return Terminal(codes[-1] if codes else "NETWORK_TIMEOUT", "It was asked afterwards: the file is not attached.")
+
+
+def once(answer: Answer) -> Answer:
+    """A failure ends the message, because the scheduler makes the retries. Two stay with the engine: no connection,
+    which spends nothing, and a rest that the Case API asks for, which others must be spared.
+    """
+    if isinstance(answer, Retryable) and not answer.destination_down and answer.retry_after is None:
+        return Terminal(answer.code, answer.text)
+    return answer
+
+
+_file: ContextVar[tuple[Attachment, bytes]] = ContextVar("file of an attempt")
+
+
+class _Caller(HttpTransport):
+    """The HTTP of it: the file with its key, name and digest; a question by the key."""
+
+    def __init__(self, api: CaseApi) -> None:
+        self._base = api.url.rstrip("/")
+        self._timeout_seconds = api.timeout_seconds
+        egress = _with_port_of(api.egress, self._base)
+        super().__init__(
+            lambda attempt: self._place(Attachment.read(attempt.payload)),
+            headers=api.headers,
+            egress=egress,
+            connect_seconds=CONNECT_SECONDS,
+            connections=api.concurrency,
+            limit_by=api.limit_by,
+        )
+        self._asking = Client(egress, connections=api.concurrency, connect_seconds=CONNECT_SECONDS)
+        self._ask_headers = dict(api.headers)
+
+    async def attach(self, attempt: Attempt, wanted: Attachment, content: bytes) -> Answer:
+        _file.set((wanted, content))
+        return await self.send(attempt)
+
+    async def ask(self, wanted: Attachment) -> LookupAnswer:
+        """A Case API that does not answer cannot tell."""
+        url = f"{self._place(wanted)}/{quote(wanted.key, safe='')}"
+        try:
+            return found_of(await self._asking.ask(Request("GET", url, headers=self._ask_headers)))
+        except (aiohttp.ClientError, OSError):
+            return CannotTell(f"{LOOKUP_PREFIX}NETWORK_TIMEOUT", "The Case API did not answer a question.")
+
+    def content(self, attempt: Attempt) -> tuple[dict[str, str], bytes]:  # noqa: ARG002 - the file is not in the message
+        wanted, content = _file.get()
+        return {
+            "Content-Type": wanted.file_type or FILE_TYPE,
+            "X-Attachment-Key": quote(wanted.key, safe=""),
+            "X-File-Name": quote(wanted.file_name, safe=""),
+            "X-Content-SHA256": wanted.sha256,
+        }, content
+
+    def answer(self, reply: Reply) -> Answer:
+        return answer_of(reply)
+
+    async def aclose(self) -> None:
+        await super().aclose()
+        await self._asking.aclose()
+
+    def _place(self, wanted: Attachment) -> str:
+        return f"{self._base}/cases/{wanted.case_id}/attachments"
+
+
+def _with_port_of(egress: Egress, url: str) -> Egress:
+    """The settings name the URL, so its port is meant; others must keep to the list."""
+    port = urlsplit(url).port
+    return egress if port is None else replace(egress, ports=frozenset({*(egress.ports or ()), port}))
