@@ -13,8 +13,8 @@ import pytest
 from redrive.systems.evidence.checking import check
 from redrive.systems.evidence.problems import UploadRefused
 from redrive.systems.evidence.storage import storage_of
-from redrive.systems.evidence.upload import Transact, Upload, upload
 from redrive.systems.evidence.upload_limits import UploadLimits
+from redrive.systems.evidence.uploading import Transact, Upload, upload
 from tests.systems.evidence.archives import HOSTILE, written, zipped
 
 MIB = 2**20
