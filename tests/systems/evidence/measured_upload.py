@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from redrive.systems.evidence.storage import storage_of
-from redrive.systems.evidence.upload import Transact, Upload, upload
+from redrive.systems.evidence.uploading import Transact, Upload, upload
 
 
 def high_water_kib() -> int:

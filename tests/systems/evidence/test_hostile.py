@@ -13,8 +13,8 @@ import pytest
 from redrive.systems.evidence.checking import check
 from redrive.systems.evidence.problems import UploadRefused
 from redrive.systems.evidence.storage import storage_of
-from redrive.systems.evidence.upload import Transact, Upload, upload
 from redrive.systems.evidence.upload_limits import UploadLimits
+from redrive.systems.evidence.uploading import Transact, Upload, upload
 from tests.systems.evidence.archives import HOSTILE, written, zipped
 
 MIB = 2**20
@@ -109,3 +109,21 @@ def test_an_archive_of_64_bit_records_is_read(tmp_path: Path) -> None:
     assert caught.value.problems[0].rule == "TOO_MANY_MEMBERS"
     with pytest.raises(UploadRefused, match="MANIFEST_MISSING"):
         check(path, UploadLimits(members_max=70_000))
+
+
+def test_an_archive_whose_64_bit_record_repeats_the_other_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As archives between 2 and 4 GB are."""
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 50)
+    path = written(tmp_path, zipped())
+    assert b"PK\x06\x06" in path.read_bytes()
+    assert check(path, LIMITS).files == 1
+
+
+def test_a_64_bit_record_that_is_elsewhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zipfile, "ZIP64_LIMIT", 50)
+    data = bytearray(zipped())
+    data[data.index(b"PK\x06\x07") + 8] ^= 1
+    with pytest.raises(UploadRefused, match="64-bit end record"):
+        check(written(tmp_path, bytes(data)), LIMITS)

@@ -20,8 +20,8 @@ from redrive.kit.statements import Steps, run
 from redrive.systems.evidence.problems import UploadRefused
 from redrive.systems.evidence.storage import Storage, key_of, storage_of
 from redrive.systems.evidence.sweep import Swept, check_sweep, sweep
-from redrive.systems.evidence.upload import Transact, Upload, UploadConflict, Uploaded, upload
 from redrive.systems.evidence.upload_limits import UploadLimits
+from redrive.systems.evidence.uploading import Transact, Upload, UploadConflict, Uploaded, upload
 from tests.systems.evidence.archives import CASE, HOSTILE, OTHER, PDF, PNG, written, zipped
 
 T = TypeVar("T")

@@ -23,8 +23,15 @@ if TYPE_CHECKING:
     # fmt: off
     from redrive.systems.evidence.bus import KafkaBus as KafkaBus, NatsBus as NatsBus
     from redrive.systems.evidence.case_api import CaseApi as CaseApi
+    from redrive.systems.evidence.checking import check as check
     from redrive.systems.evidence.configured import with_evidence as with_evidence
     from redrive.systems.evidence.settings import EvidenceSettings as EvidenceSettings
+    from redrive.systems.evidence.storage import Storage as Storage, storage_of as storage_of
+    from redrive.systems.evidence.uploading import (
+        Upload as Upload, UploadConflict as UploadConflict, Uploaded as Uploaded, upload as upload,
+    )
+    from redrive.systems.evidence.upload_limits import UploadLimits as UploadLimits
+    from redrive.systems.evidence.problems import UploadRefused as UploadRefused
     # fmt: on
     # isort: on
 
@@ -32,8 +39,13 @@ _MODULE_OF = modules_of(
     {
         "redrive.systems.evidence.bus": "KafkaBus NatsBus",
         "redrive.systems.evidence.case_api": "CaseApi",
+        "redrive.systems.evidence.checking": "check",
         "redrive.systems.evidence.configured": "with_evidence",
+        "redrive.systems.evidence.problems": "UploadRefused",
         "redrive.systems.evidence.settings": "EvidenceSettings",
+        "redrive.systems.evidence.storage": "Storage storage_of",
+        "redrive.systems.evidence.uploading": "Upload UploadConflict Uploaded upload",
+        "redrive.systems.evidence.upload_limits": "UploadLimits",
     }
 )
 __all__ = sorted([*_MODULE_OF, "system"])  # noqa: PLE0605 - the names are listed once

@@ -20,6 +20,8 @@ from redrive.systems.evidence.notice_destinations import mail_destination, webho
 from redrive.systems.evidence.recording import recording
 from redrive.systems.evidence.scheduler import duty as scheduler_duty
 from redrive.systems.evidence.settings import EvidenceSettings
+from redrive.systems.evidence.sweep import SweptFiles
+from redrive.systems.evidence.sweep import duty as sweep_duty
 from redrive.transports.http import Egress
 
 
@@ -43,6 +45,7 @@ def with_evidence(
     notices: list[Destination] = [webhook_destination(egress=webhooks)]
     if mail is not None:
         notices.append(mail_destination(mail))
+    sweeping = [sweep_duty(files)] if isinstance(files, SweptFiles) else []
     record = recording(limits, random or Random())
     return replace(
         system,
@@ -53,6 +56,6 @@ def with_evidence(
             *notices,
         ],
         consumers=[*consuming.consumers.values()],
-        duties=[scheduler_duty(limits), batches.duty(every_seconds=limits.gates_every_seconds)],
+        duties=[scheduler_duty(limits), batches.duty(every_seconds=limits.gates_every_seconds), *sweeping],
         metrics=METRICS,
     )

@@ -7,16 +7,22 @@ is removed that a running upload has just written. Bounded, and safe to run twic
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
+from redrive import Duty
 from redrive.errors import SettingsError
-from redrive.kit.database import Database
-from redrive.systems.evidence.storage import Storage
+from redrive.kit.database import Database, database_duty
 from redrive.systems.evidence.upload_limits import UploadLimits
 
+if TYPE_CHECKING:
+    from redrive.systems.evidence.storage import StoredObject  # needs obstore
+
+DUTY: Final = "evidence.sweep"
+EVERY_SECONDS: Final = 3600.0
 SWEEP_AFTER: Final = timedelta(hours=24)
 OBJECTS_MAX: Final = 10_000  # removed in one run
 BATCH: Final = 500
@@ -32,8 +38,25 @@ class Swept:
     partial: int
 
 
+@runtime_checkable
+class SweptFiles(Protocol):
+    """A store that can be swept: `Storage`."""
+
+    def objects(self) -> Iterator[StoredObject]: ...
+    def remove(self, keys: Iterable[str]) -> None: ...
+    def remove_partial(self, *, before: datetime) -> int: ...
+
+
+def duty(files: SweptFiles) -> Duty:
+    async def run_once(database: Database) -> str:
+        done = await sweep(database, files)
+        return f"{done.objects} objects and {done.partial} partial files removed"
+
+    return database_duty(DUTY, run_once, every_seconds=EVERY_SECONDS)
+
+
 async def sweep(
-    database: Database, storage: Storage, *, after: timedelta = SWEEP_AFTER, now: datetime | None = None
+    database: Database, storage: SweptFiles, *, after: timedelta = SWEEP_AFTER, now: datetime | None = None
 ) -> Swept:
     """Remove what is older than `after`. now: None = the database's time."""
     before = (now or (await database.rows(_NOW, ()))[0][0]) - after

@@ -21,8 +21,6 @@ _END_64: Final = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR_64: Final = struct.Struct("<4sLQL")
 _LOCAL: Final = struct.Struct("<4s5H3L2H")
 _COMMENT_MAX: Final = 65_535
-_IN_64: Final = 0xFFFF_FFFF
-_COUNT_IN_64: Final = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,24 +88,27 @@ def _end_record(opened: BinaryIO, size: int, file: str) -> _End:
     _, disk, _, on_disk, members, directory_bytes, directory_offset, comment = _END.unpack_from(tail, found)
     if found + _END.size + comment != len(tail):
         raise refused(file, "ARCHIVE_DAMAGED", f"its end record at byte {offset} is not at its end.")
-    if directory_bytes == _IN_64 or directory_offset == _IN_64 or members == _COUNT_IN_64:
-        return _end_record_64(opened, offset, file)
+    if (end_64 := _end_record_64(opened, offset, file)) is not None:
+        return end_64
     if disk or on_disk != members:
         raise refused(file, "ARCHIVE_DAMAGED", "it is one part of several; the archive must be one file.")
     return _End(members, directory_bytes, directory_offset, offset)
 
 
-def _end_record_64(opened: BinaryIO, end: int, file: str) -> _End:
+def _end_record_64(opened: BinaryIO, end: int, file: str) -> _End | None:
+    """Where its locator stands before the end record, it decides, also when the end record has all values itself."""
     at = end - _LOCATOR_64.size
-    if at >= _END_64.size:
-        opened.seek(at)
-        signature, _, offset, _ = _LOCATOR_64.unpack(opened.read(_LOCATOR_64.size))
-        if signature == b"PK\x06\x07" and offset == at - _END_64.size:
-            opened.seek(offset)
-            record = _END_64.unpack(opened.read(_END_64.size))
-            if record[0] == b"PK\x06\x06":
-                return _End(record[7], record[8], record[9], offset)
-    raise refused(file, "ARCHIVE_DAMAGED", "its 64-bit end record is not where it must be.")
+    if at < _END_64.size:
+        return None
+    opened.seek(at)
+    signature, _, offset, _ = _LOCATOR_64.unpack(opened.read(_LOCATOR_64.size))
+    if signature != b"PK\x06\x07":
+        return None
+    opened.seek(at - _END_64.size)
+    record = _END_64.unpack(opened.read(_END_64.size))
+    if offset != at - _END_64.size or record[0] != b"PK\x06\x06":
+        raise refused(file, "ARCHIVE_DAMAGED", "its 64-bit end record is not where it must be.")
+    return _End(record[7], record[8], record[9], at - _END_64.size)
 
 
 def _no_zip(opened: BinaryIO, file: str) -> UploadRefused:

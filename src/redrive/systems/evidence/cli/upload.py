@@ -16,7 +16,7 @@ from redrive.systems.evidence.checking import check
 from redrive.systems.evidence.cli.shared import APPLICATION, tenant_option
 from redrive.systems.evidence.problems import UploadRefused, as_csv
 from redrive.systems.evidence.storage import storage_of
-from redrive.systems.evidence.upload import Upload, upload
+from redrive.systems.evidence.uploading import Upload, upload
 
 T = TypeVar("T")
 _COLUMNS: Final = (Column("file"), Column("line", "right"), Column("rule"), Column("what is wrong", fold=True))
