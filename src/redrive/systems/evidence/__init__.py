@@ -8,11 +8,15 @@ Importing this needs no library of its extra.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redrive import System
 from redrive.kit import loader, modules_of
+from redrive.systems.evidence.cli import command
+from redrive.systems.evidence.views import VIEWS
 
 if TYPE_CHECKING:
     # isort: off
@@ -37,6 +41,12 @@ if not TYPE_CHECKING:
     __getattr__ = loader(__name__, _MODULE_OF)
 
 
+def _from_settings(table: Mapping[str, Any], file: Path) -> System:
+    from redrive.systems.evidence.toml_evidence import from_settings
+
+    return from_settings(table, file)
+
+
 def _demo(**values: Any) -> int:
     """A merchant's archive, the Case API that attaches its files, and the two mails that come of it."""
     from redrive.kit.demo import Demo
@@ -59,4 +69,12 @@ def _prove(**values: Any) -> Any:
     return prove(**values)
 
 
-system = System(name="evidence", migrations=files(__name__) / "sql", demo=_demo, prove=_prove)
+system = System(
+    name="evidence",
+    migrations=files(__name__) / "sql",
+    cli=command,
+    views=VIEWS,
+    demo=_demo,
+    prove=_prove,
+    from_settings=_from_settings,
+)

@@ -15,6 +15,7 @@ from redrive import Destination, System
 from redrive.systems.evidence.bus import Bus, topic_consumers, topic_destinations
 from redrive.systems.evidence.case_api import CaseApi
 from redrive.systems.evidence.gates import batches_of
+from redrive.systems.evidence.metrics import METRICS
 from redrive.systems.evidence.notice_destinations import mail_destination, webhook_destination
 from redrive.systems.evidence.recording import recording
 from redrive.systems.evidence.scheduler import duty as scheduler_duty
@@ -54,4 +55,5 @@ def with_evidence(
         ],
         consumers=[*consuming.consumers.values()],
         duties=[scheduler_duty(limits), batches.duty(every_seconds=limits.gates_every_seconds)],
+        metrics=METRICS,
     )

@@ -32,8 +32,9 @@ END $body$;
 CREATE OR REPLACE FUNCTION redrive_evidence.announce(p_artifact redrive_evidence.file_job_artifact, p_now timestamptz) RETURNS void
 LANGUAGE plpgsql AS $body$
 DECLARE v_event uuid := redrive.new_id();
+        v_id    uuid;
 BEGIN
-    PERFORM redrive.enqueue_internal(
+    SELECT e.id INTO STRICT v_id FROM redrive.enqueue_internal(
         'evidence.attach.results',
         convert_to(json_build_object(
             'event_id', v_event, 'event_type', 'EvidenceArtifactResult', 'occurred_at', redrive_evidence.as_time(p_now),
@@ -44,7 +45,10 @@ BEGIN
             'retry_status', p_artifact.retry_status, 'next_retry_at', redrive_evidence.as_time(p_artifact.next_retry_at),
             'schema_version', 1)::text, 'UTF8'),
         'evidence:event:' || v_event, p_artifact.tenant, 'EvidenceArtifactResult', 'application/json', NULL, NULL, NULL, 1::smallint,
-        NULL, p_now, NULL);
+        NULL, p_now, NULL) e;
+    INSERT INTO redrive_evidence.artifact_event (message_id, artifact_id, file_job_id, tenant, event_type, status, error_code, occurred_at)
+    VALUES (v_id, p_artifact.id, p_artifact.file_job_id, p_artifact.tenant, 'EvidenceArtifactResult', p_artifact.attachment_status,
+            p_artifact.attachment_error_code, p_now);
 END $body$;
 
 CREATE OR REPLACE FUNCTION redrive_evidence.as_time(p_at timestamptz) RETURNS text LANGUAGE sql IMMUTABLE AS $body$
