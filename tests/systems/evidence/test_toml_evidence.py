@@ -47,7 +47,7 @@ def test_a_settings_file_is_enough_for_relays_and_workers(tmp_path: Path) -> Non
     assert {"case-api", "evidence.notice.mail", "evidence.notice.webhook"} <= set(app.destinations)
     assert {"evidence.attach.requests", "evidence.failed.requests", "evidence.attach.results"} <= set(app.destinations)
     assert set(app.consumers) == {"evidence.attach", "evidence.retry", "evidence.results"}
-    assert set(app.duties) == {"evidence.scheduler", "evidence.gates"}
+    assert set(app.duties) == {"evidence.scheduler", "evidence.gates", "evidence.sweep"}
     assert app.systems["evidence"].metrics == METRICS
     assert app.destinations["case-api"].concurrency == 3
 
