@@ -64,16 +64,37 @@ TALLY: dict[str, Any] = {
 
 
 EXAMPLE: dict[str, Any] = {
-    "file_job_id": "0197a0b2-0000-7000-8000-000000000001", "merchant_id": "shop-7", "archive_name": "may.zip",
-    "uploaded_at": "2026-06-03T10:00:00.000000Z", "now": "2026-06-03T10:05:00.000000Z", "n2_by": "2026-06-04T10:05:00.000000Z",
-    "cases": 2, "total": 5, "attached": 3, "recovered": 0, "permanent_failed": 1, "waiting": 1,
+    "file_job_id": "0197a0b2-0000-7000-8000-000000000001",
+    "merchant_id": "shop-7",
+    "archive_name": "may.zip",
+    "uploaded_at": "2026-06-03T10:00:00.000000Z",
+    "now": "2026-06-03T10:05:00.000000Z",
+    "n2_by": "2026-06-04T10:05:00.000000Z",
+    "cases": 2,
+    "total": 5,
+    "attached": 3,
+    "recovered": 0,
+    "permanent_failed": 1,
+    "waiting": 1,
     "errors": [
         {"error_code": "CORRUPTED_FILE", "error_category": "DATA", "files": 1, "permanent_failed": 1},
         {"error_code": "503", "error_category": "NETWORK", "files": 1, "permanent_failed": 0},
     ],
     "files": [
-        {"row_number": 2, "case_id": "7b0e6c52-9a34-4c58-8f0e-5d1f3a2b4c6d", "file_name": "receipt.pdf", "error_code": "CORRUPTED_FILE", "retry_status": "PERMANENT_FAILED"},
-        {"row_number": 3, "case_id": "1f6d2a90-55c1-4b7e-9d3a-0c8e7f6a5b4d", "file_name": "parcel.jpg", "error_code": "503", "retry_status": "RETRY_FAILED"},
+        {
+            "row_number": 2,
+            "case_id": "7b0e6c52-9a34-4c58-8f0e-5d1f3a2b4c6d",
+            "file_name": "receipt.pdf",
+            "error_code": "CORRUPTED_FILE",
+            "retry_status": "PERMANENT_FAILED",
+        },
+        {
+            "row_number": 3,
+            "case_id": "1f6d2a90-55c1-4b7e-9d3a-0c8e7f6a5b4d",
+            "file_name": "parcel.jpg",
+            "error_code": "503",
+            "retry_status": "RETRY_FAILED",
+        },
     ],
 }
 

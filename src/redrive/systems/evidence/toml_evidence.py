@@ -36,7 +36,7 @@ from redrive.transports.http import Egress
 
 _TABLES: Final = ("case-api", "bus", "mail", "webhooks", "evidence-retry", "storage-options")
 _OPTIONS: Final = ("storage", "topics_by_category")
-_BUSES: Final[Mapping[str, type[NatsBus] | type[KafkaBus]]] = {"nats": NatsBus, "kafka": KafkaBus}
+_BUSES: Final[Mapping[str, type[NatsBus | KafkaBus]]] = {"nats": NatsBus, "kafka": KafkaBus}
 
 
 @dataclass(frozen=True, kw_only=True)
