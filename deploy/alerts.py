@@ -458,10 +458,75 @@ TENANT = (
     ),
 )
 
+# Thresholds of the document that asked for them.
+EVIDENCE = (
+    Alert(
+        name="EvidencePermanentFailures",
+        severity=TICKET,
+        expr="max(evidence_permanent_failure_ratio) > 0.1",
+        summary="Much evidence cannot be attached",
+        description="More than a tenth of the files that were settled in the last hour failed for good.",
+        series={"evidence_permanent_failure_ratio": "0.02x3 0.3x9 0.05x10"},
+        fires=5,
+        clears=14,
+    ),
+    Alert(
+        name="EvidenceRetryQueueDeep",
+        severity=TICKET,
+        after="10m",
+        expr='max(evidence_retry_queue_depth{unit="artifacts"}) > 500',
+        summary="Many files wait for a retry",
+        description="More than 500 files have waited for a retry for ten minutes.",
+        series={'evidence_retry_queue_depth{unit="artifacts"}': "0x3 800x15 20x10"},
+        fires=16,
+        clears=21,
+    ),
+    Alert(
+        name="EvidenceN2Late",
+        severity=TICKET,
+        expr="max(evidence_n2_latency_seconds) > 21600 or max(evidence_n2_waiting_seconds) > 86400",
+        summary="Final notices are late",
+        description="Merchants waited for over six hours on average, or one has waited for over a day.",
+        series={"evidence_n2_latency_seconds": "600x3 25000x9 600x10", "evidence_n2_waiting_seconds": "0x30"},
+        fires=5,
+        clears=14,
+    ),
+    Alert(
+        name="EvidenceN2AfterLastRetry",
+        severity=TICKET,
+        expr="max(evidence_n2_after_last_retry_seconds) > 1800",
+        summary="A final notice does not leave",
+        description="An upload was settled over half an hour before its final notice, or still waits for it.",
+        series={"evidence_n2_after_last_retry_seconds": "20x3 2000x9 20x10"},
+        fires=5,
+        clears=14,
+    ),
+    Alert(
+        name="EvidenceSchedulerSilent",
+        severity=PAGE,
+        expr="time() - max(scheduler_heartbeat_timestamp_seconds) > 900",
+        summary="The retry scheduler does not run",
+        description="No relay has run the retry scheduler of evidence for over 15 minutes.",
+        series={"scheduler_heartbeat_timestamp_seconds": "0+60x4 240x18 1380+60x10"},
+        fires=21,
+        clears=25,
+    ),
+    Alert(
+        name="EvidenceLate",
+        severity=TICKET,
+        expr="sum(increase(evidence_late_evidence_count[1h])) > 0",
+        summary="Evidence was attached after it counted as failed",
+        description="In the last hour the Case API turned out to have a file whose attempt had counted as failed.",
+        series={"evidence_late_evidence_count": "0x5 1x90"},
+        fires=8,
+        clears=80,
+    ),
+)
+
 
 def rules(payments: Sequence[Alert] = PAYMENTS) -> dict[str, Any]:
     """As Prometheus reads them."""
-    groups = {"redrive": ALERTS, "payments": payments, "reviews": REVIEWS, "tenant": TENANT}
+    groups = {"redrive": ALERTS, "payments": payments, "reviews": REVIEWS, "tenant": TENANT, "evidence": EVIDENCE}
     return {"groups": [{"name": name, "rules": [_rule(one) for one in alerts]} for name, alerts in groups.items()]}
 
 
@@ -489,7 +554,7 @@ def unit_tests() -> dict[str, Any]:
     return {
         "rule_files": ["alerts.yml"],
         "evaluation_interval": "1m",
-        "tests": [_unit_test(alert) for alert in (*ALERTS, *PAYMENTS, *REVIEWS, *TENANT)],
+        "tests": [_unit_test(alert) for alert in (*ALERTS, *PAYMENTS, *REVIEWS, *TENANT, *EVIDENCE)],
     }
 
 

@@ -1,19 +1,20 @@
-"""The Grafana dashboard, made from the catalogue of metrics: `python deploy/dashboards.py` writes deploy/grafana/.
+"""The Grafana dashboards, made from the catalogues of metrics: `python deploy/dashboards.py` writes deploy/grafana/.
 
-Every metric of the catalogue is on it, in a row for each kind of question; nothing else can be, so that no panel asks
-for a name that is not there. Classic JSON, which every Grafana imports.
+One of the engine, one of evidence. Every metric of the catalogue is on it, in a row for each kind of question; nothing
+else can be, so that no panel asks for a name that is not there. Classic JSON, which every Grafana imports.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from redrive.operate.observe import catalogue
 from redrive.operate.observe.catalogue import Kind, Metric
+from redrive.systems.evidence.metrics import METRICS as EVIDENCE
 
 HERE = Path(__file__).parent
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -23,17 +24,42 @@ UNITS = {"seconds": "s", "bytes": "bytes", "total": "ops"}
 FILTER = 'destination=~"$destination"'
 
 
+Rows = Mapping[str, Sequence[Metric]]
+ENGINE_ROWS: Rows = {
+    "What waits, and for whom": catalogue.DATABASE,
+    "What relays do": catalogue.RELAY,
+    "The exposition itself": (catalogue.READER, catalogue.READ_AT, catalogue.INFO),
+}
+EVIDENCE_ROWS: Rows = {
+    "Attempts": [EVIDENCE[name] for name in EVIDENCE if name.startswith("evidence_attach_")],
+    "Retries and notices": [
+        EVIDENCE[name] for name in EVIDENCE if name.startswith(("evidence_retry_", "evidence_n2_", "scheduler_"))
+    ],
+    "What failed for good, and what was late": [
+        EVIDENCE[name] for name in EVIDENCE if name.startswith(("evidence_permanent_", "evidence_late_"))
+    ],
+}
+
+
 def dashboard() -> dict[str, Any]:
+    return _dashboard("redrive-overview", "Redrive", ENGINE_ROWS, [_datasource(), _destination()])
+
+
+def evidence_dashboard() -> dict[str, Any]:
+    return _dashboard("redrive-evidence", "Redrive: evidence", EVIDENCE_ROWS, [_datasource()])
+
+
+def _dashboard(uid: str, title: str, rows: Rows, variables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
-        "uid": "redrive-overview",
-        "title": "Redrive",
+        "uid": uid,
+        "title": title,
         "tags": ["redrive"],
         "schemaVersion": 39,
         "timezone": "utc",
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
-        "templating": {"list": [_datasource(), _destination()]},
-        "panels": list(_panels()),
+        "templating": {"list": list(variables)},
+        "panels": list(_panels(rows)),
     }
 
 
@@ -57,13 +83,8 @@ def _destination() -> dict[str, Any]:
     }
 
 
-def _panels() -> Iterator[dict[str, Any]]:
-    """One row for the database and one for the relays."""
-    rows = {
-        "What waits, and for whom": catalogue.DATABASE,
-        "What relays do": catalogue.RELAY,
-        "The exposition itself": (catalogue.READER, catalogue.READ_AT, catalogue.INFO),
-    }
+def _panels(rows: Rows) -> Iterator[dict[str, Any]]:
+    """Each row has a title, and its metrics below."""
     number, top = 1, 0
     for title, metrics in rows.items():
         yield {"id": number, "type": "row", "title": title, "gridPos": _place(0, top, width=24, height=1)}
@@ -121,7 +142,8 @@ def _place(left: int, top: int, *, width: int = WIDTH, height: int = HEIGHT) -> 
 
 def files() -> dict[Path, str]:
     """Every file that is made, with what is in it."""
-    return {HERE / "grafana" / "redrive.json": json.dumps(dashboard(), indent=1) + "\n"}
+    made = {"redrive.json": dashboard(), "evidence.json": evidence_dashboard()}
+    return {HERE / "grafana" / name: json.dumps(what, indent=1) + "\n" for name, what in made.items()}
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from redrive.operate.observe import catalogue
 from redrive.operate.observe.catalogue import Metric
+from redrive.systems.evidence.metrics import METRICS as OF_EVIDENCE
 from redrive.systems.payments.metrics import METRICS
 from redrive.systems.reviews.metrics import METRICS as OF_REVIEWS
 from redrive.systems.tenant.metrics import METRICS as OF_TENANT
@@ -53,6 +54,13 @@ def metrics_page() -> Iterator[str]:
     yield from paragraph("Shown by the relay that reads the database, if its app includes reviews.")
     yield ""
     yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in OF_REVIEWS.values()])
+    yield from ("", "## Of evidence")
+    yield from paragraph(
+        """Shown by the relay that reads the database, if its app includes evidence. Rates and means are those of the
+        last hour."""
+    )
+    yield ""
+    yield from table(("metric", "kind", "labels", "meaning"), [_row(metric) for metric in OF_EVIDENCE.values()])
     yield from ("", "## Names of the source documents")
     yield from paragraph(
         """What the documents that Redrive was made from call it, and where it is found here. A ratio or a throughput is
@@ -65,7 +73,7 @@ def metrics_page() -> Iterator[str]:
 
 def _names_of_documents() -> list[tuple[str, str]]:
     found: dict[str, list[str]] = {}
-    for metric in (*OF_TENANT.values(), *catalogue.METRICS):
+    for metric in (*OF_TENANT.values(), *OF_EVIDENCE.values(), *catalogue.METRICS):
         for seed in metric.seeds:
             found.setdefault(seed, []).append(metric.name)
     return [(f"`{seed}`", words(names)) for seed, names in sorted(found.items(), key=lambda one: one[0].lower())]

@@ -429,7 +429,7 @@ class App:
             raise InvalidValue(f"The duty {declared.name!r} is the engine's own; choose another name.")
 
     def include(self, system: System) -> None:
-        """Plug in a system: its destinations and duties become this app's."""
+        """Plug in a system: its destinations, consumers and duties become this app's."""
         if system.name in self.systems:
             raise InvalidValue(f"System {system.name!r} is included twice.")
         declared: list[Destination | Duty] = [*system.destinations, *system.duties]
@@ -439,6 +439,7 @@ class App:
             self.add(destination)
         for duty in system.duties:
             self.add_duty(duty)
+        self.consumers |= {one.name: one for one in system.consumers}
         self.systems[system.name] = system
 
     def running(

@@ -17,6 +17,7 @@ from redrive.errors import OperatorError
 
 if TYPE_CHECKING:
     from redrive.app import Destination, Duty
+    from redrive.consume.consumer import Consumer
     from redrive.events import Events
 
 GROUP = "redrive.systems"
@@ -51,6 +52,8 @@ class System:
     """Everything that a system brings.
 
     migrations: directory with `tables/` and `verbs/` as in redrive/store/sql, run after the engine's; None = no tables.
+    consumers: what a worker runs (those of an `App` that declares them); the destination of each one's name is among
+    `destinations`.
     cli: a click command or group. router: a function that makes a FastAPI router for the API (called by the console
     only, so that no other program needs its libraries), mounted below router_path (None: /api/v1/ and the system's
     name); each route says what it needs (`redrive.kit.web.require`). views: lists that the console shows, by name.
@@ -65,6 +68,7 @@ class System:
     name: str
     migrations: Traversable | None = None
     destinations: Sequence[Destination] = ()
+    consumers: Sequence[Consumer] = ()
     duties: Sequence[Duty] = ()
     cli: Any = None
     router: Callable[[], Any] | None = None

@@ -20,6 +20,7 @@ import yaml
 from redrive.operate.cli.main import cli
 from redrive.operate.observe import catalogue
 from redrive.settings import Settings
+from redrive.systems.evidence.metrics import METRICS as EVIDENCE
 from redrive.systems.payments.metrics import METRICS as PAYMENTS
 from redrive.systems.reviews.metrics import METRICS as REVIEWS
 from redrive.systems.tenant.metrics import METRICS as TENANT
@@ -27,7 +28,7 @@ from redrive.systems.tenant.metrics import METRICS as TENANT
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 RUNBOOKS = ROOT / "docs" / "runbooks"
-SYSTEMS = {**PAYMENTS, **REVIEWS, **TENANT}
+SYSTEMS = {**PAYMENTS, **REVIEWS, **TENANT, **EVIDENCE}
 
 
 def script(name: str) -> ModuleType:
@@ -45,7 +46,7 @@ ALERTS = script("alerts")
 DASHBOARDS = script("dashboards")
 
 
-EVERY_ALERT = (*ALERTS.ALERTS, *ALERTS.PAYMENTS, *ALERTS.REVIEWS, *ALERTS.TENANT)
+EVERY_ALERT = (*ALERTS.ALERTS, *ALERTS.PAYMENTS, *ALERTS.REVIEWS, *ALERTS.TENANT, *ALERTS.EVIDENCE)
 
 
 def names_in(expr: str) -> set[str]:
@@ -75,6 +76,27 @@ def test_every_metric_is_on_the_dashboard_and_nothing_else() -> None:
     assert set().union(*map(names_in, exprs)) == {metric.name for metric in catalogue.METRICS}
     ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(ids) == len(set(ids))
+
+
+@pytest.mark.req("E-07")
+def test_every_metric_of_evidence_is_on_its_dashboard_and_nothing_else() -> None:
+    dashboard = json.loads((DEPLOY / "grafana" / "evidence.json").read_text())
+    exprs = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    assert set().union(*(set(re.findall(r"\w+", expr)) & set(SYSTEMS) for expr in exprs)) == set(EVIDENCE)
+
+
+@pytest.mark.req("E-07", "E-12")
+def test_the_alerts_of_evidence_have_the_thresholds_of_the_document() -> None:
+    exprs = {alert.name: (alert.expr, alert.after) for alert in ALERTS.EVIDENCE}
+    assert exprs["EvidencePermanentFailures"] == ("max(evidence_permanent_failure_ratio) > 0.1", "0m")
+    assert exprs["EvidenceRetryQueueDeep"] == (
+        'max(evidence_retry_queue_depth{unit="artifacts"}) > 500',
+        "10m",
+    )
+    assert "> 21600 or " in exprs["EvidenceN2Late"][0]
+    assert exprs["EvidenceN2Late"][0].endswith("> 86400")
+    assert exprs["EvidenceSchedulerSilent"][0].endswith("> 900")
+    assert exprs["EvidenceN2AfterLastRetry"][0].endswith("> 1800")
 
 
 @pytest.mark.req("G-27")

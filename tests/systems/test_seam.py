@@ -22,6 +22,7 @@ from redrive.relay.process import RelayProcess, run_relay
 from redrive.store.migrations import migrate
 from redrive.store.migrations.migrate import MigrationSet
 from redrive.system import discover
+from redrive.testing import ScriptedSource
 from tests.systems import parcels
 
 pytestmark = pytest.mark.req("G-30")
@@ -51,6 +52,15 @@ async def _run_until(dsn: str, app: redrive.App, event: str, **wanted: Any) -> M
     finally:
         relay.cancel()
         await asyncio.gather(relay, return_exceptions=True)
+
+
+def test_a_system_brings_its_consumers_and_their_destinations() -> None:
+    declaring, app = redrive.App(), redrive.App()
+    declaring.consumer("parcels.arrivals", source=ScriptedSource())(lambda _conn, _event: None)
+    brought = [*declaring.destinations.values()], [*declaring.consumers.values()]
+    app.include(redrive.System(name="parcels", destinations=brought[0], consumers=brought[1]))
+    assert app.consumers == declaring.consumers
+    assert set(app.destinations) == {"parcels.arrivals"}
 
 
 async def test_a_system_brings_its_tables_destination_record_and_duty(database: str) -> None:

@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="9960923e9c2bcc96"),
+        Upgrade(version="0.1.0", fingerprint="aac2e854a6a3299c"),
         migrations.CreateModel(
             name="Destination",
             fields=[

@@ -1,0 +1,148 @@
+"""`redrive evidence show`: the jobs, or one job with its rows and, on request, its files and what happened."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import UUID
+
+import click
+
+from redrive.kit.cli import Call, Column, example, output
+from redrive.kit.database import Connection, Row
+from redrive.systems.evidence.cli.shared import evidence_command
+from redrive.systems.evidence.reads import SQL, no_job
+
+_JOBS: Final = (
+    Column("job"),
+    Column("merchant", grow=True),
+    Column("archive", grow=True),
+    Column("progress"),
+    Column("attached"),
+    Column("uploaded"),
+)
+_ROWS: Final = (
+    Column("line", "right"),
+    Column("case"),
+    Column("status"),
+    Column("attached"),
+    Column("failed", "right"),
+)
+_FILES: Final = (
+    Column("artifact"),
+    Column("file", grow=True),
+    Column("attached"),
+    Column("retry"),
+    Column("attempts", "right"),
+    Column("error"),
+)
+_EVENTS: Final = (Column("when"), Column("what"), Column("line", "right"), Column("file", grow=True), Column("outcome"))
+
+
+@click.command("show", epilog=example("redrive evidence show", "redrive evidence show JOB --artifacts --timeline"))
+@click.argument("job", type=click.UUID, required=False)
+@click.option("--artifacts", is_flag=True, help="The files of the job, too.")
+@click.option("--timeline", is_flag=True, help="What happened to the job, too, the newest first.")
+@click.option("--before", type=click.UUID, help="Jobs behind this one, as `next` of the page before says.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Of each list.")
+@evidence_command
+def command(
+    call: Call,
+    conn: Connection,
+    job: UUID | None,
+    artifacts: bool,
+    timeline: bool,
+    before: UUID | None,
+    limit: int,
+    tenant: str,
+) -> None:
+    """Jobs, the newest first; with the id of a job, how its rows and files stand.
+
+    progress: attaching until every file had its first attempt, then retrying, and closed once the final summary is
+    sent.
+    """
+    named = {"tenant": tenant, "before": before, "limit": limit}
+    if job is None:
+        _jobs(call, SQL.rows(conn, "jobs", named), limit)
+        return
+    named["file_job_id"] = job
+    found = SQL.rows(conn, "job", named)
+    if not found:
+        raise no_job(job)
+    said: dict[str, Any] = {"job": found[0], "rows": SQL.rows(conn, "rows", {**named, "after": 0})}
+    filters = {"file_job_row_id": None, "status": None, "after": None}
+    said["artifacts"] = SQL.rows(conn, "artifacts", {**named, **filters}) if artifacts else None
+    said["timeline"] = SQL.rows(conn, "timeline", {**named, "before": None}) if timeline else None
+    if call.json:
+        output.document("evidence_job", said)
+    else:
+        _job(said)
+
+
+def _jobs(call: Call, rows: Any, limit: int) -> None:
+    following = rows[-1]["file_job_id"] if len(rows) == limit else None
+    if call.json:
+        output.document("evidence_jobs", {"items": rows, "next": following})
+        return
+    shown = [
+        (
+            one["file_job_id"],
+            one["merchant_id"],
+            one["archive_name"],
+            output.state(one["progress"]),
+            f"{one['attached']} of {one['artifacts']}",
+            output.short_moment(one["created_at"]),
+        )
+        for one in rows
+    ]
+    output.show(output.table(_JOBS, shown))
+    if following:
+        output.note(f"More: the same with --before {following}")
+
+
+def _job(said: dict[str, Any]) -> None:
+    job = said["job"]
+    output.show(
+        output.pairs(
+            [
+                ("job", job["file_job_id"]),
+                ("merchant", job["merchant_id"]),
+                ("archive", f"{job['archive_name']}, {job['archive_size_bytes']} bytes"),
+                ("progress", output.state(job["progress"])),
+                ("files", f"{job['attached']} of {job['artifacts']} attached, {job['failed']} failed"),
+                ("uploaded", output.moment(job["created_at"])),
+                ("N1", _when(job["n1_sent_at"])),
+                ("N2", _when(job["n2_sent_at"])),
+            ]
+        ),
+        output.table(_ROWS, [_row(one) for one in said["rows"]]),
+    )
+    if said["artifacts"] is not None:
+        output.show(output.table(_FILES, [_file(one) for one in said["artifacts"]]))
+    if said["timeline"] is not None:
+        output.show(output.table(_EVENTS, [_event(one) for one in said["timeline"]]))
+
+
+def _when(moment: Any) -> object:
+    return "–" if moment is None else output.moment(moment)
+
+
+def _row(one: Row) -> tuple[object, ...]:
+    attached = f"{one['evidence_attached_count']} of {one['evidence_count']}"
+    status = output.state(one["evidence_status"])
+    return one["row_number"], one["case_id"], status, attached, one["evidence_failed_count"]
+
+
+def _file(one: Row) -> tuple[object, ...]:
+    return (
+        one["artifact_id"],
+        one["file_name"],
+        output.state(one["attachment_status"]),
+        one["retry_status"],
+        one["attempt_count"],
+        one["attachment_error_code"] or "–",
+    )
+
+
+def _event(one: Row) -> tuple[object, ...]:
+    outcome = " ".join(part for part in (one["outcome"], one["error_code"]) if part)
+    return output.short_moment(one["at"]), one["what"], one["row_number"], one["file_name"], outcome or "–"

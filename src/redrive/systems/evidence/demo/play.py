@@ -1,0 +1,132 @@
+"""Runs the demo: NATS, a simulated Case API, a mail server, a relay and a worker here, and the mails as received."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import urllib.request
+from collections.abc import Sequence
+from contextlib import suppress
+from email import message_from_string, policy
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from rich.console import Console
+from rich.panel import Panel
+from rich.text import Text
+
+from redrive.kit.demo import Demo, StoryRelay, exit_code, relay_beside, simulated, with_database
+from redrive.kit.proof import journal
+from redrive.kit.proof.brokers.nats import NatsServer
+from redrive.kit.relay import WorkerProcess, run_worker
+from redrive.systems.evidence.bus import NatsBus
+from redrive.systems.evidence.demo import app as demo_app
+from redrive.systems.evidence.demo.archive import make_archive
+from redrive.systems.evidence.names import TENANT, attachment_key
+from redrive.systems.evidence.prove.plan import Job
+
+CASE_API: Final = "redrive.systems.evidence.simulators.case_api"
+MAIL_SERVER: Final = "redrive.systems.evidence.simulators.mail_server"
+FIRST_FAULTS: Final = ("lost", "unavailable")
+LOOK_SECONDS: Final = 0.3
+SECONDS_MAX: Final = 120.0
+PANEL_COLUMNS: Final = 100
+_JOBS: Final = "SELECT count(*) FROM redrive_evidence.file_job"
+
+
+def run(demo: Demo, console: Console) -> int:
+    """Exit code: 0, or 1 where a file was not attached exactly once, or the notices are not two."""
+    return with_database(demo, console, lambda dsn: _with_database(demo, dsn, console))
+
+
+def _with_database(demo: Demo, dsn: str, console: Console) -> int:
+    nats = NatsServer(demo.home)
+    nats.start()
+    try:
+        case_api = {"ledger": str(demo.home / "case-api.ledger"), "faults": {"first": FIRST_FAULTS}}
+        mail = {"log": str(demo.home / "mail.log")}
+        with simulated(CASE_API, case_api) as url, simulated(MAIL_SERVER, mail) as port:
+            where = {"url": url, "port": int(port), "bus": nats.url, "files": str(demo.home / "files")}
+            os.environ[demo_app.VARIABLE] = json.dumps(where)
+            return asyncio.run(_play(demo, dsn, where, console))
+    finally:
+        nats.stop()
+
+
+async def _play(demo: Demo, dsn: str, where: dict[str, Any], console: Console) -> int:
+    await NatsBus(url=where["bus"]).make_stream()
+    job = await asyncio.to_thread(_upload, demo.home, dsn, where)
+    _introduce(console, demo.home, job)
+    app = demo_app.made()
+    async with relay_beside(console, app, spec=demo_app.SPEC, dsn=dsn, name="evidence demo") as relay:
+        worker = asyncio.create_task(run_worker(WorkerProcess(app=app, dsn=dsn), signals=False))
+        try:
+            await _told(console, demo.home, job, relay)
+            await relay.go_on(demo)
+        finally:
+            worker.cancel()
+            with suppress(asyncio.CancelledError):
+                await worker
+    return exit_code(demo, console, violations(demo.home, job))
+
+
+def _upload(home: Path, dsn: str, where: dict[str, Any]) -> Job:
+    """The files are stored and the job is written; then a case is deleted, and a stored file is damaged."""
+    with psycopg.connect(dsn) as conn:
+        count = conn.execute(_JOBS).fetchone()
+        _, job = make_archive(home, count[0] + 1 if count else 1)
+        job.store(Path(where["files"]))
+        values = [TENANT, *job.values(f"upload {job.id}")]
+        conn.execute("SELECT * FROM redrive_evidence.insert_upload_1(%s, %s::json, %s::json)", values)
+    for row in job.rows:
+        if row.is_deleted:
+            request = urllib.request.Request(f"{where['url']}/cases/{row.case}", method="DELETE")  # noqa: S310 - our own
+            urllib.request.urlopen(request, timeout=10).close()  # noqa: S310
+    return job
+
+
+def _introduce(console: Console, home: Path, job: Job) -> None:
+    console.print(f"The merchant's archive: {home / job.archive}, six files for three cases.", style="dim")
+    console.print(
+        "The Case API loses its first reply and says 503 to the next request; case 2 was deleted, and the stored copy "
+        "of a file of case 3 is damaged. A retry comes after four seconds here, instead of five minutes.",
+        style="dim",
+    )
+
+
+async def _told(console: Console, home: Path, job: Job, relay: StoryRelay) -> None:
+    """Each mail as it arrives, until both are there."""
+    shown = 0
+    deadline = asyncio.get_running_loop().time() + SECONDS_MAX
+    while shown < 2 and not relay.ended.is_set() and asyncio.get_running_loop().time() < deadline:
+        for subject, text in mails(home, job)[shown:]:
+            title = Text(f"N{shown + 1} · {subject}")
+            console.print(Panel(Text(text.rstrip()), title=title, title_align="left", width=PANEL_COLUMNS))
+            shown += 1
+        await relay.pause(LOOK_SECONDS)
+
+
+def mails(home: Path, job: Job) -> Sequence[tuple[str, str]]:
+    """Subject and text of those about the archive, as the server received them."""
+    found = []
+    for line in journal.read(home / "mail.log"):
+        mail = message_from_string(line["body"], policy=policy.default)
+        body = mail.get_body(("plain",))
+        if job.archive in str(mail["Subject"]):
+            found.append((str(mail["Subject"]), body.get_content() if body is not None else ""))
+    return found
+
+
+def violations(home: Path, job: Job) -> list[str]:
+    count = len(mails(home, job))
+    found = [] if count == 2 else [f"{count} mails about {job.archive} arrived; it should have been two."]
+    lines = [line for line in journal.read(home / "case-api.ledger") if line["log"] == "attached"]
+    for row in job.rows:
+        for file in row.files:
+            times = sum(line["key"] == attachment_key(file.id) for line in lines)
+            wanted = int(not (row.is_deleted or file.is_corrupted))
+            if times != wanted:
+                found.append(f"File {file.id} was attached {times} times; it should be {wanted}.")
+    return found

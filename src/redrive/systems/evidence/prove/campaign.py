@@ -1,0 +1,228 @@
+"""One run: uploads come while relays and workers are killed and the broker is restarted; then everything comes to rest.
+
+A kill ends a relay between the Case API's answer and our write: before the settle transaction, in it before our rows,
+and before its commit; or it ends a worker anywhere. Each kill has an upload of its own to meet. The relay that sends
+mail is not killed: a mail server cannot be asked, so a kill there holds a mail for a person (`redrive prove reviews`).
+"""
+
+from __future__ import annotations
+
+import signal
+import urllib.request
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+
+from redrive.kit.proof import failpoints, journal
+from redrive.kit.proof.brokers.nats import NatsServer
+from redrive.kit.proof.environment import READY_SECONDS, RELAY_LIMITS, ProofEnvironment
+from redrive.kit.proof.failpoints import Failpoint
+from redrive.kit.proof.fork_server import ForkServer
+from redrive.kit.proof.loop_thread import LoopThread, loop_thread
+from redrive.kit.proof.processes import patience
+from redrive.kit.proof.report import Progress
+from redrive.systems.evidence.bus import CONSUMERS, NatsBus
+from redrive.systems.evidence.names import CASE_API, NOTICE_MAIL, NOTICE_WEBHOOK, TENANT, TOPICS
+from redrive.systems.evidence.prove import app, processes
+from redrive.systems.evidence.prove.plan import Job
+from redrive.systems.evidence.prove.rules import Artifact, Evidence, Rollup
+
+POINTS: Final = ("settle_one.start", "record.start", "commit.start")
+WORKER: Final = "worker"
+VICTIMS: Final = (*POINTS, WORKER)
+# 8 % of the replies are lost in one way or another after the file was attached.
+SHARE: Final = {"lost": 0.05, "gateway": 0.02, "garbage": 0.01, "unavailable": 0.05}
+LIMITS: Final = {**RELAY_LIMITS, "lease_seconds": 30.0, "reap_every_seconds": 0.25, "record_timeout_seconds": 10.0}
+ATTACHING: Final = (CASE_API, *TOPICS, *CONSUMERS.values())
+NOTICES: Final = (NOTICE_MAIL, NOTICE_WEBHOOK)
+SECONDS_MAX: Final = 120.0
+SECONDS_PER_KILL: Final = 10.0
+_CASE_API: Final = "redrive.systems.evidence.simulators.case_api"
+_MAIL_SERVER: Final = "redrive.systems.evidence.simulators.mail_server"
+_OPEN: Final = """
+SELECT (SELECT count(*) FROM redrive.pending) + (SELECT count(*) FROM redrive.lease)
+     + (SELECT count(*) FROM redrive_evidence.file_job WHERE n2_sent_at IS NULL)
+"""
+_ATTEMPTS: Final = "SELECT count(*) FROM redrive_evidence.artifact_attempt"
+_ARTIFACTS: Final = """
+SELECT id, attachment_status, retry_status, attachment_error_code, attempt_count FROM redrive_evidence.file_job_artifact
+"""
+_ROLLUPS: Final = """
+SELECT id, evidence_count, evidence_attached_count, evidence_failed_count, evidence_status
+  FROM redrive_evidence.file_job_row
+"""
+_WRONG: Final = "SELECT coalesce(sum(redrive_evidence.rebuild_rollups_1(id)), 0) FROM redrive_evidence.file_job"
+_STOPPED: Final = (
+    "SELECT destination, reason, error_class, count(*) FROM redrive.parked WHERE reason <> 'dead' GROUP BY 1, 2, 3"
+)
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process of the fork server."""
+
+    pid: int
+    forks: ForkServer
+    loop: LoopThread
+
+    @property
+    def code(self) -> int | None:
+        return self.loop.run(self.forks.code(self.pid))
+
+    def end(self) -> None:
+        self.loop.run(self.forks.end(self.pid))
+
+
+@dataclass
+class Campaign:
+    """module: has the app of relays and workers; a test puts one there that breaks a promise."""
+
+    environment: ProofEnvironment
+    seed: int
+    jobs: list[Job]
+    progress: Progress
+    module: str = "redrive.systems.evidence.prove.app"
+    counts: Counter[str] = field(default_factory=Counter)
+    violations: list[str] = field(default_factory=list)
+
+    def run(self) -> Evidence:
+        place = self.environment.directory
+        self._nats = NatsServer(place)
+        self._nats.start()
+        try:
+            self._nats.ask(lambda _: NatsBus(url=self._nats.url).make_stream())
+            self._ledger, self._url = self._serve("case-api", _CASE_API, "ledger", faults=self._faults())
+            self._mails, port = self._serve("mail", _MAIL_SERVER, "log")
+            files = place / "files"
+            self._declared = {"url": self._url, "bus": self._nats.url, "port": int(port), "files": str(files)}
+            self._forks = ForkServer(processes.MODULE, place / "children.out")
+            with loop_thread(self._forks) as self._loop:
+                self._run(files)
+        finally:
+            self._nats.stop()
+        return self._evidence()
+
+    def _faults(self) -> dict[str, Any]:
+        return {"share": SHARE, "seed": self.seed}
+
+    def _run(self, files: Path) -> None:
+        self._delete_cases()
+        notices = self._relay("notices", only=NOTICES)
+        worker = self._worker()
+        for number, job in enumerate(self.jobs):
+            job.store(files)
+            self._upload(job)
+            if number == len(self.jobs) // 2:
+                self._restart_broker()
+            worker = self._kill(VICTIMS[number % len(VICTIMS)], number, worker)
+            self.progress("kills", number + 1, len(self.jobs))
+        relay = self._relay("last", only=ATTACHING)
+        if not self._wait(lambda: self.environment.value(_OPEN) == 0):
+            self.violations.append(f"[rest] It did not come to rest: {self.environment.counts()}.")
+        for child in (worker, relay, notices):
+            child.end()
+
+    # what runs
+
+    def _serve(self, name: str, module: str, log: str, **settings: Any) -> tuple[Path, str]:
+        path = self.environment.directory / f"{name}.ledger"
+        process = self.environment.processes.start(name, module, settings={log: str(path), **settings})
+        if not self.environment.wait(lambda: _first_line(process.said), seconds=READY_SECONDS * patience()):
+            raise RuntimeError(f"{name} did not start; see {process.said}.")
+        return path, _first_line(process.said)
+
+    def _relay(self, name: str, *, only: tuple[str, ...], failpoint: Failpoint | None = None) -> Child:
+        variables = self._variables()
+        if failpoint is not None:
+            variables[failpoints.VARIABLE] = str(failpoint)
+            variables[failpoints.MARK_VARIABLE] = str(self.environment.mark())
+        return self._child("relay", name=name, only=list(only), limits=LIMITS, environment=variables)
+
+    def _worker(self) -> Child:
+        return self._child("worker", name="worker", environment=self._variables())
+
+    def _child(self, kind: str, **settings: Any) -> Child:
+        pid = self._loop.run(self._forks.start(kind, module=self.module, **settings))
+        return Child(pid, self._forks, self._loop)
+
+    def _variables(self) -> dict[str, str]:
+        return {"REDRIVE_DSN": self.environment.dsn, **app.environment(self._declared)}
+
+    # what happens
+
+    def _upload(self, job: Job) -> None:
+        with psycopg.connect(self.environment.dsn) as conn:
+            query = "SELECT * FROM redrive_evidence.insert_upload_1(%s, %s::json, %s::json)"
+            conn.execute(query, [TENANT, *job.values(f"upload {job.number}")])
+        self.counts["uploads"] += 1
+        self.counts["rows"] += len(job.rows)
+        self.counts["files"] += sum(len(row.files) for row in job.rows)
+        self.counts["files damaged after their upload"] += sum(file.is_corrupted for file in job.files)
+
+    def _delete_cases(self) -> None:
+        for case in [row.case for job in self.jobs for row in job.rows if row.is_deleted]:
+            request = urllib.request.Request(f"{self._url}/cases/{case}", method="DELETE")  # noqa: S310 - our own
+            with urllib.request.urlopen(request, timeout=READY_SECONDS):  # noqa: S310
+                self.counts["cases deleted"] += 1
+
+    def _restart_broker(self) -> None:
+        self._nats.stop(signal.SIGTERM)
+        self._nats.start()
+        self.counts["restarts of NATS"] += 1
+
+    def _kill(self, victim: str, number: int, worker: Child) -> Child:
+        """The worker that goes on."""
+        if victim == WORKER:
+            relay = self._relay(f"relay-{number}", only=ATTACHING)
+            before = self.environment.value(_ATTEMPTS)
+            if not self._wait(lambda: self.environment.value(_ATTEMPTS) > before):
+                self.violations.append("[rest] A worker began no attempt.")
+            worker.end()
+            self.counts["workers killed"] += 1
+            relay.end()  # by a kill as well
+            self.counts["relays killed anywhere"] += 1
+            return self._worker()
+        doomed = self._relay(f"relay-{number}", only=ATTACHING, failpoint=Failpoint(event=victim, nth=1 + number % 7))
+        if not self._wait(lambda: doomed.code is not None):
+            self.violations.append(f"[rest] A relay did not come to {victim}.")
+        self.counts[f"relays killed at {victim}"] += doomed.code == -signal.SIGKILL
+        doomed.end()
+        return worker
+
+    def _wait(self, condition: Any) -> bool:
+        seconds = (SECONDS_MAX + SECONDS_PER_KILL * len(self.jobs)) * patience()
+        return self.environment.wait(condition, seconds=seconds, every_seconds=0.1)
+
+    # what is judged
+
+    def _evidence(self) -> Evidence:
+        ledger = list(journal.read(self._ledger))
+        mails = [line["body"] for line in journal.read(self._mails)]
+        for name, log in (("files attached", "attached"), ("questions to the Case API", "asked")):
+            self.counts[name] = sum(line["log"] == log for line in ledger)
+        self.counts["answers 503"] = sum(line["log"] == "refused" and line["status"] == 503 for line in ledger)
+        self.counts["mails received"] = len(mails)
+        for destination, reason, error_class, count in self.environment.rows(_STOPPED):
+            self.violations.append(f"[rest] {count} messages to {destination} are {reason} with {error_class}.")
+        rollups = [Rollup(*row) for row in self.environment.rows(_ROLLUPS)]
+        if wrong := self.environment.value(_WRONG):
+            self.violations.append(f"[rollups] {wrong} rows differ from a recomputation.")
+        return Evidence(
+            jobs=self.jobs,
+            ledger=ledger,
+            mails=mails,
+            artifacts=[Artifact(*row) for row in self.environment.rows(_ARTIFACTS)],
+            rollups=rollups,
+        )
+
+
+def _first_line(said: Path) -> str:
+    """Once it is whole; else empty."""
+    with suppress(OSError):
+        first, newline, _ = said.read_text("utf-8", "replace").partition("\n")
+        return first.strip() if newline else ""
+    return ""
