@@ -98,7 +98,9 @@ async def test_what_a_crash_leaves_in_doubt_without_a_lookup_is_claimed_only_whe
     may_end = asyncio.Event()
     begun: list[MessageId] = []
 
-    @app.destination("bank", concurrency=10, **rules)
+    options: DestinationOptions = {**rules, "concurrency": 10}
+
+    @app.destination("bank", **options)
     async def pay(attempt: Attempt) -> None:
         begun.append(attempt.id)
         if len(begun) > 30:  # until then it is quick, so that the relay would claim far ahead

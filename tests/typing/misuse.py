@@ -14,8 +14,10 @@ import psycopg
 
 import redrive
 from redrive import Attempt, Policy, Settlement
+from redrive.patterns.pipelines import Pipeline
 
 app = redrive.App()
+pipeline = Pipeline("videos")
 
 
 async def handler(message: Attempt) -> None: ...
@@ -72,6 +74,9 @@ def misuse(conn: psycopg.Connection[Any], message: Attempt, typed: Attempt[Parce
     message.number = 2  # type: ignore[misc]
     message.secret  # type: ignore[attr-defined]  # noqa: B018
     redrive.no_such_name  # type: ignore[attr-defined]  # noqa: B018
+    pipeline.stage("x", concurency=5)  # type: ignore[call-arg]
+    pipeline.stage("x")(handler)  # type: ignore[type-var]
+    pipeline.start(conn)  # type: ignore[call-arg]
 
 
 async def unawaited(conn: psycopg.AsyncConnection[Any], message: Attempt) -> None:

@@ -10,6 +10,7 @@ import psycopg
 
 import redrive
 from redrive import Attempt, Backoff, Policy, Receipt
+from redrive.patterns.pipelines import Pipeline, Results
 from redrive.ports import Store
 
 app = redrive.App()
@@ -144,3 +145,28 @@ def anything(message: Attempt) -> None:
 
 def typed(conn: psycopg.Connection[Any]) -> None:
     assert_type(app.enqueue(conn, "parcels", Parcel(weight=1), key="k", priority="high"), Receipt)
+
+
+pipeline = Pipeline("videos", schema=dict)
+
+
+@pipeline.stage("import", policy=Policy(attempts=5), timeout_seconds=600)
+def import_(message: Attempt, results: Results) -> dict[str, str]:
+    return {"file": f"{message.token}.mov"}
+
+
+assert_type(pipeline.name, str)
+
+
+@pipeline.stage("publish", validate=import_, record=book, in_doubt="hold")
+async def publish(message: Attempt, results: Results) -> redrive.Retryable | None:
+    return redrive.Retryable("BUSY") if results["import"] is None else None
+
+
+async def start(conn: psycopg.Connection[Any], other: psycopg.AsyncConnection[Any]) -> None:
+    pipeline.removed("old")
+    assert_type(pipeline.destination_name("import"), str)
+    assert_type(pipeline.start(conn, {}, key="video-7"), Receipt)
+    assert_type(await pipeline.astart(other, {}), Receipt)
+    for destination in pipeline.destinations():
+        app.add(destination)
