@@ -1,4 +1,4 @@
-"""A dead head that has halted its key is requeued in order, whatever became of those behind it: none was sent (G-07)."""
+"""A dead head that has halted its key is requeued in order, whatever became of those behind it (G-07)."""
 
 from __future__ import annotations
 
