@@ -8,13 +8,9 @@ from typing import Any, Final
 import pytest
 
 from redrive.message import Attempt, MessageId, ParkReason, Priority
-from redrive.operate.desk import workflow
-from redrive.operate.desk.causes import Cause
 from redrive.policy import Settlement
 from redrive.ports import ClaimRequest
-from redrive.store.runtime import desk
 from redrive.store.runtime.postgres import PostgresStore
-from redrive.who import Who
 from tests.support import messages as m
 from tests.support.verbs import ACT
 from tools import state_tables
@@ -162,18 +158,3 @@ async def test_requeue_into_a_key_that_went_on_changes_nothing_unless_it_is_mean
     for meant, word, state in ((False, "moved_on", "parked·dead"), (True, "done", "pending")):
         rows = await store.rows("SELECT redrive.requeue_1(%s, %s, %s, p_out_of_order => %s)", [*values, meant])
         assert (rows[0][0], await m.state_of(store, dead)) == (word, state)
-
-
-async def test_a_head_that_was_edited_is_requeued_in_order_after_a_later_one_was_merely_cancelled(
-    store: PostgresStore,
-) -> None:
-    """An edit leaves it parked: its key halts on, and nothing of it has gone out."""
-    dead = await settled(m.park())(store)
-    second, third = await first(store), await first(store)
-    await workflow.triage(store, [dead], Cause.DATA, Who(**ACT))
-    edit = desk.edit(store, dead, row_version=2, body=b"{}", content_type="application/json", paths=[], **ACT)
-    assert await edit == "done"
-    await store.cancel(second, now=NOW)
-    await store.requeue(dead, **ACT, now=NOW)
-    assert (await m.claim(store, now=NOW)).id == dead
-    assert await m.state_of(store, third) == "pending"
