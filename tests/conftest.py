@@ -99,17 +99,24 @@ def template(server_dsn: str) -> str:
     return databases.migrated_template(server_dsn)
 
 
+@pytest.fixture(scope="session")
+def administrator(server_dsn: str) -> Iterator[databases.Administrator]:
+    """The connection that makes and drops the databases of the tests."""
+    with databases.administrator(server_dsn) as connection:
+        yield connection
+
+
 @pytest.fixture
-def database(server_dsn: str, template: str) -> Iterator[str]:
+def database(server_dsn: str, template: str, administrator: databases.Administrator) -> Iterator[str]:
     """The DSN of a fresh, migrated database."""
-    with databases.fresh_database(server_dsn, template=template) as dsn:
+    with databases.fresh_database(server_dsn, template=template, over=administrator) as dsn:
         yield dsn
 
 
 @pytest.fixture
-def empty_database(server_dsn: str) -> Iterator[str]:
+def empty_database(server_dsn: str, administrator: databases.Administrator) -> Iterator[str]:
     """The DSN of a fresh database without the schema."""
-    with databases.fresh_database(server_dsn) as dsn:
+    with databases.fresh_database(server_dsn, over=administrator) as dsn:
         yield dsn
 
 

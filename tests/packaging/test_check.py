@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def test_processes_of_the_tests_may_keep_what_they_compile(monkeypatch: pytest.M
     seen: list[str | None] = []
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.chdir(check.ROOT)
-    monkeypatch.setattr(check.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
     monkeypatch.setattr(check, "run_tests", lambda *_: seen.append(os.environ.get("PYTHONDONTWRITEBYTECODE")))
     assert check.main(["--quick"]) == 0
     assert seen == [None]
