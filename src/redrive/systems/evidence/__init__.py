@@ -51,6 +51,12 @@ if not TYPE_CHECKING:
     __getattr__ = loader(__name__, _MODULE_OF)
 
 
+def _router() -> Any:
+    from redrive.systems.evidence.router import router
+
+    return router
+
+
 def _demo(**values: Any) -> int:
     """A merchant's archive, the Case API that attaches its files, and the two mails that come of it."""
     from redrive.kit.demo import Demo
@@ -78,6 +84,8 @@ system = System(
     migrations=files(__name__) / "sql",
     cli=command,
     views=VIEWS,
+    router=_router,
+    streamed=["/jobs"],
     demo=_demo,
     prove=_prove,
 )
