@@ -103,9 +103,8 @@ async def test_two_uploads_at_once_are_enough(client: Any, monkeypatch: pytest.M
     assert (await post(client, await as_(client, Role.OPERATOR))).status_code == 201
 
 
-@pytest.mark.parametrize("role", [Role.VIEWER, Role.AUDITOR])
-async def test_who_may_only_read_uploads_and_retries_nothing(role: Role, client: Any, place: Path) -> None:
-    who = await as_(client, role)
+async def test_a_viewer_uploads_and_retries_nothing(client: Any, place: Path) -> None:
+    who = await as_(client, Role.VIEWER)
     assert (await post(client, who)).status_code == 403
     headers = {**who, "Idempotency-Key": "x"}
     assert (await client.post(f"{JOBS}/{CASE}/retries", json={"reason": "x"}, headers=headers)).status_code == 403
