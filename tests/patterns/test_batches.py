@@ -249,6 +249,18 @@ async def test_the_duty_decides_every_batch_that_an_event_was_lost_for(database:
     assert conn.execute("SELECT gates FROM import WHERE id = %s", (open_one,)).fetchone() == ([],)
 
 
+async def test_a_batch_that_cannot_be_decided_does_not_keep_the_others(database: str, conn: Conn) -> None:
+    ids = sorted(batch(conn, 1) for _ in range(3))
+    for id in ids:
+        report(conn, id, 1)
+    conn.execute(f"ALTER TABLE import ADD CHECK (gates = '{{}}' OR id <> '{ids[0]}')".encode())
+    async with open_database(database) as opened:
+        with pytest.raises(psycopg.errors.CheckViolation):
+            await BATCHES.decide_all(opened)
+    found = conn.execute("SELECT id FROM import WHERE 'all' = ANY (gates) ORDER BY id").fetchall()
+    assert [row[0] for row in found] == ids[1:]
+
+
 async def test_an_asynchronous_connection_reports_and_decides(database: str, conn: Conn) -> None:
     id = batch(conn, 1)
     async with await psycopg.AsyncConnection.connect(database) as own:

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from redrive import Duty
-from redrive.kit.database import Database, database_duty
+from redrive.kit.database import Database, TransientFailure, database_duty
 from redrive.kit.statements import Steps, arun, run
 
 __all__ = ["BatchSource", "Batches", "Decided", "Gate"]
@@ -116,13 +116,20 @@ class Batches(Generic[Tally]):
         return database_duty(f"{self.name}.gates", self.decide_all, every_seconds=every_seconds)
 
     async def decide_all(self, database: Database) -> Decided:
-        """What the duty does once."""
-        decided, after = Decided(), None
+        """What the duty does once. A batch that cannot be decided does not keep the others; its error ends the run."""
+        decided, failures, after = Decided(), list[Exception](), None
         while page := await self._in_transaction(database, self.source.waiting(after, PAGE)):
             for id in page:
                 decided.batches += 1
-                decided.gates += len(await self._in_transaction(database, self.decide_steps(id)))
+                try:
+                    decided.gates += len(await self._in_transaction(database, self.decide_steps(id)))
+                except TransientFailure:
+                    raise  # so would all others
+                except Exception as error:
+                    failures.append(error)
             after = page[-1]
+        if failures:
+            raise failures[0]
         return decided
 
     def decide_steps(self, id: UUID) -> Steps[list[str]]:

@@ -11,8 +11,10 @@ from typing import Any
 from redrive import App, Delivered, Retryable
 from redrive.kit.transport import Answer, Record
 from redrive.message import Attempt
-from redrive.systems.evidence.case_api import Attachment, AttachTransport, CaseApi, StoredFiles
+from redrive.systems.evidence.attachment import Attachment
+from redrive.systems.evidence.case_api import AttachTransport, CaseApi
 from redrive.systems.evidence.prove import app as proof
+from redrive.systems.evidence.stored_file import StoredFiles, checked_content
 
 
 class Careless(AttachTransport):
@@ -24,7 +26,7 @@ class Careless(AttachTransport):
             case 0:
                 return Delivered("never")
             case 1:
-                content = await self._content(wanted)
+                content = await checked_content(self._files, wanted)
                 if isinstance(content, bytes):
                     other = replace(wanted, artifact_id=wanted.case_id)
                     await self._caller.attach(attempt, other, content)

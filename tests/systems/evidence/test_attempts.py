@@ -73,6 +73,7 @@ def test_a_retryable_failure_waits_for_its_delay_and_for_the_scheduler(conn: Con
 
 
 @pytest.mark.req("E-10")
+@pytest.mark.seed("000", "Case deleted mid-retry")
 def test_a_case_that_is_gone_ends_its_other_files_without_a_call(conn: Conn) -> None:
     uploaded = upload(conn, 4, 1)
     first, attached, flying, untried = uploaded.artifacts[0]

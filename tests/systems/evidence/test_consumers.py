@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from nats.js import JetStreamContext
 
 import redrive
 from redrive.consume.process import WorkerProcess, run_worker
+from redrive.kit.proof.brokers import kafka
 from redrive.kit.proof.brokers.nats import NatsServer, missing
-from redrive.systems.evidence.bus import CONSUMERS, STREAM, NatsBus
+from redrive.systems.evidence.bus import CONSUMERS, STREAM, KafkaBus, NatsBus
 from redrive.systems.evidence.case_api import CaseApi
 from redrive.systems.evidence.configured import with_evidence
 from redrive.systems.evidence.consumers import CATEGORY_TOPICS
-from redrive.systems.evidence.names import ATTACH_REQUESTS, ATTACH_RETRY, CASE_API, FAILED_REQUESTS, TOPICS
+from redrive.systems.evidence.names import ATTACH_RESULTS, ATTACH_RETRY, CASE_API, FAILED_REQUESTS, TOPICS
 from redrive.systems.evidence.taxonomy import Category
 from tests.support.waiting import wait_until
 from tests.systems.evidence.attaching import ANSWER, Files, case_api, request, retry, stored_upload, tried
@@ -28,6 +30,9 @@ from tests.systems.evidence.conftest import events, every, one, status, upload
 
 Connection = psycopg.Connection[Any]
 SECONDS = 60.0
+_PUBLISHED = """
+SELECT count(*) FROM redrive.attempt WHERE closed = 'delivered' AND starts_with(destination, 'evidence.failed.')
+"""
 _CLOSED = "SELECT n2_sent_at FROM redrive_evidence.file_job WHERE id = %s"
 _NOTICES = "SELECT notice, channel FROM redrive_evidence.notice WHERE file_job_id = %s ORDER BY notice"
 _DESTINATIONS = "SELECT DISTINCT destination FROM redrive.message WHERE destination = ANY (%s)"
@@ -52,11 +57,11 @@ def app_of(url: str, broker: NatsServer, files: Files, **options: Any) -> redriv
 
 
 @asynccontextmanager
-async def running(app: redrive.App, dsn: str) -> AsyncIterator[None]:
-    """A relay and a worker of the app in this process."""
+async def running(app: redrive.App, dsn: str, *, only: Sequence[str] = ()) -> AsyncIterator[None]:
+    """A relay and a worker of the app in this process. only: what the relay does."""
     worker = asyncio.create_task(run_worker(WorkerProcess(app=app, dsn=dsn), signals=False))
     try:
-        async with app.running(dsn):
+        async with app.running(dsn, only=only):
             yield
     finally:
         worker.cancel()
@@ -146,6 +151,31 @@ async def test_files_go_over_the_topics_to_the_case_api_and_both_notices_are_enq
     assert [tuple(row) for row in notices] == [("N1", "mail"), ("N2", "mail")]
 
 
+@pytest.mark.req("E-08")
+async def test_files_go_over_the_topics_of_kafka(evidence: str, conn: Connection, tmp_path: Path) -> None:
+    """Against librdkafka's mock cluster, or the one that REDRIVE_KAFKA_BOOTSTRAP names."""
+    cluster, files = kafka.KafkaServer(tmp_path), Files()
+    cluster.start()
+    try:
+        for topic in TOPICS:
+            cluster.prepare(topic)
+        bus = KafkaBus(
+            bootstrap_servers=cluster.bootstrap,
+            group=f"evidence-{secrets.token_hex(4)}",
+            config=kafka.CONFIG,
+            consumer_config={"session.timeout.ms": 6000, "heartbeat.interval.ms": 300},
+        )
+        async with case_api(tmp_path / "ledger") as url:
+            app = redrive.App()
+            app.include(with_evidence(CaseApi(url=url, **ANSWER), bus, files))
+            made = stored_upload(conn, files, 1)
+            async with running(app, evidence):
+                await until(lambda: one(conn, _CLOSED, made.job)[0])
+    finally:
+        cluster.stop()
+    assert {status(conn, id) for id in made.files} == {"ATTACHED/PENDING"}
+
+
 @pytest.mark.req("E-10", "E-11")
 async def test_an_unknown_schema_version_becomes_a_dead_letter_and_starts_nothing(
     evidence: str, conn: Connection, nats: NatsServer, tmp_path: Path
@@ -162,9 +192,9 @@ async def test_an_unknown_schema_version_becomes_a_dead_letter_and_starts_nothin
         await js.publish(FAILED_REQUESTS, changed, headers=headers)
 
     await asyncio.to_thread(nats.ask, publish)
-    conn.execute("SELECT redrive.pause_1(%s, 'anna', 'a test')", (FAILED_REQUESTS,))  # the one that is right
     query = "SELECT reason, error_class FROM redrive.parked WHERE destination = 'evidence.retry'"
-    async with running(app_of("http://127.0.0.1:9", nats, Files()), evidence):
+    app = app_of("http://127.0.0.1:9", nats, Files())
+    async with running(app, evidence, only=[CONSUMERS[FAILED_REQUESTS]]):
         found = await until(lambda: every(conn, query))
     assert [tuple(row) for row in found] == [("dead", "SCHEMA_INVALID")]
     assert status(conn, made.files[0]) == "FAILED/RETRY_SCHEDULED"
@@ -177,11 +207,10 @@ async def test_a_failed_result_goes_on_to_the_topic_of_its_category(
     made = upload(conn, 2, at=None)
     tried(conn, made.files[0], "CORRUPTED_FILE")
     tried(conn, made.files[1])
-    conn.execute("SELECT redrive.pause_1(%s, 'anna', 'a test')", (ATTACH_REQUESTS,))
     await NatsBus(url=nats.url).make_stream()
-    query = "SELECT count(*) FROM redrive.attempt WHERE closed = 'delivered' AND destination LIKE 'evidence.failed.%'"
-    async with running(app_of("http://127.0.0.1:9", nats, Files(), topics_by_category=True), evidence):
-        await until(lambda: one(conn, query)[0])
+    app = app_of("http://127.0.0.1:9", nats, Files(), topics_by_category=True)
+    async with running(app, evidence, only=[ATTACH_RESULTS, *CATEGORY_TOPICS.values()]):
+        await until(lambda: one(conn, _PUBLISHED)[0])
     topics = every(conn, _DESTINATIONS, [*CATEGORY_TOPICS.values()])
     assert [row.destination for row in topics] == [CATEGORY_TOPICS[Category.DATA]]
 

@@ -59,7 +59,7 @@ def test_the_story_ends_as_it_says_and_the_next_one_is_another(
             f"evidence-{number:03}.zip",
             "N1",
             "N2",
-            "attached by a retry",
+            "attached by a retry:         1",
             "CASE_NOT_FOUND",
             "CORRUPTED_FILE",
         ):

@@ -190,6 +190,7 @@ def test_giving_up_at_the_deadline_is_a_setting(conn: Conn) -> None:
 
 
 @pytest.mark.req("E-06")
+@pytest.mark.seed("000", "New evidence arrives after N2")
 def test_a_closed_upload_never_changes(conn: Conn, uploaded: Upload) -> None:
     for id in uploaded.files:
         attempt(conn, id, "CORRUPTED_FILE", at=now())
@@ -203,6 +204,10 @@ def test_a_closed_upload_never_changes(conn: Conn, uploaded: Upload) -> None:
     ):
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState):
             conn.execute(change.encode(), (uploaded.job,))
+    more = upload(conn, 1, at=now())
+    attempt(conn, more.files[0], at=now())
+    assert decide(conn, more.job) == ["N1", "N2"]
+    assert len(notices(conn, uploaded.job)) == len(notices(conn, more.job)) == 2
 
 
 @pytest.mark.req("E-06")

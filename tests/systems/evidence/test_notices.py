@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from email import message_from_bytes, policy
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -62,6 +63,42 @@ TALLY: dict[str, Any] = {
 }
 
 
+EXAMPLE: dict[str, Any] = {
+    "file_job_id": "0197a0b2-0000-7000-8000-000000000001",
+    "merchant_id": "shop-7",
+    "archive_name": "may.zip",
+    "uploaded_at": "2026-06-03T10:00:00.000000Z",
+    "now": "2026-06-03T10:05:00.000000Z",
+    "n2_by": "2026-06-04T10:05:00.000000Z",
+    "cases": 2,
+    "total": 5,
+    "attached": 3,
+    "recovered": 0,
+    "permanent_failed": 1,
+    "waiting": 1,
+    "errors": [
+        {"error_code": "CORRUPTED_FILE", "error_category": "DATA", "files": 1, "permanent_failed": 1},
+        {"error_code": "503", "error_category": "NETWORK", "files": 1, "permanent_failed": 0},
+    ],
+    "files": [
+        {
+            "row_number": 2,
+            "case_id": "7b0e6c52-9a34-4c58-8f0e-5d1f3a2b4c6d",
+            "file_name": "receipt.pdf",
+            "error_code": "CORRUPTED_FILE",
+            "retry_status": "PERMANENT_FAILED",
+        },
+        {
+            "row_number": 3,
+            "case_id": "1f6d2a90-55c1-4b7e-9d3a-0c8e7f6a5b4d",
+            "file_name": "parcel.jpg",
+            "error_code": "503",
+            "retry_status": "RETRY_FAILED",
+        },
+    ],
+}
+
+
 @pytest.mark.req("E-06", "E-12")
 def test_n1_tells_the_numbers_and_promises_what_is_retried_and_until_when() -> None:
     notice = compose("N1", TALLY)
@@ -71,7 +108,7 @@ def test_n1_tells_the_numbers_and_promises_what_is_retried_and_until_when() -> N
     assert "Cannot be retried: 2 files (CASE_NOT_FOUND)" in notice.text
     assert "The case does not exist, or was deleted.\nWhat to do: Check the case number" in notice.text
     assert "  line 2, case c-1: a.pdf\n  and 1 more" in notice.text
-    assert "Tried again: 1 file (503)" in notice.text
+    assert "Will be tried again: 1 file (503)" in notice.text
     assert "SYSTEM" not in notice.text  # a category is ours, not the merchant's
     assert notice.summary["retried_until"] == TALLY["n2_by"]
     assert "b&lt;i&gt;.pdf" in notice.html
@@ -172,3 +209,12 @@ def _text(mail: Any) -> str:
 
 def test_where_a_webhook_may_be_is_bounded() -> None:
     assert webhook_destination(egress=Egress(allow=["10.0.0.0/8"])).name == "evidence.notice.webhook"
+
+
+@pytest.mark.req("E-06", "E-12")
+@pytest.mark.parametrize("name", ["N1", "N2"])
+def test_the_example_of_the_docs_is_what_a_merchant_gets(name: str) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "attach-evidence.md").read_text(encoding="utf-8")
+    rest = {"attached": 4, "recovered": 1, "waiting": 0, "errors": EXAMPLE["errors"][:1], "files": EXAMPLE["files"][:1]}
+    notice = compose(name, EXAMPLE if name == "N1" else {**EXAMPLE, **rest})
+    assert f"```text\nSubject: {notice.subject}\n\n{notice.text.rstrip()}\n```" in page

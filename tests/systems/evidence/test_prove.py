@@ -10,8 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from redrive.systems.evidence.gates import N1, N2
-from redrive.systems.evidence.names import attachment_key
+from redrive.systems.evidence.names import N1, N2, attachment_key
 from redrive.systems.evidence.notices import compose
 from redrive.systems.evidence.prove.plan import CORRUPTED_SHARE, FILES_OF_ROW, Job, planned
 from redrive.systems.evidence.prove.prove import EvidenceReport, prove
@@ -52,7 +51,11 @@ def mail(name: str, *, archive: str = PLAIN.archive, **numbers: int) -> str:
     counted = {"total": 15, "attached": 8, "recovered": 1, "permanent_failed": 7, "waiting": 0, "cases": 3, **numbers}
     tally = {
         **counted,
-        "file_job_id": str(PLAIN.id), "merchant_id": "m", "archive_name": archive, "errors": [], "files": [],
+        "file_job_id": str(PLAIN.id),
+        "merchant_id": "m",
+        "archive_name": archive,
+        "errors": [],
+        "files": [],
         **dict.fromkeys(("uploaded_at", "now", "n2_by"), "2026-01-01T10:00:00Z"),
     }
     notice, message = compose(name, tally), EmailMessage()

@@ -43,6 +43,7 @@ def run(conn: Conn, at: datetime = LATER, *, job: UUID | None = None, limit: int
 
 
 @pytest.mark.req("E-03", "E-11")
+@pytest.mark.seed("000", "Outbox updates are transactional (atomic state transitions).")
 def test_a_row_with_a_due_file_gets_one_event_with_all_its_files(conn: Conn) -> None:
     uploaded = upload(conn, 3)
     attached, due, broken = uploaded.files
@@ -50,6 +51,9 @@ def test_a_row_with_a_due_file_gets_one_event_with_all_its_files(conn: Conn) -> 
     attempt(conn, due, "503")
     attempt(conn, broken, "INVALID_FORMAT")
     assert run(conn, BEGAN + timedelta(minutes=4)) == (0, 0)
+    with conn.transaction(force_rollback=True):
+        assert run(conn) == (1, 1)
+    assert (status(conn, due), events(conn, FAILED_REQUESTS)) == ("FAILED/RETRY_FAILED", [])
     assert run(conn) == (1, 1)
     assert status(conn, due) == "FAILED/RETRY_SCHEDULED"
     event = events(conn, FAILED_REQUESTS)[0]
@@ -81,6 +85,7 @@ def test_files_without_a_code_are_no_reason_to_pass_a_row_over(conn: Conn) -> No
 
 @pytest.mark.req("E-04")
 @pytest.mark.parametrize("code", ["CORRUPTED_FILE", "S3_NOT_FOUND", "401", "CASE_NOT_FOUND", "UNAUTHORIZED"])
+@pytest.mark.seed("000", "Scheduler filters out permanently failed files (error-type check).")
 def test_every_permanent_code_is_left_alone_not_the_two_of_the_document_only(conn: Conn, code: str) -> None:
     uploaded = upload(conn, 1)
     attempt(conn, uploaded.files[0], code)
@@ -89,6 +94,7 @@ def test_every_permanent_code_is_left_alone_not_the_two_of_the_document_only(con
 
 
 @pytest.mark.req("E-04", "E-11")
+@pytest.mark.seed("000", "Retry count and timestamps remain consistent for audit.")
 def test_three_attempts_in_all_and_the_retry_count_follows_the_attempts(conn: Conn) -> None:
     """The document counts retries in up to three places."""
     id = upload(conn, 1).files[0]
@@ -117,6 +123,7 @@ def test_the_scope_is_a_job_and_the_batch_is_bounded(conn: Conn) -> None:
 
 
 @pytest.mark.req("E-03")
+@pytest.mark.seed("000", "Outbox requeue duplicates")
 def test_an_event_that_led_to_no_attempt_is_sent_again_and_a_file_under_way_is_not(conn: Conn) -> None:
     lost, flying = upload(conn, 1), upload(conn, 1)
     for job in (lost, flying):
@@ -163,6 +170,7 @@ def test_schedulers_at_once_send_one_event_for_each_row(evidence: str, conn: Con
 
 
 @pytest.mark.req("E-03", "E-07")
+@pytest.mark.seed("000", "Volume throttling controls are applied (batch, delay).")
 async def test_a_run_goes_in_batches_with_pauses_and_leaves_its_measures(evidence: str, conn: Conn) -> None:
     began = datetime.now(UTC) - timedelta(minutes=30)
     uploaded = upload(conn, *[1] * 5, at=began)

@@ -8,7 +8,9 @@ Importing this needs no library of its extra.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redrive import System
@@ -57,6 +59,12 @@ def _router() -> Any:
     return router
 
 
+def _from_settings(table: Mapping[str, Any], file: Path) -> System:
+    from redrive.systems.evidence.toml_evidence import from_settings
+
+    return from_settings(table, file)
+
+
 def _demo(**values: Any) -> int:
     """A merchant's archive, the Case API that attaches its files, and the two mails that come of it."""
     from redrive.kit.demo import Demo
@@ -88,4 +96,5 @@ system = System(
     streamed=["/jobs"],
     demo=_demo,
     prove=_prove,
+    from_settings=_from_settings,
 )

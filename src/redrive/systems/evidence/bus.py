@@ -27,7 +27,7 @@ from redrive.systems.evidence.names import (
 from redrive.systems.evidence.settings import EvidenceSettings
 
 STREAM: Final = "EVIDENCE"
-GROUP: Final = "evidence"
+GROUP: Final = "redrive"
 SOURCE: Final = "/redrive/evidence"
 PUBLISH_CONCURRENCY: Final = 100
 CONSUMERS: Final[Mapping[str, str]] = {
@@ -106,11 +106,14 @@ class NatsBus:
 
 @dataclass(frozen=True, kw_only=True)
 class KafkaBus:
-    """The topics exist. config: options of librdkafka for producers and consumers, such as `security.protocol`."""
+    """The topics exist. group: each topic's group is called `GROUP.CONSUMER`. config: options of librdkafka for
+    producers and consumers, such as `security.protocol`. consumer_config: for consumers only.
+    """
 
     bootstrap_servers: str
     group: str = GROUP
     config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    consumer_config: Mapping[str, Any] = field(default_factory=dict)
 
     def transport(self, topic: str) -> Any:
         from redrive.transports.kafka import CloudEvents, KafkaTransport
@@ -123,7 +126,8 @@ class KafkaBus:
         def make() -> Any:
             from redrive.sources.kafka import KafkaSource
 
-            return KafkaSource(self.bootstrap_servers, topics=topic, group=self.group, config=dict(self.config))
+            group, config = f"{self.group}.{CONSUMERS[topic]}", {**self.config, **self.consumer_config}
+            return KafkaSource(self.bootstrap_servers, topics=topic, group=group, config=config)
 
         return make
 

@@ -8,15 +8,9 @@ only the scheduler starts another one. Before each call the relay asks whether t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Hashable, Mapping
-from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field, replace
-from hashlib import sha256
-from typing import Any, Final, Literal, Protocol
-from urllib.parse import quote, urlsplit
-from uuid import UUID
-
-import aiohttp
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
 from redrive import (
     Attempt,
@@ -30,21 +24,21 @@ from redrive import (
     Retryable,
     Terminal,
 )
-from redrive.errors import InvalidValue, Unreachable
+from redrive.errors import InvalidValue
 from redrive.kit.transport import Answer, LookupAnswer, Record, rules_of
-from redrive.systems.evidence.case_codes import LOOKUP_PREFIX, answer_of, found_of
-from redrive.systems.evidence.names import CASE_API, attachment_key
+from redrive.systems.evidence.attachment import Attachment
+from redrive.systems.evidence.case_caller import CaseCaller, LimitBy
+from redrive.systems.evidence.case_codes import LOOKUP_PREFIX
+from redrive.systems.evidence.names import CASE_API
+from redrive.systems.evidence.stored_file import StoredFiles, checked_content
 from redrive.systems.evidence.taxonomy import CASE_NOT_FOUND, NOT_ATTEMPTED
 from redrive.systems.evidence.work import CASE_GONE, GO, LATE, OVER, UNKNOWN, AttemptTable
-from redrive.transports.http import Egress, HttpTransport
-from redrive.transports.http.client import Client, Reply, Request
+from redrive.transports.http import Egress
 
 TIMEOUT_SECONDS: Final = 30.0
 LOOKUP_AFTER_SECONDS: Final = 2.0
 CONCURRENCY: Final = 10
 CASES_GONE_MAX: Final = 10_000  # that a relay remembers
-CONNECT_SECONDS: Final = 5.0
-FILE_TYPE: Final = "application/octet-stream"
 ATTEMPT_OVER: Final = "ATTEMPT_OVER"
 ATTEMPT_UNKNOWN: Final = "ATTEMPT_UNKNOWN"
 # One send. What is in doubt is asked about 20 times, over about an hour and a half, before a person is asked.
@@ -54,7 +48,6 @@ POLICY: Final = Policy(
     lookups=20,
     lookup_backoff=Backoff(initial_seconds=2, multiplier=2, max_seconds=300, jitter=0.2),
 )
-S3_NOT_FOUND: Final = "S3_NOT_FOUND"
 _NOT_PERMITTED: Final[Mapping[str, tuple[str, str]]] = {
     CASE_GONE: (CASE_NOT_FOUND, "The Case API said so of another file of the case."),
     LATE: (NOT_ATTEMPTED, "The deadline passed before the call."),
@@ -62,12 +55,6 @@ _NOT_PERMITTED: Final[Mapping[str, tuple[str, str]]] = {
     UNKNOWN: (ATTEMPT_UNKNOWN, "The message is no attempt for this artifact."),
 }
 BREAKER: Final = Breaker(codes=frozenset({"HTTP_503"}))
-
-
-class StoredFiles(Protocol):
-    """Where the files are: `Storage` of `storage.py`. An exception whose `code` is S3_NOT_FOUND: there is none."""
-
-    def chunks(self, key: str, /) -> AsyncIterator[bytes]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +73,7 @@ class CaseApi:
     lookup_after_seconds: float = LOOKUP_AFTER_SECONDS
     concurrency: int = CONCURRENCY
     rate: float | None = None
-    limit_by: Literal["tenant"] | None = None
+    limit_by: LimitBy = None
     policy: Policy = POLICY
     breaker: Breaker = BREAKER
     egress: Egress = field(default_factory=Egress)
@@ -121,57 +108,6 @@ class CaseApi:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attachment:
-    """What a message to `case-api` says."""
-
-    artifact_id: UUID
-    attempt: int
-    file_job_id: UUID
-    case_id: UUID
-    file_name: str
-    file_type: str | None
-    file_size_bytes: int
-    s3_key: str
-    sha256: str
-
-    @classmethod
-    def read(cls, payload: Any) -> Attachment:
-        """Raises `Terminal`: a person may have edited it."""
-        try:
-            found = cls(
-                artifact_id=UUID(payload["artifact_id"]),
-                attempt=payload["attempt"],
-                file_job_id=UUID(payload["file_job_id"]),
-                case_id=UUID(payload["case_id"]),
-                file_name=payload["file_name"],
-                file_type=payload["file_type"],
-                file_size_bytes=payload["file_size_bytes"],
-                s3_key=payload["s3_key"],
-                sha256=payload["sha256"],
-            )
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise Terminal("PAYLOAD_INVALID", "The message of an attempt does not have its fields.") from None
-        texts = (found.file_name, found.s3_key, found.sha256, found.file_type or "")
-        numbers = (found.attempt, found.file_size_bytes)
-        if not all(type(one) is int for one in numbers) or not all(isinstance(text, str) for text in texts):
-            raise Terminal("PAYLOAD_INVALID", "A field of the message of an attempt has another type.")
-        return found
-
-    @property
-    def payload(self) -> dict[str, Any]:
-        return {name: str(value) if isinstance(value, UUID) else value for name, value in asdict(self).items()}
-
-    @property
-    def case(self) -> tuple[UUID, UUID]:
-        """As far as one upload has to do with it."""
-        return self.file_job_id, self.case_id
-
-    @property
-    def key(self) -> str:
-        return attachment_key(self.artifact_id)
-
-
 class AttachTransport:
     """One attempt: permit, file, question, call."""
 
@@ -179,7 +115,9 @@ class AttachTransport:
         self._files, self._deadline_seconds = files, deadline_seconds
         self._table = AttemptTable()
         self._gone = _Recent(CASES_GONE_MAX)
-        self._caller = _Caller(api)
+        self._caller = CaseCaller(
+            api.url, headers=api.headers, egress=api.egress, connections=api.concurrency, limit_by=api.limit_by
+        )
         self.limit_key = self._caller.limit_key
         self.address: str | None = None
 
@@ -223,31 +161,13 @@ class AttachTransport:
         return None
 
     async def _attached(self, attempt: Attempt, wanted: Attachment) -> Answer:
-        content = await self._content(wanted)
+        content = await checked_content(self._files, wanted)
         if isinstance(content, Terminal):
             return content
         answer = once(await self._caller.attach(attempt, wanted, content))
         if isinstance(answer, Terminal) and answer.code == CASE_NOT_FOUND:
             self._gone.add(wanted.case)
         return answer
-
-    async def _content(self, wanted: Attachment) -> bytes | Terminal:
-        """The stored file, as it was uploaded."""
-        content = bytearray()
-        try:
-            async for chunk in self._files.chunks(wanted.s3_key):
-                content += chunk
-                if len(content) > wanted.file_size_bytes:
-                    break
-        except Unreachable:
-            return Terminal("SYSTEM_ERROR", "The store of the files did not answer; nothing was sent.")
-        except Exception as error:
-            if getattr(error, "code", None) != S3_NOT_FOUND:
-                raise
-            return Terminal(S3_NOT_FOUND, "The stored file is missing.")
-        if len(content) != wanted.file_size_bytes or sha256(content).hexdigest() != wanted.sha256:
-            return Terminal("CORRUPTED_FILE", "The stored file is not the one that was uploaded.")
-        return bytes(content)
 
 
 class _Recent:
@@ -285,62 +205,3 @@ def once(answer: Answer) -> Answer:
     if isinstance(answer, Retryable) and not answer.destination_down and answer.retry_after is None:
         return Terminal(answer.code, answer.text)
     return answer
-
-
-_file: ContextVar[tuple[Attachment, bytes]] = ContextVar("file of an attempt")
-
-
-class _Caller(HttpTransport):
-    """The HTTP of it: the file with its key, name and digest; a question by the key."""
-
-    def __init__(self, api: CaseApi) -> None:
-        self._base = api.url.rstrip("/")
-        self._timeout_seconds = api.timeout_seconds
-        egress = _with_port_of(api.egress, self._base)
-        super().__init__(
-            lambda attempt: self._place(Attachment.read(attempt.payload)),
-            headers=api.headers,
-            egress=egress,
-            connect_seconds=CONNECT_SECONDS,
-            connections=api.concurrency,
-            limit_by=api.limit_by,
-        )
-        self._asking = Client(egress, connections=api.concurrency, connect_seconds=CONNECT_SECONDS)
-        self._ask_headers = dict(api.headers)
-
-    async def attach(self, attempt: Attempt, wanted: Attachment, content: bytes) -> Answer:
-        _file.set((wanted, content))
-        return await self.send(attempt)
-
-    async def ask(self, wanted: Attachment) -> LookupAnswer:
-        """A Case API that does not answer cannot tell."""
-        url = f"{self._place(wanted)}/{quote(wanted.key, safe='')}"
-        try:
-            return found_of(await self._asking.ask(Request("GET", url, headers=self._ask_headers)))
-        except (aiohttp.ClientError, OSError):
-            return CannotTell(f"{LOOKUP_PREFIX}NETWORK_TIMEOUT", "The Case API did not answer a question.")
-
-    def content(self, attempt: Attempt) -> tuple[dict[str, str], bytes]:  # noqa: ARG002 - the file is not in the message
-        wanted, content = _file.get()
-        return {
-            "Content-Type": wanted.file_type or FILE_TYPE,
-            "X-Attachment-Key": quote(wanted.key, safe=""),
-            "X-File-Name": quote(wanted.file_name, safe=""),
-            "X-Content-SHA256": wanted.sha256,
-        }, content
-
-    def answer(self, reply: Reply) -> Answer:
-        return answer_of(reply)
-
-    async def aclose(self) -> None:
-        await super().aclose()
-        await self._asking.aclose()
-
-    def _place(self, wanted: Attachment) -> str:
-        return f"{self._base}/cases/{wanted.case_id}/attachments"
-
-
-def _with_port_of(egress: Egress, url: str) -> Egress:
-    """The settings name the URL, so its port is meant; others must keep to the list."""
-    port = urlsplit(url).port
-    return egress if port is None else replace(egress, ports=frozenset({*(egress.ports or ()), port}))

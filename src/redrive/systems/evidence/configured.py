@@ -13,13 +13,14 @@ from typing import Any
 
 from redrive import Destination, System
 from redrive.systems.evidence.bus import Bus, topic_consumers, topic_destinations
-from redrive.systems.evidence.case_api import CaseApi, StoredFiles
+from redrive.systems.evidence.case_api import CaseApi
 from redrive.systems.evidence.gates import batches_of
 from redrive.systems.evidence.metrics import METRICS
 from redrive.systems.evidence.notice_destinations import mail_destination, webhook_destination
 from redrive.systems.evidence.recording import recording
 from redrive.systems.evidence.scheduler import duty as scheduler_duty
 from redrive.systems.evidence.settings import EvidenceSettings
+from redrive.systems.evidence.stored_file import StoredFiles
 from redrive.systems.evidence.sweep import SweptFiles
 from redrive.systems.evidence.sweep import duty as sweep_duty
 from redrive.transports.http import Egress

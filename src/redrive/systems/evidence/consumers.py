@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from redrive import Event, aenqueue
-from redrive.systems.evidence.case_api import Attachment
+from redrive.systems.evidence.attachment import Attachment
 from redrive.systems.evidence.events import read_request, read_result
 from redrive.systems.evidence.gates import batches_of
 from redrive.systems.evidence.names import CASE_API, attachment_key, attempt_key

@@ -49,7 +49,7 @@ def compose(name: str, tally: Mapping[str, Any]) -> Notice:
     """name: N1 or N2. tally: of `redrive_evidence.tally_1`."""
     tally = {**tally, "archive_name": " ".join(tally["archive_name"].split())}  # it goes into the subject
     is_first = name == N1
-    problems = [*_problems(tally)]
+    problems = [*_problems(tally, is_first=is_first)]
     subject = f"Your evidence upload {tally['archive_name']}: {_verdict(tally, is_first=is_first)}"
     opening = _opening(tally, is_first=is_first)
     numbers = _numbers(tally, is_first=is_first)
@@ -92,7 +92,7 @@ def _verdict(tally: Mapping[str, Any], *, is_first: bool) -> str:
 def _opening(tally: Mapping[str, Any], *, is_first: bool) -> str:
     told = f"You uploaded {tally['archive_name']} on {_day(tally['uploaded_at'])}, with {_files(tally['total'])}"
     told += f" for {_cases(tally['cases'])}."
-    state = "Each file was sent to its case once." if is_first else "This is the final result."
+    state = "This is the result of the first pass." if is_first else "This is the final result."
     return f"{told} {state}" if tally["total"] else f"{told} There was nothing to attach."
 
 
@@ -111,7 +111,7 @@ def _promise(tally: Mapping[str, Any]) -> str:
     until = _moment(tally["n2_by"])
     return (
         f"{_files(tally['waiting'])} will be tried again automatically, until {until} at the latest. You need not do"
-        " anything for these. We send you the final result as soon as it is known."
+        " anything about that. We send you the final result as soon as it is known."
     )
 
 
@@ -124,7 +124,8 @@ def _ending(tally: Mapping[str, Any]) -> str:
     )
 
 
-def _problems(tally: Mapping[str, Any]) -> Iterator[_Problem]:
+def _problems(tally: Mapping[str, Any], *, is_first: bool) -> Iterator[_Problem]:
+    open_heading = "Will be tried again" if is_first else "Not attached, and not tried again"
     for error in tally["errors"]:
         code = error["error_code"]
         known = code_of(code)
@@ -139,8 +140,8 @@ def _problems(tally: Mapping[str, Any]) -> Iterator[_Problem]:
                 for file in tally["files"]
                 if file["error_code"] == code and (file["retry_status"] == "PERMANENT_FAILED") == is_final
             ]
-            heading = f"{'Cannot be retried' if is_final else 'Tried again'}: {_files(count)} ({code})"
-            advice = known.advice if is_final else "You need not do anything for now."
+            heading = f"{'Cannot be retried' if is_final else open_heading}: {_files(count)} ({code})"
+            advice = "You need not do anything for now." if is_first and not is_final else known.advice
             yield _Problem(heading, known.reason, advice, is_final, files, count - len(files))
 
 

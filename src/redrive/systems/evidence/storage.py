@@ -1,7 +1,8 @@
 """Where the files of uploads are kept: an S3-compatible bucket or a local directory.
 
 An object is written whole or not at all, and its sha256 is computed from the bytes on their way; it is compared again
-before each attempt to attach it (`case_api.py`). Objects of one upload are below `uploads/<file_job_id>/`, so that what no job refers to can be found and removed (`sweep.py`).
+before each attempt to attach it (`case_api.py`). Objects of one upload are below `uploads/<file_job_id>/`, so that what
+no job refers to can be found and removed (`sweep.py`).
 """
 
 from __future__ import annotations

@@ -38,7 +38,13 @@ def _read(path: Path, cases: list[UUID], number: int) -> Job:
         for place, case in enumerate(cases):
             ids = [uuid4() for _ in NAMES]
             files = [
-                File(id, f"uploads/{id}", archive.read(_name(case, name)), (place, name) == (2, NAMES[0]))
+                File(
+                    id,
+                    _name(case, name),
+                    f"uploads/{id}",
+                    archive.read(_name(case, name)),
+                    (place, name) == (2, NAMES[0]),
+                )
                 for id, name in zip(ids, NAMES, strict=True)
             ]
             rows.append(Row(uuid4(), case, place == 1, files))

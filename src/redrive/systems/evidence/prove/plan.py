@@ -21,6 +21,7 @@ LINE_BYTES: Final = 64
 @dataclass(frozen=True)
 class File:
     id: UUID
+    name: str
     key: str
     content: bytes
     is_corrupted: bool
@@ -89,7 +90,7 @@ def _planned_row(chance: random.Random, number: int, corrupted: set[int], is_del
     for place in range(FILES_OF_ROW):
         id = _id(chance)
         is_corrupted = number * FILES_OF_ROW + place in corrupted
-        files.append(File(id, f"uploads/{id}", chance.randbytes(LINE_BYTES), is_corrupted))
+        files.append(File(id, f"receipt-{place + 1}.pdf", f"uploads/{id}", chance.randbytes(LINE_BYTES), is_corrupted))
     return Row(_id(chance), _id(chance), is_deleted, files)
 
 
@@ -105,12 +106,12 @@ def _row(number: int, row: Row) -> dict[str, object]:
         "artifacts": [
             {
                 "artifact_id": str(file.id),
-                "file_name": f"receipt-{place}.pdf",
+                "file_name": file.name,
                 "file_type": "application/pdf",
                 "file_size_bytes": len(file.content),
                 "s3_key": file.key,
                 "sha256": sha256(file.content).hexdigest(),
             }
-            for place, file in enumerate(row.files, 1)
+            for file in row.files
         ],
     }

@@ -88,6 +88,8 @@ class CaseApi:
         await self._journal.append(log="request", key=wanted.key, case=wanted.case, name=wanted.name)
         if not self.ignores_keys and (known := self._ids.get(wanted.key)) is not None:
             return web.json_response({"attachment_id": await self._repeated(known)}, status=200)
+        if (refused := self._refused(wanted)) is not None:
+            return await self._refuse(wanted, *refused)
         fault = self.faults.next(wanted.key)
         if fault is Fault.HANG_BEFORE:
             return await _hang()
@@ -95,9 +97,8 @@ class CaseApi:
             return await _dropped(request)
         if fault is Fault.SLOW:
             await asyncio.sleep(SLOW_SECONDS)
-        refused = (_REFUSED.get(fault) if fault else None) or self._refused(wanted)
-        if refused is not None:
-            return await self._refuse(wanted, *refused)
+        if fault in _REFUSED:
+            return await self._refuse(wanted, *_REFUSED[fault])
         return await _answered(request, await self._attach(wanted), fault)
 
     def _refused(self, wanted: Wanted) -> tuple[int, str] | None:

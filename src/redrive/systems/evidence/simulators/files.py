@@ -1,4 +1,4 @@
-"""Files below a directory, read as `case_api.StoredFiles`: what a proof and a demo store by themselves."""
+"""Files below a directory, read as `stored_file.StoredFiles`: what a proof and a demo store by themselves."""
 
 from __future__ import annotations
 
