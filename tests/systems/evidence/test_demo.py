@@ -34,7 +34,7 @@ def test_a_story_that_ends_otherwise_is_said_so(tmp_path: Path) -> None:
     for id in (twice, twice, right):
         ledger.write(log="attached", key=attachment_key(id))
     ledger.close()
-    found = play.violations(tmp_path, play.Story("evidence-001.zip", {twice: 1, missing: 1, right: 1}))
+    found = play.violations(tmp_path, play.Story(uuid4(), "evidence-001.zip", {twice: 1, missing: 1, right: 1}))
     assert found == [
         "0 mails about evidence-001.zip arrived; it should have been two.",
         f"File {twice} was attached 2 times; it should be 1.",

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
-from redrive.kit.demo import Demo, StoryRelay, exit_code, relay_beside, simulated, with_database
+from redrive.kit.demo import Demo, StoryRelay, exit_code, relay_beside, simulated, what_next, with_database
 from redrive.kit.proof import journal
 from redrive.kit.proof.brokers.nats import NatsServer
 from redrive.kit.relay import WorkerProcess, run_worker
@@ -66,6 +66,7 @@ def _with_database(demo: Demo, dsn: str, console: Console) -> int:
 
 async def _play(demo: Demo, dsn: str, where: dict[str, Any], console: Console) -> int:
     await NatsBus(url=where["bus"]).make_stream()
+    (demo.home / "redrive.toml").write_text(f"dsn = {json.dumps(dsn)}\n", encoding="utf-8")
     story = await asyncio.to_thread(_upload, demo.home, dsn, where)
     _introduce(console, demo.home, story)
     app = demo_app.made()
@@ -73,6 +74,7 @@ async def _play(demo: Demo, dsn: str, where: dict[str, Any], console: Console) -
         worker = asyncio.create_task(run_worker(WorkerProcess(app=app, dsn=dsn), signals=False))
         try:
             await _told(console, demo.home, story, relay)
+            _what_next(demo.home, console, story)
             await relay.go_on(demo)
         finally:
             worker.cancel()
@@ -85,6 +87,7 @@ async def _play(demo: Demo, dsn: str, where: dict[str, Any], console: Console) -
 class Story:
     """wanted: how often each file of the upload has to be attached in the end."""
 
+    job: UUID
     archive: str
     wanted: Mapping[UUID, int]
 
@@ -108,7 +111,7 @@ def _upload(home: Path, dsn: str, where: dict[str, Any]) -> Story:
     urllib.request.urlopen(request, timeout=10).close()  # noqa: S310
     bad = next(key for _, case, key in files if case == damaged)
     storage.put(bad, [b"not what was uploaded"])
-    return Story(path.name, {id: int(case != gone and key != bad) for id, case, key in files})
+    return Story(done.file_job_id, path.name, {id: int(case != gone and key != bad) for id, case, key in files})
 
 
 def _introduce(console: Console, home: Path, story: Story) -> None:
@@ -130,6 +133,13 @@ async def _told(console: Console, home: Path, story: Story, relay: StoryRelay) -
             console.print(Panel(Text(text.rstrip()), title=title, title_align="left", width=PANEL_COLUMNS))
             shown += 1
         await relay.pause(LOOK_SECONDS)
+
+
+def _what_next(home: Path, console: Console, story: Story) -> None:
+    """Commands that find the database by the settings file beside its data."""
+    show = ("evidence", "show", str(story.job), "--artifacts")
+    lineage = ("evidence", "lineage", str(next(iter(story.wanted))))
+    what_next(home, console, "What became of each file, and the way of one of them:", show, lineage)
 
 
 def mails(home: Path, story: Story) -> Sequence[tuple[str, str]]:
