@@ -56,7 +56,9 @@ class System:
     `destinations`.
     cli: a click command or group. router: a function that makes a FastAPI router for the API (called by the console
     only, so that no other program needs its libraries), mounted below router_path (None: /api/v1/ and the system's
-    name); each route says what it needs (`redrive.kit.web.require`). views: lists that the console shows, by name.
+    name); each route says what it needs (`redrive.kit.web.require`). streamed: paths of it whose POST reads its body
+    itself, without the API's bound and its answer to a repeated Idempotency-Key.
+    views: lists that the console shows, by name.
     metrics: by name, in the form of `redrive.operate.observe.catalogue`.
     observe: called with the events of each relay that includes the system. relay_settings: values that its relays use
     where nothing else sets them; of several systems the shortest time and the largest number count.
@@ -73,6 +75,7 @@ class System:
     cli: Any = None
     router: Callable[[], Any] | None = None
     router_path: str | None = None
+    streamed: Sequence[str] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     views: Mapping[str, View] = field(default_factory=dict)
     demo: Callable[..., Any] | None = None

@@ -262,6 +262,7 @@ class _Missing(frozenset[str]):
         ("UPDATE redrive_evidence.file_job_artifact SET open_attempt = NULL", "ATTEMPT_OVER"),
         ("UPDATE redrive_evidence.artifact_attempt SET message_id = gen_random_uuid()", "ATTEMPT_UNKNOWN"),
     ],
+    ids=["late", "closed", "counted", "unknown"],
 )
 async def test_an_attempt_that_may_not_be_made_any_more_makes_no_call(
     evidence: str, conn: Connection, tmp_path: Path, change: str, answer: str

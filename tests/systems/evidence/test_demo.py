@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import io
 import os
-import zipfile
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from rich.console import Console
 
 from redrive.kit.demo import Demo
 from redrive.kit.proof import journal
+from redrive.systems.evidence.checking import check
 from redrive.systems.evidence.demo import app as demo_app
 from redrive.systems.evidence.demo import play
 from redrive.systems.evidence.demo.archive import make_archive
@@ -20,29 +21,25 @@ from redrive.systems.evidence.names import attachment_key
 pytestmark = pytest.mark.req("E-01", "E-06")
 
 
-def test_the_archive_of_the_story_has_a_csv_and_the_files_that_it_names(tmp_path: Path) -> None:
-    path, job = make_archive(tmp_path, 1)
-    with zipfile.ZipFile(path) as archive:
-        header, *lines = archive.read("cases.csv").decode().split()
-        named = [name for line in lines for name in line.split(",")[1].split("|")]
-        assert header == "case_id,files"
-        assert sorted([*named, "cases.csv"]) == sorted(archive.namelist())
-        assert [archive.read(name) for name in named] == [file.content for file in job.files]
-    assert [row.is_deleted for row in job.rows] == [False, True, False]
-    assert sum(file.is_corrupted for file in job.files) == 1
+def test_the_archive_of_the_story_can_be_uploaded(tmp_path: Path) -> None:
+    cases = make_archive(tmp_path / "evidence.zip")
+    found = check(tmp_path / "evidence.zip")
+    assert [line.case_id for line, _ in found.lines] == [*cases]
+    assert found.files == 6
 
 
 def test_a_story_that_ends_otherwise_is_said_so(tmp_path: Path) -> None:
-    _, job = make_archive(tmp_path, 1)
-    first, *_ = job.files
+    twice, missing, right = (uuid4() for _ in range(3))
     ledger = journal.Journal(tmp_path / "case-api.ledger")
-    for _ in range(2):
-        ledger.write(log="attached", key=attachment_key(first.id))
+    for id in (twice, twice, right):
+        ledger.write(log="attached", key=attachment_key(id))
     ledger.close()
-    found = play.violations(tmp_path, job)
-    assert "0 mails about evidence-001.zip arrived; it should have been two." in found
-    assert f"File {first.id} was attached 2 times; it should be 1." in found
-    assert len(found) == 4  # the two others that should be attached
+    found = play.violations(tmp_path, play.Story(uuid4(), "evidence-001.zip", {twice: 1, missing: 1, right: 1}))
+    assert found == [
+        "0 mails about evidence-001.zip arrived; it should have been two.",
+        f"File {twice} was attached 2 times; it should be 1.",
+        f"File {missing} was attached 0 times; it should be 1.",
+    ]
 
 
 @pytest.mark.full

@@ -214,7 +214,7 @@ def test_a_closed_upload_never_changes(conn: Conn, uploaded: Upload) -> None:
 def test_two_last_files_that_are_settled_at_once_and_four_deciders_send_each_notice_once(
     evidence: str, conn: Conn
 ) -> None:
-    """Whoever settles last does not see the other; the gates wait for both."""
+    """The one that settles last does not see the other; the gates wait for both."""
     for _ in range(5):
         job = upload(conn, 2, at=ago(hours=1))
         messages = [begin(conn, id, at=now()) for id in job.files]

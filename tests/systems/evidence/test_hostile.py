@@ -51,6 +51,7 @@ def test_a_hostile_archive_is_refused_by_its_rule_and_leaves_nothing(name: str, 
     rule, build = HOSTILE[name]
     path, store = written(tmp_path, built(build)), tmp_path / "store"
     refusal, peak = refused_and_measured(path, store)
+    print(f"{name}: {path.stat().st_size} bytes, {rule}, peak of {peak // 1024} KiB")
     assert rule in {one.rule for one in refusal.problems}, refusal
     assert [one for one in store.rglob("*") if one.is_file()] == []
     assert sorted(one.name for one in tmp_path.iterdir()) == ["evidence.zip", "store"]

@@ -61,7 +61,8 @@ def test_a_settings_file_is_enough_for_relays_and_workers(tmp_path: Path) -> Non
         ('kind = "nats"', 'kind = "carrier"', "kind of"),
         ("max-attempts = 2", "max-attempts = 5", "max_attempts is 5"),
         ("max-attempts = 2", "tries = 2", "no setting 'tries'"),
-        ('host = "127.0.0.1"', "", "host"),
+        ('host = "127.0.0.1"', "", "host of .evidence.mail. in redrive.toml is missing"),
+        ('kind = "nats"\nurl = "nats://127.0.0.1:4222"', 'kind = "kafka"', "bootstrap_servers of .evidence.bus."),
     ],
 )
 def test_what_is_wrong_in_it_is_said(tmp_path: Path, before: str, after: str, said: str) -> None:

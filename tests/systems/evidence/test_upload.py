@@ -86,8 +86,8 @@ async def test_an_upload_is_a_job_with_rows_artifacts_objects_and_events(
     assert [one.s3_key for one in files] == [key_of(done.file_job_id, one.id) for one in files]
     assert keys(storage) == sorted(one.s3_key for one in files)
     for one, data in zip(files, (PDF, PNG), strict=True):
-        await storage.verify(one.s3_key, sha256=one.sha256, size_bytes=one.file_size_bytes)
-        assert await storage.read(one.s3_key) == data
+        assert b"".join([chunk async for chunk in storage.chunks(one.s3_key)]) == data
+        assert (one.sha256, one.file_size_bytes) == (hashlib.sha256(data).hexdigest(), len(data))
     events = conn.execute("SELECT event_type FROM redrive_evidence.row_event").fetchall()
     assert [row.event_type for row in events] == ["EVIDENCE_ATTACH_REQUEST"]
 

@@ -78,9 +78,11 @@ def create_app(dsn: str, auth: AuthConfig | None = None, *, systems: Mapping[str
     app.include_router(login_router(pages.login_page))
     app.include_router(import_module(API).router, prefix=API_PREFIX, responses=PROBLEMS)
     app.state.systems = discover() if systems is None else systems
+    streamed: set[str] = set()
     for name, system in app.state.systems.items():
         if system.router is not None:
             path = system.router_path or f"{API_PREFIX}/{name}"
+            streamed.update(path + one for one in system.streamed)
             app.include_router(system.router(), prefix=path, responses=PROBLEMS, tags=[name])
     app.add_api_route(
         f"{API_PREFIX}/openapi.json",
@@ -91,7 +93,8 @@ def create_app(dsn: str, auth: AuthConfig | None = None, *, systems: Mapping[str
     app.include_router(pages.router, include_in_schema=False)
     app.include_router(_assets(pages.asset))
     refuse_open_routes(app)
-    return Guard(app, Authenticator(store, auth or AuthConfig(), dsn), error_page=pages.error_page)
+    authenticator = Authenticator(store, auth or AuthConfig(), dsn)
+    return Guard(app, authenticator, error_page=pages.error_page, streamed=frozenset(streamed))
 
 
 def description(app: FastAPI) -> dict[str, Any]:

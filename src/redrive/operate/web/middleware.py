@@ -50,11 +50,14 @@ _log = logging.getLogger("redrive.console")
 
 @dataclass(eq=False)
 class Guard:
-    """error_page: renders a refusal for a browser; None: problem+json for all."""
+    """error_page: renders a refusal for a browser; None: problem+json for all. streamed: paths whose POST reads its
+    body itself, bounds it, and is idempotent by itself.
+    """
 
     app: ASGIApp
     authenticator: Authenticator
     error_page: Any = None
+    streamed: frozenset[str] = frozenset()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -69,7 +72,10 @@ class Guard:
         request = Request(scope, receive)
         try:
             body = await self._admitted(request)
-            await self._route(request, body)(scope, _replayed(body, receive), send)
+            if body is None:
+                await self.app(scope, receive, send)
+            else:
+                await self._route(request, body)(scope, _replayed(body, receive), send)
         except Refusal as refusal:
             await self._refuse(request, refusal, send)
         except Exception as error:
@@ -91,15 +97,17 @@ class Guard:
         below = path if path == prefix or path.startswith(f"{prefix}/") else prefix + path
         return {**scope, "root_path": prefix, "path": below}
 
-    async def _admitted(self, request: Request) -> bytes:
+    async def _admitted(self, request: Request) -> bytes | None:
+        """The body; None: the route reads it."""
         self._check_address(request)
         visitor = await self.authenticator.visitor(request)
         request.scope["redrive.visitor"] = visitor
         if visitor.principal is None and not is_open(route_path(request.scope)):
             raise not_logged_in()
-        body = await _whole_body(request)
+        is_streamed = request.method == "POST" and route_path(request.scope) in self.streamed
+        body = None if is_streamed else await _whole_body(request)
         if request.method not in _SAFE and visitor.ambient:
-            csrf.check(request, body, self.authenticator.auth)
+            csrf.check(request, body or b"", self.authenticator.auth)
         return body
 
     def _check_address(self, request: Request) -> None:

@@ -53,6 +53,12 @@ if not TYPE_CHECKING:
     __getattr__ = loader(__name__, _MODULE_OF)
 
 
+def _router() -> Any:
+    from redrive.systems.evidence.router import router
+
+    return router
+
+
 def _from_settings(table: Mapping[str, Any], file: Path) -> System:
     from redrive.systems.evidence.toml_evidence import from_settings
 
@@ -86,6 +92,8 @@ system = System(
     migrations=files(__name__) / "sql",
     cli=command,
     views=VIEWS,
+    router=_router,
+    streamed=["/jobs"],
     demo=_demo,
     prove=_prove,
     from_settings=_from_settings,

@@ -1,8 +1,8 @@
 """Where the files of uploads are kept: an S3-compatible bucket or a local directory.
 
-An object is written whole or not at all, and its sha256 is computed from the bytes on their way. `verify` reads an
-object again and compares it, which is done before each attempt to attach it. Objects of one upload are below
-`uploads/<file_job_id>/`, so that what no job refers to can be found and removed (`sweep.py`).
+An object is written whole or not at all, and its sha256 is computed from the bytes on their way; it is compared again
+before each attempt to attach it (`case_api.py`). Objects of one upload are below `uploads/<file_job_id>/`, so that what
+no job refers to can be found and removed (`sweep.py`).
 """
 
 from __future__ import annotations
@@ -33,12 +33,6 @@ class StoredFileMissing(Exception):
     """There is no object of that key."""
 
     code = "S3_NOT_FOUND"
-
-
-class StoredFileCorrupted(Exception):
-    """The object is not what was uploaded."""
-
-    code = "CORRUPTED_FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +89,6 @@ class Storage:
                 removed += 1
         return removed
 
-    async def read(self, key: str) -> bytes:
-        """A whole object. FileNotFoundError where there is none, another OSError where the store does not say."""
-        try:
-            found = await obstore.get_async(self.store, key)
-            return bytes(await found.bytes_async())
-        except BaseError as error:
-            raise OSError(f"The storage does not answer ({type(error).__name__}).") from None
-
     async def chunks(self, key: str) -> AsyncIterator[bytes]:
         """The bytes of an object. StoredFileMissing where there is none."""
         with _reachable():
@@ -112,19 +98,6 @@ class Storage:
                 raise StoredFileMissing(f"There is no object {key}.") from None
             async for chunk in found.stream(min_chunk_size=READ_BYTES):
                 yield bytes(chunk)
-
-    async def verify(self, key: str, *, sha256: str, size_bytes: int) -> None:
-        """StoredFileCorrupted unless the object has this size and checksum."""
-        digest, size = hashlib.sha256(), 0
-        async for chunk in self.chunks(key):
-            digest.update(chunk)
-            size += len(chunk)
-            if size > size_bytes:
-                break
-        if size != size_bytes:
-            raise StoredFileCorrupted(f"The object {key} has not the {size_bytes} bytes that were uploaded.")
-        if digest.hexdigest() != sha256:
-            raise StoredFileCorrupted(f"The object {key} has the sha256 {digest.hexdigest()}; uploaded was {sha256}.")
 
 
 def key_of(file_job_id: UUID, artifact_id: UUID) -> str:

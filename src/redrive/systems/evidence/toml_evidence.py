@@ -90,6 +90,8 @@ def _bus(table: Mapping[str, Any], file: Path) -> Bus:
     if kind not in _BUSES:
         raise SettingsError(f"kind of [evidence.bus] in {file} is {kind!r}.", next='write kind = "nats" or "kafka"')
     options = {key: value for key, value in table.items() if key != "kind"}
+    if kind == "kafka":
+        _require("bus", options, file, "bootstrap_servers")
     return read_table(_BUSES[kind], Place("bus", file, "evidence"), options)
 
 
@@ -98,10 +100,17 @@ def _mail(table: Mapping[str, Any], file: Path) -> Any:
         return None
     from redrive.transports.smtp import SmtpTransport  # its library is needed only by those who send mail
 
+    _require("mail", table, file, "host", "sender")
     mail = read_table(_Mail, Place("mail", file, "evidence"), table)
     return SmtpTransport(
         mail.host, sender=mail.sender, port=mail.port, tls=mail.tls, username=mail.username, password=mail.password
     )
+
+
+def _require(name: str, table: Mapping[str, Any], file: Path, *keys: str) -> None:
+    for key in keys:
+        if key not in table:
+            raise SettingsError(f"{key} of [evidence.{name}] in {file} is missing.", next=f"write {key} = ...")
 
 
 def _settings(table: Mapping[str, Any], file: Path) -> EvidenceSettings:

@@ -9,7 +9,7 @@ from redrive.kit.group import CommandGroup
 command: Final = CommandGroup(
     "evidence",
     package=__name__,
-    commands=["lineage", "retry", "show", "upload"],
+    commands=["demo", "lineage", "retry", "show", "upload"],
     extra=["aiohttp", "aiosmtplib", "obstore"],
     about="Upload archives of dispute evidence, and see what became of each file: attached to its case once.",
 )

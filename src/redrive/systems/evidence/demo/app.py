@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from redrive import App
@@ -13,7 +12,7 @@ from redrive.systems.evidence.bus import NatsBus
 from redrive.systems.evidence.case_api import CaseApi
 from redrive.systems.evidence.configured import with_evidence
 from redrive.systems.evidence.settings import EvidenceSettings
-from redrive.systems.evidence.simulators.files import Directory
+from redrive.systems.evidence.storage import storage_of
 from redrive.transports.http import Egress
 from redrive.transports.smtp import SmtpTransport
 
@@ -32,7 +31,7 @@ def made() -> App:
         declared: Mapping[str, Any] = json.loads(os.environ[VARIABLE])
         api = CaseApi(url=declared["url"], egress=_HERE, lookup_after_seconds=0.0)
         mail = SmtpTransport("127.0.0.1", port=declared["port"], sender="evidence@example.org", tls="none")
-        bus, files = NatsBus(url=declared["bus"]), Directory(Path(declared["files"]))
+        bus, files = NatsBus(url=declared["bus"]), storage_of(declared["storage"])
         found.include(with_evidence(api, bus, files, mail=mail, settings=SETTINGS))
     return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from redrive import App, Backoff, Policy
@@ -13,7 +12,7 @@ from redrive.systems.evidence.bus import NatsBus
 from redrive.systems.evidence.case_api import CaseApi
 from redrive.systems.evidence.configured import with_evidence
 from redrive.systems.evidence.settings import EvidenceSettings
-from redrive.systems.evidence.simulators.files import Directory
+from redrive.systems.evidence.storage import storage_of
 from redrive.transports.http import Egress
 from redrive.transports.smtp import SmtpTransport
 
@@ -54,7 +53,7 @@ def made(declared: Mapping[str, Any], *, case_api: type[CaseApi] = CaseApi) -> A
     )
     bus = NatsBus(url=declared["bus"], ack_wait_seconds=ACK_WAIT_SECONDS)
     mail = SmtpTransport("127.0.0.1", port=declared["port"], sender="evidence@example.org", tls="none")
-    declaring.include(with_evidence(api, bus, Directory(Path(declared["files"])), mail=mail, settings=SETTINGS))
+    declaring.include(with_evidence(api, bus, storage_of(f"file://{declared['files']}"), mail=mail, settings=SETTINGS))
     return declaring
 
 

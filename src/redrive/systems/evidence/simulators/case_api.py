@@ -97,7 +97,7 @@ class CaseApi:
             return await _dropped(request)
         if fault is Fault.SLOW:
             await asyncio.sleep(SLOW_SECONDS)
-        if fault in _REFUSED:
+        if fault is not None and fault in _REFUSED:
             return await self._refuse(wanted, *_REFUSED[fault])
         return await _answered(request, await self._attach(wanted), fault)
 

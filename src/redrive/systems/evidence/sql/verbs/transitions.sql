@@ -28,7 +28,7 @@ BEGIN
     END IF;
 END $body$;
 
--- A change of an artifact that is no edge is refused, whoever makes it, and so is every change of a job that is closed.
+-- A change of an artifact that is no edge is refused, also by the owner of the tables, and so is every change of a job that is closed.
 CREATE OR REPLACE FUNCTION redrive_evidence.check_artifact() RETURNS trigger
 LANGUAGE plpgsql SET search_path = redrive_evidence, pg_temp AS $body$
 BEGIN

@@ -17,10 +17,10 @@ GRANT EXECUTE ON FUNCTION redrive_evidence.eligible_artifacts_1, redrive_evidenc
 GRANT EXECUTE ON FUNCTION redrive_evidence.gauge_1 TO redrive_relay, redrive_operator;
 -- An operator asks for retries of a job at once.
 GRANT EXECUTE ON FUNCTION redrive_evidence.retry_job_1 TO redrive_operator;
-GRANT EXECUTE ON FUNCTION redrive_evidence.error_category_of, redrive_evidence.may_retry
+GRANT EXECUTE ON FUNCTION redrive_evidence.error_category_of, redrive_evidence.may_retry, redrive_evidence.progress_of
     TO redrive_producer, redrive_relay, redrive_viewer, redrive_operator, redrive_auditor;
 GRANT SELECT ON redrive_evidence.file_job_row, redrive_evidence.file_job_artifact, redrive_evidence.artifact_attempt,
-    redrive_evidence.row_event, redrive_evidence.artifact_event, redrive_evidence.late_evidence
+    redrive_evidence.row_event, redrive_evidence.artifact_event, redrive_evidence.late_evidence, redrive_evidence.timeline
     TO redrive_viewer, redrive_operator, redrive_auditor;
 -- Addresses are personal data (G-15): only operators read them.
 GRANT SELECT ON redrive_evidence.file_job, redrive_evidence.notice TO redrive_operator;
