@@ -159,9 +159,9 @@ async def test_a_retry_is_asked_for_or_refused(client: Any, conn: psycopg.Connec
 
     assert (await retry(job, "1")).json()["reason"] == "nothing_to_retry"
     assert (await retry(uuid4(), "2")).status_code == 404
-    artifact = conn.execute("SELECT id FROM redrive_evidence.file_job_artifact ORDER BY id LIMIT 1").fetchone()
-    assert artifact is not None
-    attempt(conn, artifact.id, "503")
+    files = conn.execute("SELECT id FROM redrive_evidence.file_job_artifact ORDER BY id").fetchall()
+    for artifact, code in zip(files, ("503", "CORRUPTED_FILE"), strict=True):
+        attempt(conn, artifact.id, code)
     done = await retry(job, "3")
     assert (done.status_code, done.json()) == (200, {"rows": 1, "artifacts": 1})
 
