@@ -55,7 +55,7 @@ class Upload:
 
 def upload(conn: psycopg.Connection[Any], *files: int, at: datetime | None = BEGAN, **job: Any) -> Upload:
     """A job with so many files in each row. A file's name tells its row and place: `1-2.pdf`."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "file_job_row_id": str(uuid4()),
             "row_number": number,

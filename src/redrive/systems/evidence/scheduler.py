@@ -60,7 +60,7 @@ async def schedule(
     """One run. file_job_id: None = all jobs. What is left after half a minute is left to the next run."""
     began, chance = time.monotonic(), rng or random.Random()
     done = Scheduled()
-    values = [file_job_id, settings.batch_size_rows, settings.max_attempts]
+    values: list[object] = [file_job_id, settings.batch_size_rows, settings.max_attempts]
     values += [settings.deadline_seconds, settings.requeue_seconds]
     while True:
         found = (await database.rows(_SCHEDULE, values))[0]

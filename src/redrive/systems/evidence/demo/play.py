@@ -30,7 +30,7 @@ from redrive.systems.evidence.demo import app as demo_app
 from redrive.systems.evidence.demo.archive import make_archive
 from redrive.systems.evidence.names import attachment_key
 from redrive.systems.evidence.storage import storage_of
-from redrive.systems.evidence.upload import Upload, upload
+from redrive.systems.evidence.uploading import Upload, upload
 
 T = TypeVar("T")
 CASE_API: Final = "redrive.systems.evidence.simulators.case_api"
