@@ -7,7 +7,7 @@ relay needs is loaded when it is first used.
 
 from typing import TYPE_CHECKING
 
-from redrive.lazy import loader, modules_of
+from redrive.lazy import export
 
 __version__ = "0.1.0"
 
@@ -46,28 +46,24 @@ if TYPE_CHECKING:
     # isort: on
 
 # Public name -> the module that has it; the type checker reads the imports above.
-_HOME = {
-    "redrive.answers": "Absent Advance CannotTell Delivered Found Retryable Terminal Unknown",
-    "redrive.app": "App Destination Duty",
-    "redrive.completion": "acomplete complete",
-    "redrive.consume.event": "Event",
-    "redrive.errors": "ActRefused ClaimLost DestinationOwned InvalidPayload InvalidValue KeyReused NoOpenTransaction "
-    "NotFinished NotFound OpenTransaction RedriveError UsageError",
-    "redrive.message": "Attempt CancelAnswer HistoryEntry MessageId NewMessage Priority Receipt Status",
-    "redrive.policy": "Backoff Breaker Policy Settlement",
-    "redrive.produce.api": "aenqueue aenqueue_many enqueue enqueue_many",
-    "redrive.produce.keys": "key",
-    "redrive.produce.message_status": "acancel astatus cancel status wait wait_async",
-    "redrive.settings": "Settings",
-    "redrive.system": "System",
-}
-_MODULE_OF = modules_of(_HOME)
-
-__all__ = sorted(_MODULE_OF)  # noqa: PLE0605 - one list of names, not two
-
-
-if not TYPE_CHECKING:  # a type checker that sees it takes every misspelt name for one of ours
-    __getattr__ = loader(__name__, _MODULE_OF)
+__all__ = export(  # noqa: PLE0605 - the names are listed once
+    __name__,
+    {
+        "answers": "Absent Advance CannotTell Delivered Found Retryable Terminal Unknown",
+        "app": "App Destination Duty",
+        "completion": "acomplete complete",
+        "consume.event": "Event",
+        "errors": "ActRefused ClaimLost DestinationOwned InvalidPayload InvalidValue KeyReused NoOpenTransaction "
+        "NotFinished NotFound OpenTransaction RedriveError UsageError",
+        "message": "Attempt CancelAnswer HistoryEntry MessageId NewMessage Priority Receipt Status",
+        "policy": "Backoff Breaker Policy Settlement",
+        "produce.api": "aenqueue aenqueue_many enqueue enqueue_many",
+        "produce.keys": "key",
+        "produce.message_status": "acancel astatus cancel status wait wait_async",
+        "settings": "Settings",
+        "system": "System",
+    },
+)
 
 
 def __dir__() -> list[str]:

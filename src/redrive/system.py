@@ -47,6 +47,16 @@ class View:
     all_tenants: bool = False
 
 
+def headings(columns: str, **unlike: str) -> dict[str, str]:
+    """Columns of a view, with spaces between them, and their headings: `event_type` becomes "Event type", `created_at`
+    "Created" and `tenant_id` "Tenant". unlike: headings that say something else."""
+    return {name: unlike.get(name) or _heading(name) for name in columns.split()}
+
+
+def _heading(column: str) -> str:
+    return column.removesuffix("_at").removesuffix("_id").replace("_", " ").capitalize()
+
+
 @dataclass(frozen=True, kw_only=True)
 class System:
     """Everything that a system brings.
@@ -62,8 +72,9 @@ class System:
     metrics: by name, in the form of `redrive.operate.observe.catalogue`.
     observe: called with the events of each relay that includes the system. relay_settings: values that its relays use
     where nothing else sets them; of several systems the shortest time and the largest number count.
-    demo, prove: callables behind `redrive <name> demo` and `redrive prove <name>`. prove_options: click options that
-    its proof takes beside those of every proof.
+    demo: plays the story of `redrive <name> demo`, given a `redrive.kit.demo.Demo` and a console. prove: runs
+    `redrive prove <name>`; its docstring is the help. prove_options: click options that it takes beside those of every
+    proof.
     from_settings: the system as the table of its name in `redrive.toml` declares it, for a relay that no Python names.
     """
 

@@ -4,11 +4,12 @@
     inbox        receive a message of a broker, or defer it to the engine
     database     connections, SQL files, snapshots and duties on your own tables
     group        a command group that imports its commands when they are used, and options of proofs
-    cli          what commands share: --dsn, --json, tables, notes, exit codes
+    parts        router, demo, proof and settings of a system, imported when they are used
+    cli          what commands share: --dsn, --json, --tenant, tables, notes, exit codes
     settings     the tables of `redrive.toml` as dataclasses
     transport    answers, lookups and rules of a destination
     metrics      how a metric is declared
-    web          dependencies of a FastAPI route: principal, permission, store
+    web          dependencies of a FastAPI route: principal, permission, store, tenant
     relay        a relay in this process, and an embedded PostgreSQL: for demos and proofs
     demo         the command, the database and the relay of a story that a person watches
     proof        reports, processes, random histories: for `redrive prove NAME`
@@ -17,6 +18,6 @@ With `redrive`, `redrive.errors`, `redrive.transports` and `redrive.patterns` th
 that the systems of this package may import. docs/how-to/write-a-system.md builds one.
 """
 
-from redrive.lazy import loader, modules_of
+from redrive.lazy import export
 
-__all__ = ["loader", "modules_of"]
+__all__ = ["export"]

@@ -1,9 +1,16 @@
 """What the commands of a system share with those of the engine.
 
-`plain_command` gives `--dsn` and `--json` and hands the body a `Call`, `store_command` an open `Database` too; `why`
-asks who does it and for what reason, and hands it a `Who`. `output` prints tables, notes and documents; `Exit` names
+`plain_command` gives `--dsn` and `--json` and hands the body a `Call`, `store_command` an open `Database` too,
+`system_command` a connection in a transaction and the tenant; `why` asks who does it and for what reason, and hands it
+a `Who`. `output` prints tables, notes and documents; `Exit` names
 the exit codes.
 """
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import click
 
 from redrive.operate.cli import output
 from redrive.operate.cli.acts import why
@@ -29,5 +36,28 @@ __all__ = [
     "output",
     "plain_command",
     "store_command",
+    "system_command",
+    "tenant_option",
     "why",
 ]
+Body = Callable[..., None]
+
+
+def system_command(system: str) -> Callable[[Body], Body]:
+    """`--dsn`, `--json` and `--tenant`: the body gets a Call, a connection in a transaction, and the tenant."""
+
+    def decorate(body: Body) -> Body:
+        @wraps(body)
+        def command(call: Call, **values: Any) -> None:
+            from redrive.kit.database import connected  # psycopg is loaded when a command runs, not for its help
+
+            with connected(call.dsn, name=f"redrive {system}") as conn:
+                body(call, conn, **values)
+
+        return plain_command(tenant_option(system)(command))
+
+    return decorate
+
+
+def tenant_option(system: str) -> Callable[[Body], Body]:
+    return click.option("--tenant", default="default", show_default=True, help=f"Whose {system}.")

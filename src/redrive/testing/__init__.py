@@ -10,7 +10,7 @@ Each name is loaded when it is first used: pytest loads the plugin, and with it 
 
 from typing import TYPE_CHECKING
 
-from redrive.lazy import loader, modules_of
+from redrive.lazy import export
 
 if TYPE_CHECKING:
     # isort: off
@@ -32,24 +32,20 @@ if TYPE_CHECKING:
     # fmt: on
     # isort: on
 
-_HOME = {
-    "redrive.testing.attempts": "make_attempt",
-    "redrive.testing.clock": "ManualClock",
-    "redrive.testing.draining": "Drained adrain drain",
-    "redrive.testing.inlining": "inline",
-    "redrive.testing.looking": "Enqueued Parked aassert_enqueued aassert_parked aenqueued aparked assert_enqueued "
-    "assert_parked enqueued parked",
-    "redrive.testing.script": "ScriptedTransport Slow rewired",
-    "redrive.testing.sources": "ScriptedSource",
-    "redrive.testing.transports": "Condition TRANSPORT_CHECKS TransportSubject",
-}
-_MODULE_OF = modules_of(_HOME)
-
-__all__ = sorted(_MODULE_OF)  # noqa: PLE0605 - one list of names, not two
-
-
-if not TYPE_CHECKING:  # a type checker that sees it takes every misspelt name for one of ours
-    __getattr__ = loader(__name__, _MODULE_OF)
+__all__ = export(  # noqa: PLE0605 - the names are listed once
+    __name__,
+    {
+        "attempts": "make_attempt",
+        "clock": "ManualClock",
+        "draining": "Drained adrain drain",
+        "inlining": "inline",
+        "looking": "Enqueued Parked aassert_enqueued aassert_parked aenqueued aparked assert_enqueued "
+        "assert_parked enqueued parked",
+        "script": "ScriptedTransport Slow rewired",
+        "sources": "ScriptedSource",
+        "transports": "Condition TRANSPORT_CHECKS TransportSubject",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeVar
 from uuid import UUID
 
 from pydantic import StringConstraints, model_validator
@@ -19,6 +19,7 @@ from redrive.store.reads.models import ParkedFilter
 from redrive.store.runtime.tenant_store import TenantStore
 
 GROUP_DIGITS = 32
+Wanted = TypeVar("Wanted", bound=str | None)
 GroupId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4,32}$")]
 
 
@@ -98,6 +99,6 @@ async def group_of(store: TenantStore, principal: Principal, group: str) -> byte
     return bytes.fromhex(group)
 
 
-def tenant_of(principal: Principal, wanted: str | None) -> str | None:
+def tenant_of(principal: Principal, wanted: Wanted) -> Wanted | str:
     """The tenant of a filter: for a caller of one tenant always that one."""
     return wanted if principal.all_tenants else principal.tenant

@@ -7,9 +7,8 @@ all the same: they are `Unknown`, so the Case API is asked before anything else.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from redrive import Absent, CannotTell, Delivered, Found, Retryable, Terminal, Unknown
 from redrive.kit.transport import Answer, LookupAnswer, clean_code
@@ -52,7 +51,7 @@ def error_code_of(code: str) -> str:
 
 def answer_of(reply: Reply) -> Answer:
     """What a reply to an attach request means."""
-    said = read_reply(reply)
+    said = reply.document()
     text = f"The Case API answered with status {reply.status}."
     if 200 <= reply.status < 300:
         id = said.get("attachment_id")
@@ -68,7 +67,7 @@ def answer_of(reply: Reply) -> Answer:
 
 def found_of(reply: Reply) -> LookupAnswer:
     """Its own word for "not there" is needed: a 404 of something in between proves nothing."""
-    said = read_reply(reply)
+    said = reply.document()
     id = said.get("attachment_id")
     if reply.status == 200 and isinstance(id, str) and id:
         return Found(id)
@@ -76,11 +75,3 @@ def found_of(reply: Reply) -> LookupAnswer:
         return Absent()
     code = clean_code(f"{LOOKUP_PREFIX}{_STATUS_PREFIX}{reply.status}")
     return CannotTell(code, f"The Case API answered a question with status {reply.status}.")
-
-
-def read_reply(reply: Reply) -> Mapping[str, Any]:
-    try:
-        said = json.loads(reply.body) if reply.is_whole else {}
-    except (ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}

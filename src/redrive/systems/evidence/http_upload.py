@@ -15,7 +15,7 @@ from fastapi import Request
 
 from redrive.errors import SettingsError
 from redrive.kit.statements import Steps
-from redrive.kit.web import Refusal, ScopedStore
+from redrive.kit.web import Refusal, ScopedStore, run_steps
 from redrive.systems.evidence.problems import UploadRefused
 from redrive.systems.evidence.storage import storage_of
 from redrive.systems.evidence.upload_limits import UploadLimits
@@ -58,7 +58,7 @@ async def stored(store: ScopedStore, asked: Upload) -> Uploaded:
     loop = asyncio.get_running_loop()
 
     def transact(steps: Steps[T]) -> T:
-        return asyncio.run_coroutine_threadsafe(_answer(store, steps), loop).result()
+        return asyncio.run_coroutine_threadsafe(run_steps(store, steps), loop).result()
 
     try:
         return await asyncio.to_thread(upload, transact, storage_of(url), asked)
@@ -67,14 +67,3 @@ async def stored(store: ScopedStore, asked: Upload) -> Uploaded:
         raise Refusal(422, error.code, str(error), problems=said, found=error.found) from None
     except UploadConflict as error:
         raise Refusal(409, error.code, str(error), file_job_id=str(error.file_job_id)) from None
-
-
-async def _answer(store: ScopedStore, steps: Steps[T]) -> T:
-    """Each statement is a transaction; an upload has one at a time."""
-    try:
-        query, values = next(steps)
-        while True:
-            query, values = steps.send(await store.rows(query, values))
-    except StopIteration as done:
-        answer: T = done.value
-        return answer

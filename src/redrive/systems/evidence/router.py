@@ -17,14 +17,13 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from redrive.kit.database import Row, snapshot
-from redrive.kit.web import CurrentPrincipal, Permission, Refusal, ScopedStore, require
+from redrive.kit.web import CurrentPrincipal, Permission, Refusal, ScopedStore, Tenant, require, tenant_of
 from redrive.systems.evidence.http_upload import received, stored
 from redrive.systems.evidence.reads import SQL, no_artifact, no_job
 from redrive.systems.evidence.retry import RETRY, refusal_of
 from redrive.systems.evidence.uploading import Upload
 
 LIMIT_MAX = 500
-Tenant = Annotated[str, Query(min_length=1, max_length=100, description="The tenant, for callers with access to all.")]
 Limit = Annotated[int, Query(ge=1, le=LIMIT_MAX)]
 Merchant = Annotated[str, Query(min_length=1, max_length=200, description="Whose evidence it is.")]
 Address = Annotated[str | None, Query(min_length=1, max_length=2000)]
@@ -129,7 +128,7 @@ async def upload_job(
             notify_mail=notify_mail,
             notify_webhook=notify_webhook,
             archive_name=archive_name,
-            tenant=_whose(principal, tenant),
+            tenant=tenant_of(principal, tenant),
         )
         done = await stored(store, asked)
     response.status_code = 200 if done.already_existed else 201
@@ -151,7 +150,7 @@ async def list_jobs(
     limit: Limit = 50,
 ) -> Jobs:
     """Jobs, the newest first."""
-    rows = await _read(store, "jobs", {"tenant": _whose(principal, tenant), "before": before, "limit": limit})
+    rows = await _read(store, "jobs", {"tenant": tenant_of(principal, tenant), "before": before, "limit": limit})
     items = [ListedJob(**row) for row in rows]
     return Jobs(items=items, next=items[-1].file_job_id if len(items) == limit else None)
 
@@ -159,7 +158,7 @@ async def list_jobs(
 @router.get("/jobs/{job}", dependencies=[require(Permission.READ)])
 async def show_job(store: ScopedStore, principal: CurrentPrincipal, job: UUID, tenant: Tenant = "default") -> Job:
     """One job with its totals."""
-    return Job(**await _job(store, job, _whose(principal, tenant)))
+    return Job(**await _job(store, job, tenant_of(principal, tenant)))
 
 
 @router.get("/jobs/{job}/rows", dependencies=[require(Permission.READ)])
@@ -172,7 +171,7 @@ async def list_rows(
     limit: Limit = 50,
 ) -> Listed:
     """Rows of a job in the order of the CSV."""
-    named = {"tenant": _whose(principal, tenant), "file_job_id": job, "after": after, "limit": limit}
+    named = {"tenant": tenant_of(principal, tenant), "file_job_id": job, "after": after, "limit": limit}
     await _job(store, job, named["tenant"])
     return _listed(await _read(store, "rows", named), "row_number", limit)
 
@@ -189,7 +188,7 @@ async def list_artifacts(
     limit: Limit = 50,
 ) -> Listed:
     """Files of a job, of one row or one status where asked for."""
-    named = {"tenant": _whose(principal, tenant), "file_job_id": job, "file_job_row_id": row, "status": status}
+    named = {"tenant": tenant_of(principal, tenant), "file_job_id": job, "file_job_row_id": row, "status": status}
     await _job(store, job, named["tenant"])
     return _listed(await _read(store, "artifacts", {**named, "after": after, "limit": limit}), "artifact_id", limit)
 
@@ -204,7 +203,7 @@ async def show_timeline(
     limit: Limit = 50,
 ) -> Listed:
     """What happened to a job, the newest first."""
-    named = {"tenant": _whose(principal, tenant), "file_job_id": job, "before": before, "limit": limit}
+    named = {"tenant": tenant_of(principal, tenant), "file_job_id": job, "before": before, "limit": limit}
     await _job(store, job, named["tenant"])
     return _listed(await _read(store, "timeline", named), "message_id", limit)
 
@@ -214,7 +213,7 @@ async def show_lineage(
     store: ScopedStore, principal: CurrentPrincipal, artifact: UUID, tenant: Tenant = "default"
 ) -> Lineage:
     """Where a file comes from and what was done with it."""
-    named = {"tenant": _whose(principal, tenant), "artifact_id": artifact}
+    named = {"tenant": tenant_of(principal, tenant), "artifact_id": artifact}
     async with snapshot(store) as reads:
         origin = await SQL.read(reads, "lineage", named)
         if not origin:
@@ -229,7 +228,7 @@ async def retry_job(
     store: ScopedStore, principal: CurrentPrincipal, job: UUID, given: Reason, tenant: Tenant = "default"
 ) -> Retried:
     """Requeue what failed for a reason that may pass, whether it is due or not. 409 where nothing can be requeued."""
-    values = (_whose(principal, tenant), str(job), principal.name, given.reason)
+    values = (tenant_of(principal, tenant), str(job), principal.name, given.reason)
     result, rows, artifacts = (await store.rows(RETRY, values))[0]
     if result == "not_found":
         raise no_job(job)
@@ -252,7 +251,3 @@ async def _read(store: ScopedStore, name: str, values: dict[str, Any]) -> Sequen
 
 def _listed(rows: Sequence[Row], position: str, limit: int) -> Listed:
     return Listed(items=[*map(dict, rows)], next=str(rows[-1][position]) if len(rows) == limit else None)
-
-
-def _whose(principal: CurrentPrincipal, tenant: str) -> str:
-    return tenant if principal.all_tenants else principal.tenant

@@ -26,7 +26,7 @@ from typing import Any, Final, Literal
 
 from redrive import System
 from redrive.errors import InvalidValue, SettingsError
-from redrive.kit.settings import Place, read_table
+from redrive.kit.settings import Place, only_keys, read_table, subtable
 from redrive.systems.evidence.bus import Bus, KafkaBus, NatsBus
 from redrive.systems.evidence.case_api import CaseApi
 from redrive.systems.evidence.configured import with_evidence
@@ -57,10 +57,7 @@ class _Webhooks:
 
 
 def from_settings(table: Mapping[str, Any], file: Path) -> System:
-    unknown = [key for key in table if key not in (*_TABLES, *_OPTIONS)]
-    if unknown:
-        known = ", ".join([*_OPTIONS, *_TABLES])
-        raise SettingsError(f"There is no key {unknown[0]!r} in [evidence] of {file}.", next=f"its keys are {known}")
+    only_keys(table, "evidence", file, known=[*_OPTIONS, *_TABLES])
     storage = table.get("storage")
     if not isinstance(storage, str):
         raise SettingsError(
@@ -79,10 +76,7 @@ def from_settings(table: Mapping[str, Any], file: Path) -> System:
 
 
 def _table(table: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any]:
-    found = table.get(name, {})
-    if not isinstance(found, dict):
-        raise SettingsError(f"evidence.{name} in {file} must be a table.", next=f"write [evidence.{name}]")
-    return found
+    return subtable(table, Place(name, file, "evidence"))
 
 
 def _bus(table: Mapping[str, Any], file: Path) -> Bus:

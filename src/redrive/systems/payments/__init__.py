@@ -6,13 +6,12 @@
 Importing this needs no library of its extra.
 """
 
-from collections.abc import Mapping
 from importlib.resources import files
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from redrive import System
-from redrive.kit import loader, modules_of
+from redrive.kit import export
+from redrive.kit.parts import later, router_of
 from redrive.systems.payments.cli import PROVE_OPTIONS, command
 from redrive.systems.payments.views import VIEWS
 
@@ -29,65 +28,38 @@ if TYPE_CHECKING:
     # fmt: on
     # isort: on
 
-_MODULE_OF = modules_of(
+__all__ = export(  # noqa: PLE0605 - the names are listed once
+    __name__,
     {
-        "redrive.systems.payments.names": "Meaning",
-        "redrive.systems.payments.rails": "Rail with_rails",
-        "redrive.systems.payments.submission": "Submitted aadd_participant add_participant asubmit submit",
-        "redrive.systems.payments.validation": "Instruction PaymentRefused",
-    }
+        "names": "Meaning",
+        "rails": "Rail with_rails",
+        "submission": "Submitted aadd_participant add_participant asubmit submit",
+        "validation": "Instruction PaymentRefused",
+    },
+    also=["system"],
 )
-__all__ = sorted([*_MODULE_OF, "system"])  # noqa: PLE0605 - the names are listed once
-if not TYPE_CHECKING:
-    __getattr__ = loader(__name__, _MODULE_OF)
 
+_PROVE: Final = """\
+Pay ten thousand times over rails that lose replies, pay late and refuse, while relays are killed.
 
-def _from_settings(table: Mapping[str, Any], file: Path) -> System:
-    from redrive.systems.payments.toml_rails import from_settings
+PostgreSQL is stopped at once, too. Each instruction must have one effect in the rails' own ledgers, to the cent, in
+the order of its participant; the books must agree. Then a rail that forgets tokens pays later than it should: what
+only a person can judge must be held, and not be paid twice.
 
-    return from_settings(table, file)
-
-
-def _prove(**values: Any) -> Any:
-    """Pay ten thousand times over rails that lose replies, pay late and refuse, while relays are killed.
-
-    PostgreSQL is stopped at once, too. Each instruction must have one effect in the rails' own ledgers, to the cent, in
-    the order of its participant; the books must agree. Then a rail that forgets tokens pays later than it should: what
-    only a person can judge must be held, and not be paid twice.
-
-    Then random histories, on rails of all abilities: producers that submit again, people who requeue, deny, edit,
-    replay, copy, discard, cancel and skip at random, relays that are killed and frozen, databases that are restored and
-    promoted. Each instruction must have one effect in the rail's ledger, or none and not be reported as paid. A history
-    that is violated is shrunk and printed. Exit code 1 means that one of these is not so.
-    """
-    from redrive.systems.payments.prove.prove import prove
-
-    return prove(**values)
-
-
-def _demo(**values: Any) -> int:
-    """Nine payments over three rails, told as they happen."""
-    from redrive.kit.demo import Demo
-    from redrive.systems.payments.demo.play import run
-
-    console = values.pop("console")
-    return run(Demo(**values), console)
-
-
-def _router() -> Any:
-    from redrive.systems.payments.router import router
-
-    return router
-
+Then random histories, on rails of all abilities: producers that submit again, people who requeue, deny, edit, replay,
+copy, discard, cancel and skip at random, relays that are killed and frozen, databases that are restored and promoted.
+Each instruction must have one effect in the rail's ledger, or none and not be reported as paid. A history that is
+violated is shrunk and printed. Exit code 1 means that one of these is not so.
+"""
 
 system = System(
     name="payments",
     migrations=files(__name__) / "sql",
     cli=command,
-    router=_router,
+    router=router_of(f"{__name__}.router"),
     views=VIEWS,
-    demo=_demo,
-    prove=_prove,
+    demo=later(f"{__name__}.demo.play", "run"),
+    prove=later(f"{__name__}.prove.prove", "prove", about=_PROVE),
     prove_options=PROVE_OPTIONS,
-    from_settings=_from_settings,
+    from_settings=later(f"{__name__}.toml_rails", "from_settings"),
 )

@@ -5,7 +5,6 @@ gets one attempt, and a payment whose fate is unknown is held for a person (G-13
 table, or does not fit its status, is unknown, never a failure (P-03).
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, get_args
@@ -174,7 +173,7 @@ class RailTransport(HttpTransport):
         return {"Content-Type": "application/json"}, canonical_json(body)
 
     def answer(self, reply: Reply) -> Answer:
-        said = _read(reply)
+        said = reply.document()
         code = said.get("code")
         if not isinstance(code, str):
             return Unknown(f"HTTP_{reply.status}", "The rail answered without a code.")
@@ -196,7 +195,7 @@ class RailTransport(HttpTransport):
         """There, if the rail has carried out this payment with this amount. Not there, if it never heard of it or has
         refused it. Everything else is no answer.
         """
-        said = _read(reply)
+        said = reply.document()
         code = said.get("code")
         if reply.status == 404 and code == "NOT_FOUND":
             return Absent()
@@ -269,15 +268,6 @@ def with_rails(
 def rails_of(app: App) -> list[Rail]:
     transports = [destination.transport for destination in app.destinations.values()]
     return [transport.rail for transport in transports if isinstance(transport, RailTransport)]
-
-
-def _read(reply: Reply) -> Mapping[str, Any]:
-    """Empty where the body is no whole JSON object."""
-    try:
-        said = json.loads(reply.body) if reply.is_whole else {}
-    except (ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}
 
 
 def _reference(said: Mapping[str, Any]) -> str | None:

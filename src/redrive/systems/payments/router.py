@@ -13,12 +13,11 @@ from pydantic import BaseModel, StringConstraints
 
 from redrive.errors import NotFound
 from redrive.kit.database import snapshot
-from redrive.kit.web import CurrentPrincipal, Permission, ScopedStore, require
+from redrive.kit.web import CurrentPrincipal, Permission, ScopedStore, Tenant, require, tenant_of
 from redrive.systems.payments.reads import SQL
 
 LIMIT_MAX = 500
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-Tenant = Annotated[str, Query(min_length=1, max_length=100, description="The tenant, for callers with access to all.")]
 
 router = APIRouter()
 
@@ -94,7 +93,7 @@ async def show_instruction(
     store: ScopedStore, principal: CurrentPrincipal, instruction_id: Name, tenant: Tenant = "default"
 ) -> Instruction:
     """What is to be paid, and how the messages that were made for it stand."""
-    named = {"tenant": _whose(principal, tenant), "instruction_id": instruction_id}
+    named = {"tenant": tenant_of(principal, tenant), "instruction_id": instruction_id}
     async with snapshot(store) as reads:
         found = await SQL.read(reads, "instruction", named)
         if not found:
@@ -112,12 +111,8 @@ async def list_participants(
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = 50,
 ) -> Participants:
     """Participants by id, and the number of their next payment."""
-    named = {"tenant": _whose(principal, tenant), "after": after, "limit": limit}
+    named = {"tenant": tenant_of(principal, tenant), "after": after, "limit": limit}
     async with snapshot(store) as reads:
         rows = await SQL.read(reads, "participants", named)
     items = [Participant(**row) for row in rows]
     return Participants(items=items, next=items[-1].participant_id if len(items) == limit else None)
-
-
-def _whose(principal: CurrentPrincipal, tenant: str) -> str:
-    return tenant if principal.all_tenants else principal.tenant

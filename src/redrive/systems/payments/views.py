@@ -3,27 +3,23 @@
 from importlib.resources import files
 from typing import Final
 
-from redrive.system import View
+from redrive.system import View, headings
 
 _READS: Final = files("redrive.systems.payments") / "sql" / "reads"
 
 VIEWS: Final = {
     "payments": View(
         title="Payments",
-        lead="Each payment that was taken, with its number in the line of who pays and its terms as last edited; "
-        "open one for its whole story.",
+        lead="Each payment, with its number in the order of its participant and its terms as last edited; open one for "
+        "its whole story.",
         sql=_READS / "payments_view.sql",
-        columns={
-            "instruction_id": "Instruction",
-            "state": "State",
-            "amount": "Amount",
-            "currency": "Currency",
-            "participant_id": "Participant",
-            "sequence_id": "Number",
-            "rail_type": "Rail",
-            "destination": "To",
-            "created_at": "Submitted",
-        },
+        columns=headings(
+            "instruction_id state amount currency participant_id sequence_id rail_type destination created_at",
+            sequence_id="Number",
+            rail_type="Rail",
+            destination="To",
+            created_at="Submitted",
+        ),
         position="outbox_id",
         state="state",
         message="outbox_id",
@@ -34,15 +30,9 @@ VIEWS: Final = {
         title="Findings",
         lead="Where our books and the rails’ statements do not agree, and only a person can say why.",
         sql=_READS / "findings_view.sql",
-        columns={
-            "sentence": "What",
-            "state": "State",
-            "rail_type": "Rail",
-            "kind": "Kind",
-            "subject": "Subject",
-            "first_seen_at": "First seen",
-            "last_seen_at": "Last seen",
-        },
+        columns=headings(
+            "sentence state rail_type kind subject first_seen_at last_seen_at", sentence="What", rail_type="Rail"
+        ),
         position="last_seen_at",
         state="state",
         search="Rail",

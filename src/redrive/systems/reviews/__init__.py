@@ -10,13 +10,12 @@ Importing this needs no library of its extra.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.resources import files
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from redrive import System
-from redrive.kit import loader, modules_of
+from redrive.kit import export
+from redrive.kit.parts import later, router_of
 from redrive.systems.reviews.cli import command
 from redrive.systems.reviews.views import VIEWS
 
@@ -37,64 +36,35 @@ if TYPE_CHECKING:
     # fmt: on
     # isort: on
 
-_MODULE_OF = modules_of(
+__all__ = export(  # noqa: PLE0605 - the names are listed once
+    __name__,
     {
-        "redrive.systems.reviews.chat": "ChatCritic",
-        "redrive.systems.reviews.configured": "with_reviews",
-        "redrive.systems.reviews.critic": "Critic RuleCritic",
-        "redrive.systems.reviews.findings": "Finding",
-        "redrive.systems.reviews.providers": "HttpProvider SmtpProvider",
-        "redrive.systems.reviews.request": "Recipient ReviewRefused ReviewRequest",
-        "redrive.systems.reviews.submission": "Submitted arerun asubmit rerun submit",
-    }
+        "chat": "ChatCritic",
+        "configured": "with_reviews",
+        "critic": "Critic RuleCritic",
+        "findings": "Finding",
+        "providers": "HttpProvider SmtpProvider",
+        "request": "Recipient ReviewRefused ReviewRequest",
+        "submission": "Submitted arerun asubmit rerun submit",
+    },
+    also=["system"],
 )
-__all__ = sorted([*_MODULE_OF, "system"])  # noqa: PLE0605 - the names are listed once
-if not TYPE_CHECKING:
-    __getattr__ = loader(__name__, _MODULE_OF)
 
+_PROVE: Final = """\
+Review a thousand changelists while relays are killed between a provider's acceptance and the write that follows.
 
-def _from_settings(table: Mapping[str, Any], file: Path) -> System:
-    from redrive.systems.reviews.toml_reviews import from_settings
-
-    return from_settings(table, file)
-
-
-def _prove(**values: Any) -> Any:
-    """Review a thousand changelists while relays are killed between a provider's acceptance and the write that follows.
-
-    The provider's own log decides: exactly one notification for each recipient and version where it can be asked,
-    always
-    the same bytes; over SMTP, which cannot be asked, at most one, and what is in doubt is held. A killed relay
-    repeats no
-    stage that was settled. Exit code 1 means that one of these is not so.
-    """
-    from redrive.systems.reviews.prove.prove import prove
-
-    return prove(**values)
-
-
-def _demo(**values: Any) -> int:
-    """A repository, a review of its last change, and the mail that comes of it."""
-    from redrive.kit.demo import Demo
-    from redrive.systems.reviews.demo.play import run
-
-    console = values.pop("console")
-    return run(Demo(**values), console)
-
-
-def _router() -> Any:
-    from redrive.systems.reviews.router import router
-
-    return router
-
+The provider's own log decides: exactly one notification for each recipient and version where it can be asked, always
+the same bytes; over SMTP, which cannot be asked, at most one, and what is in doubt is held. A killed relay repeats no
+stage that was settled. Exit code 1 means that one of these is not so.
+"""
 
 system = System(
     name="reviews",
     migrations=files(__name__) / "sql",
     cli=command,
-    router=_router,
+    router=router_of(f"{__name__}.router"),
     views=VIEWS,
-    demo=_demo,
-    prove=_prove,
-    from_settings=_from_settings,
+    demo=later(f"{__name__}.demo.play", "run"),
+    prove=later(f"{__name__}.prove.prove", "prove", about=_PROVE),
+    from_settings=later(f"{__name__}.toml_reviews", "from_settings"),
 )

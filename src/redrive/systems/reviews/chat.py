@@ -10,7 +10,6 @@ budget. No text of request or reply is kept in an answer: a prompt has the diff 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -103,7 +102,7 @@ def _lost(error: Exception) -> Retryable:
 
 def _refused(reply: Reply) -> Retryable | Terminal:
     retry_after = reply.headers.get("Retry-After")
-    error = _read(reply).get("error")
+    error = reply.document().get("error")
     said = [error.get("code"), error.get("type")] if isinstance(error, dict) else []
     known = next((CODES[code] for code in said if isinstance(code, str) and code in CODES), None)
     text = f"The model answered with status {reply.status}."
@@ -117,7 +116,7 @@ def _refused(reply: Reply) -> Retryable | Terminal:
 def _content(reply: Reply) -> str:
     """The text of the first choice."""
     try:
-        choice = _read(reply)["choices"][0]
+        choice = reply.document()["choices"][0]
         content = choice["message"]["content"]
     except (KeyError, IndexError, TypeError):
         raise AnswerInvalid("it has no choice with a content") from None
@@ -126,11 +125,3 @@ def _content(reply: Reply) -> str:
     if not isinstance(content, str):
         raise AnswerInvalid("its content is no text")
     return content
-
-
-def _read(reply: Reply) -> Mapping[str, Any]:
-    try:
-        said = json.loads(reply.body) if reply.is_whole else {}
-    except (ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}

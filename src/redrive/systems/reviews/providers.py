@@ -9,7 +9,6 @@ sent again where that is chosen.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -225,7 +224,7 @@ class _HttpSender(HttpTransport):
 
 def answer_of(reply: Reply) -> Answer:
     """What a reply to a send means. What it accepted without an id has happened, but cannot be named: it is asked."""
-    said = read_reply(reply)
+    said = reply.document()
     text = f"The provider answered with status {reply.status}."
     if 200 <= reply.status < 300:
         id = _id_in(said)
@@ -241,7 +240,7 @@ def answer_of(reply: Reply) -> Answer:
 
 def found_of(reply: Reply) -> LookupAnswer:
     """Its own word for "not there" is needed: a 404 of something in between proves nothing."""
-    said = read_reply(reply)
+    said = reply.document()
     id = _id_in(said)
     if reply.status == 200 and id is not None:
         return Found(id, {"by": "lookup"})
@@ -263,14 +262,6 @@ def believed(answer: LookupAnswer, attempt: Attempt, *, token_ttl_seconds: float
     used_since = attempt.token_used_since or attempt.in_doubt_since
     is_forgotten = used_since is not None and attempt.claimed_at - used_since > timedelta(seconds=token_ttl_seconds)
     return CannotTell("TOKEN_FORGOTTEN") if isinstance(answer, Absent) and is_forgotten else answer
-
-
-def read_reply(reply: Reply) -> Mapping[str, Any]:
-    try:
-        said = json.loads(reply.body) if reply.is_whole else {}
-    except (ValueError, RecursionError):
-        return {}
-    return said if isinstance(said, dict) else {}
 
 
 class Records:

@@ -21,14 +21,13 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from redrive.kit.database import snapshot
 from redrive.kit.statements import Steps
-from redrive.kit.web import CurrentPrincipal, Permission, Refusal, ScopedStore, require
+from redrive.kit.web import CurrentPrincipal, Permission, Refusal, ScopedStore, Tenant, require, run_steps, tenant_of
 from redrive.systems.reviews.reads import SQL, no_job
 from redrive.systems.reviews.request import PROVIDER, Recipient, ReviewRefused, ReviewRequest
 from redrive.systems.reviews.submission import Submitted, rerun_steps, submit_steps
 
 LIMIT_MAX = 500
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
-Tenant = Annotated[str, Query(min_length=1, max_length=100, description="The tenant, for callers with access to all.")]
 Version = Annotated[int | None, Query(ge=1, description="Of the review; the latest unless given.")]
 
 router = APIRouter()
@@ -158,7 +157,7 @@ async def submit_job(
 ) -> SubmittedJob:
     """Submit a changelist for review. 200 instead of 201 where it was submitted before."""
     values = {**given.model_dump(), "recipients": _recipients(given.recipients)}
-    steps = submit_steps(ReviewRequest(**values, tenant=_whose(principal, tenant)))
+    steps = submit_steps(ReviewRequest(**values, tenant=tenant_of(principal, tenant)))
     return _submitted(await _answer(store, steps), response)
 
 
@@ -179,20 +178,15 @@ async def rerun_job(
         base_commit=given.base_commit,
         head_commit=given.head_commit,
         recipients=None if given.recipients is None else _recipients(given.recipients),
-        tenant=_whose(principal, tenant),
+        tenant=tenant_of(principal, tenant),
     )
     return _submitted(await _answer(store, steps), response)
 
 
 async def _answer(store: ScopedStore, steps: Steps[Submitted]) -> Submitted:
-    """Each statement is a transaction: only the last one writes, and it looks at everything again."""
+    """Only the last statement writes, and it looks at everything again."""
     try:
-        query, values = next(steps)
-        while True:
-            query, values = steps.send(await store.rows(query, values))
-    except StopIteration as done:
-        answer: Submitted = done.value
-        return answer
+        return await run_steps(store, steps)
     except ReviewRefused as error:
         status = 422 if error.job_id is None else 409
         job = None if error.job_id is None else str(error.job_id)
@@ -219,7 +213,7 @@ async def list_jobs(
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = 50,
 ) -> Jobs:
     """Jobs, the newest first."""
-    named = {"tenant": _whose(principal, tenant), "before": before, "state": state, "limit": limit}
+    named = {"tenant": tenant_of(principal, tenant), "before": before, "state": state, "limit": limit}
     async with snapshot(store) as reads:
         items = [ListedJob(**row) for row in await SQL.read(reads, "jobs", named)]
     return Jobs(items=items, next=items[-1].job_id if len(items) == limit else None)
@@ -235,7 +229,7 @@ async def show_job(
 ) -> Job:
     """One job with its stages and its recipients."""
     named: dict[str, Any] = {
-        "tenant": _whose(principal, tenant),
+        "tenant": tenant_of(principal, tenant),
         "changelist_id": changelist_id,
         "review_version": version,
     }
@@ -247,7 +241,3 @@ async def show_job(
         stages = [Stage(**row) for row in await SQL.read(reads, "stages", named)]
         deliveries = [Delivery(**row) for row in await SQL.read(reads, "deliveries", named)]
     return Job(**found[0], stages=stages, deliveries=deliveries)
-
-
-def _whose(principal: CurrentPrincipal, tenant: str) -> str:
-    return tenant if principal.all_tenants else principal.tenant

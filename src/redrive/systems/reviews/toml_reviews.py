@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from redrive import System
 from redrive.errors import SettingsError
-from redrive.kit.settings import Place, read_table
+from redrive.kit.settings import Place, only_keys, read_table, subtable
 from redrive.systems.reviews.chat import ChatCritic
 from redrive.systems.reviews.configured import with_reviews
 from redrive.systems.reviews.providers import HttpProvider, Provider, SmtpProvider
@@ -41,10 +41,7 @@ class _Chat:
 
 
 def from_settings(table: Mapping[str, Any], file: Path) -> System:
-    unknown = [key for key in table if key not in (*_TABLES, *_OPTIONS)]
-    if unknown:
-        known = ", ".join([*_TABLES, *_OPTIONS])
-        raise SettingsError(f"There is no key {unknown[0]!r} in [reviews] of {file}.", next=f"its keys are {known}")
+    only_keys(table, "reviews", file, known=[*_TABLES, *_OPTIONS])
     repositories = _table(table, "repositories", file)
     for name, path in repositories.items():
         if not isinstance(path, str):
@@ -59,10 +56,7 @@ def from_settings(table: Mapping[str, Any], file: Path) -> System:
 
 
 def _table(table: Mapping[str, Any], name: str, file: Path) -> Mapping[str, Any]:
-    found = table.get(name, {})
-    if not isinstance(found, dict):
-        raise SettingsError(f"reviews.{name} in {file} must be a table.", next=f"write [reviews.{name}]")
-    return found
+    return subtable(table, Place(name, file, "reviews"))
 
 
 def _critic(table: Mapping[str, Any], file: Path) -> ChatCritic:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Final
 
-from redrive.system import View
+from redrive.system import View, headings
 
 _READS: Final = files("redrive.systems.reviews") / "sql" / "reads"
 
@@ -14,15 +14,11 @@ VIEWS: Final = {
         title="Reviews",
         lead="Each version of a changelist that was submitted, and how many of its recipients have been notified.",
         sql=_READS / "jobs_view.sql",
-        columns={
-            "changelist_id": "Changelist",
-            "state": "State",
-            "review_version": "Version",
-            "repository": "Repository",
-            "findings": "Findings",
-            "notified": "Notified",
-            "created_at": "Submitted",
-        },
+        columns=headings(
+            "changelist_id state review_version repository findings notified created_at",
+            review_version="Version",
+            created_at="Submitted",
+        ),
         position="job_id",
         state="state",
         message="message_id",
@@ -35,15 +31,11 @@ VIEWS: Final = {
         "recipient. Search for "
         "a changelist to see one review.",
         sql=_READS / "parts_view.sql",
-        columns={
-            "part": "Part",
-            "state": "State",
-            "changelist_id": "Changelist",
-            "review_version": "Version",
-            "attempts": "Attempts",
-            "error_class": "Error class",
-            "notified_at": "Done",
-        },
+        columns=headings(
+            "part state changelist_id review_version attempts error_class notified_at",
+            review_version="Version",
+            notified_at="Done",
+        ),
         position="message_id",
         state="state",
         message="message_id",

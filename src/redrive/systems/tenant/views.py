@@ -5,22 +5,16 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Final
 
-from redrive.system import View
+from redrive.system import View, headings
 
 VIEWS: Final = {
     "events": View(
         title="Events",
         lead="Domain events of all outboxes, newest first. Open one for its attempts and what can be done with it.",
         sql=files("redrive.systems.tenant") / "sql" / "reads" / "events_view.sql",
-        columns={
-            "event_type": "Event type",
-            "state": "State",
-            "tenant_id": "Tenant",
-            "retry_count": "Failed attempts",
-            "outbox": "Outbox",
-            "idempotency_key": "Idempotency key",
-            "created_at": "Created",
-        },
+        columns=headings(
+            "event_type state tenant_id retry_count outbox idempotency_key created_at", retry_count="Failed attempts"
+        ),
         position="id",
         state="state",
         message="id",

@@ -5,6 +5,7 @@ part of a reply is read.
 """
 
 import asyncio
+import json
 import re
 import socket
 from collections.abc import Mapping
@@ -52,6 +53,14 @@ class Reply:
     headers: Mapping[str, str]
     body: bytes
     is_whole: bool
+
+    def document(self) -> Mapping[str, Any]:
+        """The JSON object that the body is; empty where it is no whole one."""
+        try:
+            read = json.loads(self.body) if self.is_whole else {}
+        except (ValueError, RecursionError):
+            return {}
+        return read if isinstance(read, dict) else {}
 
 
 class Client:

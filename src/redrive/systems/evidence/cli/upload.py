@@ -9,11 +9,11 @@ from typing import Any, Final, TypeVar
 import click
 
 from redrive.errors import SettingsError
-from redrive.kit.cli import Call, Column, Exit, example, output, plain_command
+from redrive.kit.cli import Call, Column, Exit, example, output, plain_command, tenant_option
 from redrive.kit.database import connected
 from redrive.kit.statements import Steps, run
 from redrive.systems.evidence.checking import check
-from redrive.systems.evidence.cli.shared import APPLICATION, tenant_option
+from redrive.systems.evidence.names import SYSTEM
 from redrive.systems.evidence.problems import UploadRefused, as_csv
 from redrive.systems.evidence.storage import storage_of
 from redrive.systems.evidence.uploading import Upload, upload
@@ -42,7 +42,7 @@ _COLUMNS: Final = (Column("file"), Column("line", "right"), Column("rule"), Colu
 )
 @click.option("--check", "check_only", is_flag=True, help="Report all problems; store nothing, and need no database.")
 @click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Write the problems to this CSV file.")
-@tenant_option
+@tenant_option(SYSTEM)
 @plain_command
 def command(
     call: Call, archive: Path, check_only: bool, report: Path | None, storage: str | None, **values: Any
@@ -78,7 +78,7 @@ def _uploaded(call: Call, archive: Path, storage: str | None, values: dict[str, 
     dsn = call.dsn
 
     def transact(steps: Steps[T]) -> T:
-        with connected(dsn, name=APPLICATION) as conn:
+        with connected(dsn, name=f"redrive {SYSTEM}") as conn:
             return run(conn, steps)
 
     done = upload(transact, storage_of(storage), Upload(archive=archive, **values))

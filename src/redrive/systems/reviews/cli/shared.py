@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
-from functools import wraps
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from redrive.kit.cli import Call, output, plain_command
-from redrive.kit.database import connected
-from redrive.systems.reviews.names import TENANT
+from redrive.kit.cli import Call, output, system_command
 from redrive.systems.reviews.request import PROVIDER, Recipient
 from redrive.systems.reviews.submission import Submitted
 
-
-def reviews_command(body: Callable[..., None]) -> Callable[..., None]:
-    """`--dsn`, `--json` and `--tenant`: the body gets a Call, a connection in a transaction, and the tenant."""
-
-    @wraps(body)
-    def command(call: Call, **values: Any) -> None:
-        with connected(call.dsn, name="redrive reviews") as conn:
-            body(call, conn, **values)
-
-    with_tenant = click.option("--tenant", default=TENANT, show_default=True, help="Whose reviews.")(command)
-    return plain_command(with_tenant)
-
-
+reviews_command: Final = system_command("reviews")
 notify_option: Final = click.option(
     "--notify", "notify", multiple=True, metavar="ADDRESS[@@PROVIDER]", help="Who must be notified; repeatable."
 )
