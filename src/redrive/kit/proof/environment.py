@@ -5,13 +5,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, LiteralString, Self
 
 import psycopg
 
 from redrive.kit.proof import failpoints
-from redrive.kit.proof.processes import Ended, Process, Processes
+from redrive.kit.proof.processes import Ended, Process, Processes, patience
 
 READY_SECONDS = 20.0
 LOOK_SECONDS = 0.02
@@ -88,6 +89,13 @@ class ProofEnvironment:
             variables[failpoints.MARK_VARIABLE] = str(mark or self.mark())
         return self.processes.start(name, "redrive.kit.proof.relay", settings=settings, environment=variables)
 
+    def server(self, name: str, module: str, **settings: Any) -> str:
+        """A module that gets its settings on standard input: the address that is the first line it prints."""
+        process = self.processes.start(name, module, settings=settings)
+        if not self.wait(lambda: _first_line(process.said), seconds=READY_SECONDS * patience()):
+            raise RuntimeError(f"{name} did not start; see {process.said}.")
+        return _first_line(process.said)
+
     def mark(self) -> Path:
         """A file that is not there yet."""
         self._marks += 1
@@ -131,3 +139,11 @@ class ProofEnvironment:
             if self.ended.wait(every_seconds):
                 raise Ended
         return True
+
+
+def _first_line(said: Path) -> str:
+    """Once it is whole; else empty."""
+    with suppress(OSError):
+        first, newline, _ = said.read_text("utf-8", "replace").partition("\n")
+        return first.strip() if newline else ""
+    return ""

@@ -11,8 +11,11 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Self
+
+from redrive.kit.proof.loop_thread import LoopThread
 
 END_SECONDS = 10.0
 
@@ -80,6 +83,23 @@ class ForkServer:
         if not line:
             raise RuntimeError(f"The process that starts relays has ended; see {self._said}.")
         return json.loads(line)
+
+
+@dataclass(frozen=True)
+class Child:
+    """A process of a fork server whose loop runs in a thread, for a proof without a loop of its own."""
+
+    pid: int
+    forks: ForkServer
+    loop: LoopThread
+
+    @property
+    def code(self) -> int | None:
+        """None while it runs, minus the signal where one ended it."""
+        return self.loop.run(self.forks.code(self.pid))
+
+    def end(self) -> None:
+        self.loop.run(self.forks.end(self.pid))
 
 
 def serve(said: Path, kinds: Mapping[str, Callable[[Settings], None]]) -> None:

@@ -1,10 +1,15 @@
-"""A relay process of a proof, with the failpoint of the environment; its settings are JSON on standard input."""
+"""A relay process of a proof, with the failpoint of the environment; its settings are JSON on standard input.
+
+`run` is the same for a process that a fork server starts.
+"""
 
 import json
 import os
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
+from redrive.app import App
 from redrive.events import Events
 from redrive.kit.proof import failpoints
 from redrive.relay.load_app import load_app
@@ -14,11 +19,15 @@ from redrive.settings import RelayLimits
 
 def main() -> None:
     settings: dict[str, Any] = json.loads(sys.stdin.buffer.read())
-    spec = settings["app"]
+    run(load_app(settings["app"]), settings["app"], settings)
+
+
+def run(app: App, spec: str, settings: Mapping[str, Any]) -> NoReturn:
+    """spec: where a child for suspects finds the app."""
     events = Events()
     failpoints.install(events)
     process = RelayProcess(
-        app=load_app(spec),
+        app=app,
         dsn=os.environ["REDRIVE_DSN"],
         limits=RelayLimits(**settings["limits"]),
         app_spec=spec,

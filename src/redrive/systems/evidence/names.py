@@ -1,4 +1,4 @@
-"""Names that the parts of the evidence system share: schema, topics, destinations, event types, keys.
+"""Names that the parts of the evidence system share: topics, destinations, event types, keys.
 
 A topic is the name of a broker's topic and of the engine's destination that publishes to it.
 """
@@ -9,7 +9,6 @@ from typing import Final
 from uuid import UUID
 
 SYSTEM: Final = "evidence"
-SCHEMA: Final = "redrive_evidence"
 TENANT: Final = "default"
 
 ATTACH_REQUESTS: Final = "evidence.attach.requests"

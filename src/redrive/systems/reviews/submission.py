@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, LiteralString, NewType
+from typing import Any, Final, LiteralString, NewType, Required, TypedDict, Unpack
 from uuid import UUID
 
 from redrive.kit.statements import Steps, arun, as_headers, run
@@ -18,15 +18,13 @@ from redrive.systems.reviews.request import Recipient, ReviewRefused, ReviewRequ
 
 JobId = NewType("JobId", UUID)
 _SUBMIT: Final[LiteralString] = (
-    "SELECT result, job_id, changelist_id, review_version, state, request_differs FROM "
-    "redrive_reviews.submit_1(%s::text,"
-    " %s::text, %s::text, %s::integer, %s::text, %s::text, %s::text, %s::text::json, %s::bytea, %s::boolean, %s::text,"
-    " %s::text::json)"
+    "SELECT result, job_id, changelist_id, review_version, state, request_differs"
+    " FROM redrive_reviews.submit_1(%s::text, %s::text, %s::text, %s::integer, %s::text, %s::text, %s::text,"
+    " %s::text::json, %s::bytea, %s::boolean, %s::text, %s::text::json)"
 )
 _EARLIER: Final[LiteralString] = (
-    "SELECT repository, base_commit, head_commit, review_version, recipients::text FROM "
-    "redrive_reviews.earlier_1(%s::text,"
-    " %s::text)"
+    "SELECT repository, base_commit, head_commit, review_version, recipients::text"
+    " FROM redrive_reviews.earlier_1(%s::text, %s::text)"
 )
 # What is in the way of another version, as a sentence; {version} is the one that the changelist has.
 _REFUSALS: Final[Mapping[str, str]] = {
@@ -64,56 +62,28 @@ async def asubmit(conn: Any, request: ReviewRequest) -> Submitted:
     return await arun(conn, submit_steps(request))
 
 
-def rerun(
-    conn: Any,
-    changelist_id: str,
-    *,
-    review_version: int,
-    idempotency_key: str,
-    base_commit: str | None = None,
-    head_commit: str | None = None,
-    recipients: Sequence[Recipient] | None = None,
-    tenant: str = TENANT,
-) -> Submitted:
+class RerunOptions(TypedDict, total=False):
+    """What a rerun is asked for. What is not given, or None, is as in the version before."""
+
+    review_version: Required[int]
+    idempotency_key: Required[str]
+    base_commit: str | None
+    head_commit: str | None
+    recipients: Sequence[Recipient] | None
+    tenant: str
+
+
+def rerun(conn: Any, changelist_id: str, **options: Unpack[RerunOptions]) -> Submitted:
     """Review a changelist again, under a higher version and a new key, in the transaction of `conn`.
 
-    What is not given is as in the version before. All recipients are notified of the new version, also those that know
-    the old one.
+    All recipients are notified of the new version, also those that know the old one.
     """
-    steps = rerun_steps(
-        changelist_id,
-        review_version=review_version,
-        idempotency_key=idempotency_key,
-        base_commit=base_commit,
-        head_commit=head_commit,
-        recipients=recipients,
-        tenant=tenant,
-    )
-    return run(conn, steps)
+    return run(conn, rerun_steps(changelist_id, **options))
 
 
-async def arerun(
-    conn: Any,
-    changelist_id: str,
-    *,
-    review_version: int,
-    idempotency_key: str,
-    base_commit: str | None = None,
-    head_commit: str | None = None,
-    recipients: Sequence[Recipient] | None = None,
-    tenant: str = TENANT,
-) -> Submitted:
+async def arerun(conn: Any, changelist_id: str, **options: Unpack[RerunOptions]) -> Submitted:
     """`rerun` for an asynchronous connection."""
-    steps = rerun_steps(
-        changelist_id,
-        review_version=review_version,
-        idempotency_key=idempotency_key,
-        base_commit=base_commit,
-        head_commit=head_commit,
-        recipients=recipients,
-        tenant=tenant,
-    )
-    return await arun(conn, steps)
+    return await arun(conn, rerun_steps(changelist_id, **options))
 
 
 def submit_steps(request: ReviewRequest) -> Steps[Submitted]:
@@ -126,29 +96,25 @@ def rerun_steps(
     *,
     review_version: int,
     idempotency_key: str,
-    base_commit: str | None,
-    head_commit: str | None,
-    recipients: Sequence[Recipient] | None,
-    tenant: str,
+    base_commit: str | None = None,
+    head_commit: str | None = None,
+    recipients: Sequence[Recipient] | None = None,
+    tenant: str = TENANT,
 ) -> Steps[Submitted]:
-    given = {"base_commit": base_commit, "head_commit": head_commit, "recipients": recipients}
-    named = {name: value for name, value in given.items() if value is not None}
     rows = yield _EARLIER, (tenant, changelist_id)
     repository, before_base, before_head, earlier, known = rows[0]
     if earlier is None:
         raise _refusal("nothing_to_rerun", "changelist_id", changelist_id, None, None)
-    before: dict[str, Any] = {
-        "base_commit": before_base,
-        "head_commit": before_head,
-        "recipients": [Recipient(one["recipient"], one["provider"], one["required"]) for one in json.loads(known)],
-    }
+    before = [Recipient(one["recipient"], one["provider"], one["required"]) for one in json.loads(known)]
     request = ReviewRequest(
         changelist_id=changelist_id,
         idempotency_key=idempotency_key,
         repository=repository,
+        base_commit=before_base if base_commit is None else base_commit,
+        head_commit=before_head if head_commit is None else head_commit,
+        recipients=before if recipients is None else recipients,
         review_version=review_version,
         tenant=tenant,
-        **{**before, **named},
     )
     return (yield from _submitting(checked(request), is_rerun=True))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import signal
 import urllib.request
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +20,8 @@ from redrive.kit.proof import failpoints, journal
 from redrive.kit.proof.brokers.nats import NatsServer
 from redrive.kit.proof.environment import READY_SECONDS, RELAY_LIMITS, ProofEnvironment
 from redrive.kit.proof.failpoints import Failpoint
-from redrive.kit.proof.fork_server import ForkServer
-from redrive.kit.proof.loop_thread import LoopThread, loop_thread
+from redrive.kit.proof.fork_server import Child, ForkServer
+from redrive.kit.proof.loop_thread import loop_thread
 from redrive.kit.proof.processes import patience
 from redrive.kit.proof.report import Progress
 from redrive.systems.evidence.bus import CONSUMERS, NatsBus
@@ -59,22 +58,6 @@ _WRONG: Final = "SELECT coalesce(sum(redrive_evidence.rebuild_rollups_1(id)), 0)
 _STOPPED: Final = (
     "SELECT destination, reason, error_class, count(*) FROM redrive.parked WHERE reason <> 'dead' GROUP BY 1, 2, 3"
 )
-
-
-@dataclass(frozen=True)
-class Child:
-    """A process of the fork server."""
-
-    pid: int
-    forks: ForkServer
-    loop: LoopThread
-
-    @property
-    def code(self) -> int | None:
-        return self.loop.run(self.forks.code(self.pid))
-
-    def end(self) -> None:
-        self.loop.run(self.forks.end(self.pid))
 
 
 @dataclass
@@ -130,10 +113,7 @@ class Campaign:
 
     def _serve(self, name: str, module: str, log: str, **settings: Any) -> tuple[Path, str]:
         path = self.environment.directory / f"{name}.ledger"
-        process = self.environment.processes.start(name, module, settings={log: str(path), **settings})
-        if not self.environment.wait(lambda: _first_line(process.said), seconds=READY_SECONDS * patience()):
-            raise RuntimeError(f"{name} did not start; see {process.said}.")
-        return path, _first_line(process.said)
+        return path, self.environment.server(name, module, **{log: str(path)}, **settings)
 
     def _relay(self, name: str, *, only: tuple[str, ...], failpoint: Failpoint | None = None) -> Child:
         variables = self._variables()
@@ -218,11 +198,3 @@ class Campaign:
             artifacts=[Artifact(*row) for row in self.environment.rows(_ARTIFACTS)],
             rollups=rollups,
         )
-
-
-def _first_line(said: Path) -> str:
-    """Once it is whole; else empty."""
-    with suppress(OSError):
-        first, newline, _ = said.read_text("utf-8", "replace").partition("\n")
-        return first.strip() if newline else ""
-    return ""

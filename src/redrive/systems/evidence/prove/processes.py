@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from redrive import App
-from redrive.kit.proof import failpoints
 from redrive.kit.proof.fork_server import serve
-from redrive.kit.relay import Events, RelayLimits, RelayProcess, WorkerProcess, run_relay, run_to_exit, run_worker
+from redrive.kit.proof.relay import run
+from redrive.kit.relay import WorkerProcess, run_worker
 from redrive.systems.evidence.prove import app
 
 MODULE: Final = "redrive.systems.evidence.prove.processes"
@@ -22,19 +22,7 @@ MODULE: Final = "redrive.systems.evidence.prove.processes"
 
 def _relay(settings: Mapping[str, Any]) -> NoReturn:
     os.environ.update(settings["environment"])  # before anything is made: a child for suspects reads it too
-    events = Events()
-    failpoints.install(events)
-    process = RelayProcess(
-        app=_app(settings["module"]),
-        dsn=os.environ["REDRIVE_DSN"],
-        limits=RelayLimits(**settings["limits"]),
-        app_spec=f"{settings['module']}:app",
-        only=settings["only"],
-        name=settings["name"],
-        retention_days=1.0,
-        suspect_module="redrive.kit.proof.suspect_child",
-    )
-    run_to_exit(run_relay(process, events=events))
+    run(_app(settings["module"]), f"{settings['module']}:app", settings)
 
 
 def _worker(settings: Mapping[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from redrive.kit.cli import Call, example
@@ -29,23 +31,9 @@ def command(
     call: Call,
     conn: Connection,
     changelist_id: str,
-    review_version: int,
-    idempotency_key: str,
-    base_commit: str | None,
-    head_commit: str | None,
     notify: tuple[str, ...],
     inform: tuple[str, ...],
-    tenant: str,
+    **asked: Any,
 ) -> None:
     """Review a changelist again. What is not given is as in the version before; all recipients are notified anew."""
-    submitted = rerun(
-        conn,
-        changelist_id,
-        review_version=review_version,
-        idempotency_key=idempotency_key,
-        base_commit=base_commit,
-        head_commit=head_commit,
-        recipients=recipients(notify, inform) or None,
-        tenant=tenant,
-    )
-    show_submitted(call, submitted)
+    show_submitted(call, rerun(conn, changelist_id, recipients=recipients(notify, inform) or None, **asked))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from redrive.kit.cli import Call, example
@@ -36,29 +38,14 @@ from redrive.systems.reviews.submission import submit
 def command(
     call: Call,
     conn: Connection,
-    changelist_id: str,
-    idempotency_key: str,
-    repository: str,
-    base_commit: str,
-    head_commit: str,
-    review_version: int,
     notify: tuple[str, ...],
     inform: tuple[str, ...],
-    tenant: str,
+    **asked: Any,
 ) -> None:
     """Have the difference of two commits reviewed, and the recipients notified.
 
     A key or a version that was submitted before is answered with that job. Another version of a changelist is made by
     `redrive reviews rerun`.
     """
-    request = ReviewRequest(
-        changelist_id=changelist_id,
-        idempotency_key=idempotency_key,
-        repository=repository,
-        base_commit=base_commit,
-        head_commit=head_commit,
-        recipients=recipients(notify, inform),
-        review_version=review_version,
-        tenant=tenant,
-    )
+    request = ReviewRequest(recipients=recipients(notify, inform), **asked)
     show_submitted(call, submit(conn, request))

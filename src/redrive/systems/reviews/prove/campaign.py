@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,10 +20,10 @@ import psycopg
 
 from redrive.kit.database import open_database
 from redrive.kit.proof import failpoints, journal
-from redrive.kit.proof.environment import READY_SECONDS, RELAY_LIMITS, ProofEnvironment
+from redrive.kit.proof.environment import RELAY_LIMITS, ProofEnvironment
 from redrive.kit.proof.failpoints import Failpoint
-from redrive.kit.proof.fork_server import ForkServer
-from redrive.kit.proof.loop_thread import LoopThread, loop_thread
+from redrive.kit.proof.fork_server import Child, ForkServer
+from redrive.kit.proof.loop_thread import loop_thread
 from redrive.kit.proof.processes import patience
 from redrive.kit.proof.report import Progress
 from redrive.systems import reviews
@@ -70,22 +69,6 @@ SELECT count(*) FROM (SELECT a.message_id, a.destination FROM redrive.attempt a 
 """
 
 
-@dataclass(frozen=True)
-class Relay:
-    """A process of the fork server."""
-
-    pid: int
-    forks: ForkServer
-    loop: LoopThread
-
-    @property
-    def code(self) -> int | None:
-        return self.loop.run(self.forks.code(self.pid))
-
-    def end(self) -> None:
-        self.loop.run(self.forks.end(self.pid))
-
-
 @dataclass
 class Campaign:
     environment: ProofEnvironment
@@ -119,10 +102,7 @@ class Campaign:
 
     def _serve(self, name: str, module: str, **settings: Any) -> tuple[Path, str]:
         log = self.environment.directory / f"{name}.log"
-        process = self.environment.processes.start(name, module, settings={"log": str(log), **settings})
-        if not self.environment.wait(lambda: _first_line(process.said), seconds=READY_SECONDS * patience()):
-            raise RuntimeError(f"{name} did not start; see {process.said}.")
-        return log, _first_line(process.said)
+        return log, self.environment.server(name, module, log=str(log), **settings)
 
     def _submit(self, count: int) -> None:
         with psycopg.connect(self.environment.dsn) as conn:
@@ -157,14 +137,14 @@ class Campaign:
     def _killed(self) -> Sequence[int]:
         return [count for name, count in self.counts.items() if name.startswith("relays killed")]
 
-    def _relay(self, *, only: Sequence[str], failpoint: Failpoint | None = None) -> Relay:
+    def _relay(self, *, only: Sequence[str], failpoint: Failpoint | None = None) -> Child:
         variables = {"REDRIVE_DSN": self.environment.dsn, **app.environment(**self._declared)}
         if failpoint is not None:
             variables[failpoints.VARIABLE] = str(failpoint)
             variables[failpoints.MARK_VARIABLE] = str(self.environment.mark())
         limits = {**LIMITS, "claim_max": app.HOOKS_AT_ONCE} if only == NOTIFY else LIMITS
         settings = {"name": "reviews-relay", "only": list(only), "limits": limits, "environment": variables}
-        return Relay(self._loop.run(self._forks.start("relay", **settings)), self._forks, self._loop)
+        return Child(self._loop.run(self._forks.start("relay", **settings)), self._forks, self._loop)
 
     def _wait(self, condition: Any) -> bool:
         return self.environment.wait(
@@ -244,11 +224,3 @@ def _message_id(data: str) -> str:
         if line.lower().startswith("message-id:"):
             found = line.partition("<")[2].partition("@")[0]
     return found
-
-
-def _first_line(said: Path) -> str:
-    """Once it is whole; else empty."""
-    with suppress(OSError):
-        first, newline, _ = said.read_text("utf-8", "replace").partition("\n")
-        return first.strip() if newline else ""
-    return ""
