@@ -1,9 +1,8 @@
 """The likely cause of an error class; the first rule that fits counts. A hint for triage only."""
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 RUNBOOK: Final = "docs/how-to/work-through-failures.md"
 
@@ -17,8 +16,7 @@ class Cause(StrEnum):
     CODE_DEFECT = "code_defect"
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(NamedTuple):
     cause: Cause
     first: str
 

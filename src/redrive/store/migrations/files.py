@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import metadata, resources
 from importlib.resources.abc import Traversable
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from redrive.errors import InvalidValue, SchemaError
 from redrive.store.migrations.statements import Statement, split
@@ -44,8 +44,7 @@ class MigrationSet:
     version: str = ""  # of the code that the set belongs to; empty means the version of Redrive
 
 
-@dataclass(frozen=True, slots=True)
-class ConcurrentIndex:
+class ConcurrentIndex(NamedTuple):
     """Both names as written in the file."""
 
     name: str

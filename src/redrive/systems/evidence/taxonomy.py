@@ -7,10 +7,9 @@ One entry for each code; an unknown code is SYSTEM, so it is tried again. No cod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 
 class Category(StrEnum):
@@ -20,8 +19,7 @@ class Category(StrEnum):
     AUTH = "AUTH"
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(NamedTuple):
     """reason: why, as a merchant reads it. advice: what the merchant can do."""
 
     category: Category

@@ -7,7 +7,7 @@ dispatcher had tried is asked for before it is sent. SQL: `sql/verbs/adopt.sql`.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from psycopg import sql
@@ -54,8 +54,7 @@ ACTOR: Final = "payments adopt"
 SHOWN_MAX: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(NamedTuple):
     row: Row
     meaning: Meaning
     payment: Payment

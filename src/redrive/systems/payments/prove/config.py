@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from redrive.systems.payments.rail.script import Fault, LookupFault, Profile
 from redrive.systems.payments.validation import Instruction
@@ -18,8 +18,7 @@ RELAYS: Final = 3
 LOOKUP_AFTER_SECONDS: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class RailConfig:
+class RailConfig(NamedTuple):
     rail_type: str
     currency: str
     decimals: int

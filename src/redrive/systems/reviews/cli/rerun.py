@@ -8,13 +8,8 @@ import click
 
 from redrive.kit.cli import Call, example
 from redrive.kit.database import Connection
-from redrive.systems.reviews.cli.shared import (
-    notify_option,
-    optional_option,
-    recipients,
-    reviews_command,
-    show_submitted,
-)
+from redrive.systems.reviews.cli.shared import recipients_command, show_submitted
+from redrive.systems.reviews.request import Recipient
 from redrive.systems.reviews.submission import rerun
 
 
@@ -24,16 +19,7 @@ from redrive.systems.reviews.submission import rerun
 @click.option("--key", "idempotency_key", required=True, help="Of this request, a new one.")
 @click.option("--base", "base_commit", help="Another commit before the change.")
 @click.option("--head", "head_commit", help="Another commit with the change.")
-@notify_option
-@optional_option
-@reviews_command
-def command(
-    call: Call,
-    conn: Connection,
-    changelist_id: str,
-    notify: tuple[str, ...],
-    inform: tuple[str, ...],
-    **asked: Any,
-) -> None:
+@recipients_command
+def command(call: Call, conn: Connection, changelist_id: str, recipients: list[Recipient], **asked: Any) -> None:
     """Review a changelist again. What is not given is as in the version before; all recipients are notified anew."""
-    show_submitted(call, rerun(conn, changelist_id, recipients=recipients(notify, inform) or None, **asked))
+    show_submitted(call, rerun(conn, changelist_id, recipients=recipients or None, **asked))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Final
+from functools import wraps
+from typing import Any, Final
 
 import click
 
@@ -12,21 +14,22 @@ from redrive.systems.reviews.request import PROVIDER, Recipient
 from redrive.systems.reviews.submission import Submitted
 
 reviews_command: Final = system_command("reviews")
-notify_option: Final = click.option(
-    "--notify", "notify", multiple=True, metavar="ADDRESS[@@PROVIDER]", help="Who must be notified; repeatable."
-)
-optional_option: Final = click.option(
-    "--inform",
-    "inform",
-    multiple=True,
-    metavar="ADDRESS[@@PROVIDER]",
-    help="Who is notified too, if possible; repeatable.",
+_ADDRESS: Final = "ADDRESS[@@PROVIDER]"
+_notify: Final = click.option("--notify", multiple=True, metavar=_ADDRESS, help="Who must be notified; repeatable.")
+_inform: Final = click.option(
+    "--inform", multiple=True, metavar=_ADDRESS, help="Who is notified too, if possible; repeatable."
 )
 
 
-def recipients(notify: tuple[str, ...], inform: tuple[str, ...]) -> list[Recipient]:
-    """ada@example.org@@hooks: by the provider `hooks`."""
-    return [_recipient(one, required=True) for one in notify] + [_recipient(one, required=False) for one in inform]
+def recipients_command(body: Callable[..., None]) -> Callable[..., None]:
+    """A `reviews_command` with `--notify` and `--inform`; ada@example.org@@hooks is notified by provider `hooks`."""
+
+    @wraps(body)
+    def command(*args: Any, notify: tuple[str, ...], inform: tuple[str, ...], **values: Any) -> None:
+        recipients = [_recipient(one, required=True) for one in notify]
+        body(*args, recipients=recipients + [_recipient(one, required=False) for one in inform], **values)
+
+    return _notify(_inform(reviews_command(command)))
 
 
 def _recipient(given: str, *, required: bool) -> Recipient:

@@ -8,13 +8,7 @@ import click
 
 from redrive.kit.cli import Call, example
 from redrive.kit.database import Connection
-from redrive.systems.reviews.cli.shared import (
-    notify_option,
-    optional_option,
-    recipients,
-    reviews_command,
-    show_submitted,
-)
+from redrive.systems.reviews.cli.shared import recipients_command, show_submitted
 from redrive.systems.reviews.request import ReviewRequest
 from redrive.systems.reviews.submission import submit
 
@@ -32,20 +26,11 @@ from redrive.systems.reviews.submission import submit
 @click.option("--base", "base_commit", required=True, help="The commit before the change.")
 @click.option("--head", "head_commit", required=True, help="The commit with the change.")
 @click.option("--version", "review_version", type=int, default=1, show_default=True, help="Of the review.")
-@notify_option
-@optional_option
-@reviews_command
-def command(
-    call: Call,
-    conn: Connection,
-    notify: tuple[str, ...],
-    inform: tuple[str, ...],
-    **asked: Any,
-) -> None:
+@recipients_command
+def command(call: Call, conn: Connection, **asked: Any) -> None:
     """Have the difference of two commits reviewed, and the recipients notified.
 
     A key or a version that was submitted before is answered with that job. Another version of a changelist is made by
     `redrive reviews rerun`.
     """
-    request = ReviewRequest(recipients=recipients(notify, inform), **asked)
-    show_submitted(call, submit(conn, request))
+    show_submitted(call, submit(conn, ReviewRequest(**asked)))

@@ -14,7 +14,7 @@ Import it from a module of models of yours; no app is to be installed. The key i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, ClassVar, NoReturn
 
 from django.conf import settings
@@ -90,7 +90,7 @@ class OutboxManager(_Manager):
         return OutboxQuerySet(self.model, using=self._db or _alias())
 
 
-class AbstractOutboxMessage(models.Model):
+class AbstractOutboxMessage(shared.KeyParts, models.Model):
     """Columns and behaviour, for a model of your own app.
 
     event_types: of this model's events; None = any, and keys are made anew unless they are given. parts: what the key
@@ -125,15 +125,6 @@ class AbstractOutboxMessage(models.Model):
 
     def __str__(self) -> str:
         return f"{self.event_type} of {self.tenant_id}"
-
-    @property
-    def parts(self) -> Mapping[str, Any]:
-        parts: Mapping[str, Any] = self.__dict__.get("_parts", {})
-        return parts
-
-    @parts.setter
-    def parts(self, parts: Mapping[str, Any]) -> None:
-        self.__dict__["_parts"] = parts
 
     def save(self, *_: Any, using: str | None = None, **__: Any) -> None:
         alias = using or _alias()

@@ -17,6 +17,19 @@ NEVER_GIVEN: Final = ("id", "created_at")
 RETURNED: Final = (*NEVER_GIVEN, "is_processed", "retry_count", "dead_letter", "state")
 
 
+class KeyParts:
+    """parts: what the key of one event is made of (`EventTypes.key`)."""
+
+    @property
+    def parts(self) -> Mapping[str, Any]:
+        parts: Mapping[str, Any] = self.__dict__.get("_parts", {})
+        return parts
+
+    @parts.setter
+    def parts(self, parts: Mapping[str, Any]) -> None:
+        self.__dict__["_parts"] = parts
+
+
 def key_of_model(
     event_types: EventTypes | None,
     tenant: str | None,

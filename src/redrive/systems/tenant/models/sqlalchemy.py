@@ -12,7 +12,7 @@ the flush, so the transaction goes on. The table is in a `MetaData` of its own: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, ClassVar, Final
 from uuid import UUID
@@ -37,7 +37,7 @@ _ROWS: Final = "insertmanyvalues_page_size"
 _WRITE: Final = "`with Session(engine) as session, session.begin():`, without isolation_level='AUTOCOMMIT'"
 
 
-class OutboxMessageMixin:
+class OutboxMessageMixin(shared.KeyParts):
     """Columns and behaviour, for a model of your own declarative base.
 
     event_types: of this model's events; None = any, and keys are made anew unless they are given. parts: what the key
@@ -73,15 +73,6 @@ class OutboxMessageMixin:
     def __init_subclass__(cls, **options: Any) -> None:
         cls.metadata = MetaData()  # type: ignore[attr-defined]  # declarative reads it from here
         super().__init_subclass__(**options)
-
-    @property
-    def parts(self) -> Mapping[str, Any]:
-        parts: Mapping[str, Any] = self.__dict__.get("_parts", {})
-        return parts
-
-    @parts.setter
-    def parts(self, parts: Mapping[str, Any]) -> None:
-        self.__dict__["_parts"] = parts
 
 
 class _Base(DeclarativeBase):
