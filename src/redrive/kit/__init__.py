@@ -12,6 +12,7 @@
     web          dependencies of a FastAPI route: principal, permission, store, tenant
     relay        a relay in this process, and an embedded PostgreSQL: for demos and proofs
     demo         the command, the database and the relay of a story that a person watches
+    simulator    the other side of a demo or a proof: a web application in a process of its own
     proof        reports, processes, random histories: for `redrive prove NAME`
 
 With `redrive`, `redrive.errors`, `redrive.transports` and `redrive.patterns` they are all that a system needs, and all

@@ -17,10 +17,9 @@ from typing import Any, Final
 
 import psycopg
 
-from redrive.kit.proof.database import open_proof_database
-from redrive.kit.proof.directories import open_directory
 from redrive.kit.proof.journal import Line, read
 from redrive.kit.proof.processes import Ended, Process
+from redrive.kit.proof.proving import proving
 from redrive.kit.proof.report import Progress, ProofReport
 from redrive.message import MessageId, NewMessage, ParkReason
 from redrive.operate.actions.results import ActResult, Outcome
@@ -55,22 +54,10 @@ class DeskReport(ProofReport):
 
 
 def prove(*, seed: int, scale: float, dsn: str | None, progress: Progress) -> DeskReport:
-    began = time.monotonic()
-    with (
-        open_directory() as directory,
-        open_proof_database(directory, dsn) as database,
-        Environment(directory, database.dsn) as environment,
-    ):
-        proof = _Proof(environment=environment, seed=seed, scale=scale, progress=progress)
+    with proving(Environment, seed=seed, scale=scale, dsn=dsn) as run:
+        proof = _Proof(environment=run.environment, seed=seed, scale=scale, progress=progress)
         asyncio.run(proof.run())
-        return DeskReport(
-            seed=seed,
-            scale=scale,
-            server=database.server,
-            seconds=time.monotonic() - began,
-            counts=dict(proof.counts),
-            violations=proof.violations,
-        )
+        return DeskReport(**run.facts(), counts=dict(proof.counts), violations=proof.violations)
 
 
 @dataclass(kw_only=True)

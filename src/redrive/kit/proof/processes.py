@@ -6,8 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 END_SECONDS = 10.0
 PATIENCE_MAX = 4.0
@@ -20,6 +23,31 @@ def patience() -> float:
 
 class Ended(Exception):
     """The proof was ended during a wait, or before a start."""
+
+
+class Stuck(Exception):
+    """Nothing has moved for too long."""
+
+
+def wait_while_it_moves(
+    what: str,
+    is_done: Callable[[], bool],
+    moves: Callable[[], Any],
+    *,
+    ended: threading.Event,
+    seconds: float,
+    every_seconds: float,
+) -> None:
+    """moves: differs as long as anything goes on. seconds: so long nothing may have moved; longer on a busy machine."""
+    moved, seen = time.monotonic(), moves()
+    while not is_done():
+        now, found = time.monotonic(), moves()
+        if found != seen:
+            moved, seen = now, found
+        if now > moved + seconds * patience():
+            raise Stuck(f"{what}: nothing has moved for {now - moved:.0f} s.")
+        if ended.wait(every_seconds):
+            raise Ended
 
 
 class Process:

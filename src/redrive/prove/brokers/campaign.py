@@ -5,7 +5,6 @@ A fault comes when a share of the messages has gone through, so a slow machine g
 
 import random
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,7 +15,7 @@ from redrive.kit.proof.brokers import Server
 from redrive.kit.proof.brokers.proxy import Mode, Proxy
 from redrive.kit.proof.environment import LOOK_SECONDS
 from redrive.kit.proof.loop_thread import LoopThread
-from redrive.kit.proof.processes import Ended, Process, patience
+from redrive.kit.proof.processes import Process, Stuck, wait_while_it_moves
 from redrive.kit.proof.report import Progress
 from redrive.prove.brokers import config, plan
 from redrive.prove.brokers.judge import Evidence
@@ -27,10 +26,6 @@ RELAYS: Final = 2
 IDLE_SECONDS: Final = 40.0
 LEFT_SECONDS: Final = 0.3  # between two questions to the broker
 FAULTS_UNTIL: Final = 0.9  # of the messages: some come after the last fault
-
-
-class Stuck(Exception):
-    """Nothing has moved for too long."""
 
 
 @dataclass(kw_only=True)
@@ -207,13 +202,5 @@ class Campaign:
         seconds: float = IDLE_SECONDS,
         every_seconds: float = LOOK_SECONDS,
     ) -> None:
-        """seconds: so long nothing may have moved."""
-        moved, seen = time.monotonic(), moves()
-        while not is_done():
-            now, found = time.monotonic(), moves()
-            if found != seen:
-                moved, seen = now, found
-            if now > moved + seconds * patience():
-                raise Stuck(f"{what}: nothing has moved for {now - moved:.0f} s.")
-            if self.publisher.ended.wait(every_seconds):
-                raise Ended
+        ended = self.publisher.ended
+        wait_while_it_moves(what, is_done, moves, ended=ended, seconds=seconds, every_seconds=every_seconds)

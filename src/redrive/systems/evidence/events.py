@@ -1,7 +1,7 @@
 """The events of evidence by contract (E-11): what a topic carries, read strictly by its `schema_version`.
 
     evidence.attach.requests   EVIDENCE_ATTACH_REQUEST   attempts of a row for the first time, with all its artifacts
-    evidence.failed.requests   EVIDENCE_ATTACH_RETRY     attempts of a row again (§2.1 of the document), with a reason
+    evidence.failed.requests   EVIDENCE_ATTACH_RETRY     attempts of a row again, with a reason
     evidence.attach.results    EvidenceArtifactResult    what an attempt ended with
 
 They are written by `sql/verbs/events.sql`. A version that is not known, or an event that does not keep its contract, is

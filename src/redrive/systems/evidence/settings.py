@@ -1,4 +1,4 @@
-"""The settings of evidence, by the document's names (E-04, E-11), with their defaults and bounds.
+"""The settings of evidence by their names in `redrive.toml` (E-04, E-11), with their defaults and bounds.
 
 [evidence.evidence-retry]
 max-attempts = 3                # the first attempt included
@@ -79,7 +79,7 @@ class EvidenceSettings:
         return min(delay, self.max_delay_seconds) * rng.uniform(1 - self.jitter_pct, 1 + self.jitter_pct)
 
     def documented(self) -> Mapping[str, Any]:
-        """By the document's names, as they are printed."""
+        """By their names in `redrive.toml`, as they are printed."""
         least, most = self.sleep_between_batches_seconds
         return {
             "evidence-retry.max-attempts": self.max_attempts,
@@ -105,9 +105,7 @@ _SPANS: Final = frozenset({"initial_delay_seconds", "max_delay_seconds"})
 
 
 def read_settings(table: Mapping[str, Any]) -> EvidenceSettings:
-    """`[evidence.evidence-retry]`: the document's names, also with `backoff` as a table of its own, and the fields of
-    `EvidenceSettings`.
-    """
+    """`[evidence.evidence-retry]`, with `backoff` as a table too, or with the names of `EvidenceSettings`."""
     flat = {**{key: value for key, value in table.items() if key != "backoff"}, **_backoff(table)}
     own = {field.name for field in fields(EvidenceSettings)}
     values: dict[str, Any] = {}

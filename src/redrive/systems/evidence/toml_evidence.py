@@ -11,7 +11,7 @@
     [evidence.mail]
     host = "smtp.example"
     sender = "evidence@example.com"
-    [evidence.evidence-retry]                # the document's names; left out, its defaults
+    [evidence.evidence-retry]                # what is left out has its default
     max-attempts = 3
 
 Secrets are named, never written: `headers_env`, `password_file`, `url_env`.

@@ -40,8 +40,8 @@ class Submitted:
     """What `submit` and `rerun` give back.
 
     already_existed: the key, or the version of the changelist, was submitted before; the rest is that job's.
-    request_differs: and then it was asked for something else, which is not done. state: succeeded, in_progress, or
-    retryable_failed.
+    request_differs: this request asks for something else than that one did; that is ignored. state: succeeded,
+    in_progress, or retryable_failed.
     """
 
     job_id: JobId

@@ -8,27 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final, LiteralString
+from typing import Any, LiteralString
 
 from redrive import Attempt, MessageId
-from redrive.errors import UsageError
-from redrive.kit.database import Database, TransientFailure
+from redrive.kit.database import RelayDatabase, TransientFailure
 from redrive.kit.transport import Answer
 from redrive.systems.reviews.findings import Finding
 from redrive.systems.reviews.taxonomy import retryable, terminal
 
-CONNECTIONS: Final = 2
 
-
-class WorkTable:
-    """Opened when it is first used; `use_database` is called by the relay."""
-
+class WorkTable(RelayDatabase):
     def __init__(self) -> None:
-        self._dsn: str | None = None
-        self._database: Database | None = None
-
-    def use_database(self, dsn: str) -> None:
-        self._dsn = dsn
+        super().__init__("redrive reviews")
 
     async def keep_diff(self, id: MessageId, diff: str) -> None:
         await self.rows("SELECT redrive_reviews.keep_diff_1(%s, %s)", [id, diff])
@@ -45,19 +36,10 @@ class WorkTable:
 
     async def rows(self, query: LiteralString, values: Sequence[Any]) -> list[Any]:
         """A database that does not answer can be asked again: nothing was sent."""
-        if self._dsn is None:
-            raise UsageError("Reviews are run by a relay, which says where the database is.")
         try:
-            if self._database is None:
-                self._database = await Database(self._dsn, connections=CONNECTIONS, name="redrive reviews").__aenter__()
-            return await self._database.rows(query, values)
+            return await super().rows(query, values)
         except TransientFailure:
             raise retryable("DATABASE_UNREACHABLE", "The database did not answer; nothing was sent.") from None
-
-    async def aclose(self) -> None:
-        database, self._database = self._database, None
-        if database is not None:
-            await database.__aexit__(None, None, None)
 
 
 class WithWork:

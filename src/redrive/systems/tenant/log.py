@@ -1,4 +1,4 @@
-"""The worker's log lines by the document's prefixes, with structured fields (T-04, T-08): logger `redrive.tenant`.
+"""The worker's log lines, `OUTBOX_WORKER_…`, with structured fields (T-04, T-08): logger `redrive.tenant`.
 
 Fed by the events of the relay. An event's payload and the text of its failure are in no line.
 """
@@ -41,7 +41,7 @@ class WorkerLog:
             self._outcome(name, values)
 
     def _outcome(self, name: str, values: Mapping[str, Any]) -> None:
-        # `id` is the document's name, `message_id` that of all lines of a relay, by which a line gets its trace.
+        # `id` is the name of these lines, `message_id` that of all lines of a relay, by which a line gets its trace.
         id = str(values["id"])
         fields = {"id": id, "message_id": id, "key": values.get("key"), "tenant": values.get("tenant")}
         match name:

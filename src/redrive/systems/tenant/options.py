@@ -1,7 +1,7 @@
-"""`OutboxOptions`: the document's settings, with its names, defaults and bounds (T-03).
+"""`OutboxOptions`: what an outbox can be told, with defaults and bounds (T-03).
 
-In Python they are written as Python writes names, in `redrive.toml` and in mappings also as the document does
-(`PollIntervalSeconds`); a refusal names both, the value and the bound.
+Each option has two names: `poll_interval_seconds` in Python, and `PollIntervalSeconds`, which `redrive.toml` and
+mappings take too. A refusal has both names, the value and the bound.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DELAY_SECONDS_MAX: Final = 3600.0
 
 
 def _option(name: str, default: Any, low: float, high: float, **more: Any) -> Any:
-    """name: the document's. low, high: both included."""
+    """name: as in `PollIntervalSeconds`. low, high: both included."""
     return field(default=default, metadata={"name": name, "low": low, "high": high, **more})
 
 
@@ -70,7 +70,7 @@ class OutboxOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """From names as the document or as Python writes them."""
+        """From names of either kind, `PollIntervalSeconds` or `poll_interval_seconds`."""
         known = {one.metadata["name"]: one.name for one in fields(cls)} | {one.name: one.name for one in fields(cls)}
         for name in values:
             if name not in known:
@@ -80,7 +80,7 @@ class OutboxOptions:
         return cls(**{known[name]: value for name, value in values.items()})
 
     def documented(self) -> dict[str, Any]:
-        """By the document's names."""
+        """By names such as `PollIntervalSeconds`."""
         return {NAMES[one.name]: getattr(self, one.name) for one in fields(self)}
 
     @property

@@ -2,7 +2,7 @@
 
     [tenant]
     url = "https://events.example.com/in"
-    MaxRetries = 8                             # any option, by the document's name or ours
+    MaxRetries = 8                             # any option, written so or as in Python
 
 Secrets are named, as with a destination: `headers_env`, `headers_file`, `url_env`, `url_file`.
 """

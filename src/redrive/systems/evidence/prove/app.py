@@ -20,7 +20,7 @@ VARIABLE: Final = "REDRIVE_PROVE_EVIDENCE"
 SPEC: Final = "redrive.systems.evidence.prove.app:app"
 ACK_WAIT_SECONDS: Final = 5.0
 TIMEOUT_SECONDS: Final = 20.0
-# Shortened; attempts, multiplier, jitter and rows of a batch are the document's.
+# Shortened; attempts, multiplier, jitter and rows of a batch are the defaults.
 SETTINGS: Final = EvidenceSettings(
     initial_delay_seconds=0.5,
     max_delay_seconds=2.0,

@@ -22,7 +22,7 @@ KILLS = 50
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceReport(ProofReport):
-    """settings: by the document's names, shortened for the proof."""
+    """settings: by their names in `redrive.toml`, shortened for the proof."""
 
     proof = "evidence"
     settings: Mapping[str, Any] = field(default_factory=dict)

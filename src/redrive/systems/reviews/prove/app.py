@@ -23,7 +23,7 @@ RECONCILE_EVERY_SECONDS: Final = 3600.0
 HOOKS_AT_ONCE: Final = 3
 MAILS_AT_ONCE: Final = 1
 _QUICK: Final = Backoff(initial_seconds=0.05, multiplier=2, max_seconds=0.5, jitter="full")
-# Five attempts, as the document says; crashes are the proof's own doing, and lookups are repeated while it kills.
+# Five attempts, as by default; crashes are the proof's own doing, and lookups are repeated while it kills.
 POLICY: Final = Policy(attempts=5, backoff=_QUICK, lookup_backoff=_QUICK, lookups=50, crashes=50)
 _HERE: Final = Egress(allow=["127.0.0.0/8"], schemes=frozenset({"http"}))
 

@@ -7,21 +7,18 @@ that it prints is its address.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from aiohttp import web
 
 from redrive.kit.proof import journal
+from redrive.kit.simulator import serve
 from redrive.systems.reviews.simulators.script import Fault, Script
 
-HOST: Final = "127.0.0.1"
 BODY_BYTES_MAX: Final = 1024 * 1024
 RETRY_AFTER_SECONDS: Final = "1"
 _REFUSED: Final[Mapping[Fault, tuple[int, str]]] = {
@@ -105,26 +102,10 @@ def _dropped(request: web.Request) -> web.Response:
     return web.Response()
 
 
-async def serve(log: Path, script: Script, *, knows_tokens: bool = True) -> None:
-    """Until it is cancelled; prints its address."""
-    runner = web.AppRunner(
-        Provider(log, script, knows_tokens=knows_tokens).app(), access_log=None, shutdown_timeout=0.1
-    )
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, HOST, 0).start()
-        print(f"http://{HOST}:{runner.addresses[0][1]}", flush=True)
-        await asyncio.Event().wait()
-    finally:
-        await runner.cleanup()
-
-
-def main() -> None:
-    settings = json.loads(sys.stdin.buffer.read())
+def provider_of(settings: Mapping[str, Any]) -> web.Application:
     script = Script(**settings.get("script", {}))
-    with suppress(KeyboardInterrupt):
-        asyncio.run(serve(Path(settings["log"]), script, knows_tokens=settings.get("knows_tokens", True)))
+    return Provider(Path(settings["log"]), script, knows_tokens=settings.get("knows_tokens", True)).app()
 
 
 if __name__ == "__main__":
-    main()
+    serve(provider_of)

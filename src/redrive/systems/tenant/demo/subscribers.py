@@ -7,17 +7,14 @@ An event whose `Idempotency-Key` is known is taken once. What was taken is in th
 
 from __future__ import annotations
 
-import asyncio
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
 from redrive.kit.proof.journal import SharedJournal, read
+from redrive.kit.simulator import serve
 
-HOST = "127.0.0.1"
 TAKEN = 204
 
 
@@ -47,14 +44,5 @@ class Subscribers:
         return web.Response(status=TAKEN)
 
 
-async def serve(ledger: Path) -> None:
-    """Until it is killed; its address is the first line that it prints."""
-    runner = web.AppRunner(Subscribers(ledger).app(), access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, HOST, 0).start()
-    print(f"http://{HOST}:{runner.addresses[0][1]}", flush=True)
-    await asyncio.Event().wait()
-
-
 if __name__ == "__main__":
-    asyncio.run(serve(Path(json.loads(sys.stdin.read())["ledger"])))
+    serve(lambda settings: Subscribers(Path(settings["ledger"])).app())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import psycopg
 
 from redrive.kit.proof import journal
 from redrive.kit.proof.environment import READY_SECONDS, ProofEnvironment
-from redrive.kit.proof.processes import Ended, Process, patience
+from redrive.kit.proof.processes import Process, Stuck, patience, wait_while_it_moves
 from redrive.kit.proof.report import Progress
 from redrive.systems import tenant
 from redrive.systems.tenant.prove import app, plan
@@ -44,10 +43,6 @@ SELECT id::text, tenant_id, payload ->> 'name', idempotency_key::text, state, is
        retry_count, error, dead_letter
   FROM redrive_tenant.outbox_messages
 """
-
-
-class Stuck(Exception):
-    """Nothing has moved for too long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,15 +161,14 @@ class Campaign:
         return sum(said.count(b'"log":"ack"') + said.count(b'"log":"rolled_back"') for said in found)
 
     def _until(self, what: str, is_done: Callable[[], bool]) -> None:
-        moved, seen = time.monotonic(), (0, 0)
-        while not is_done():
-            now, found = time.monotonic(), (self._steps_done(), self._environment.value(_ENDED))
-            if found != seen:
-                moved, seen = now, found
-            if now > moved + STILL_SECONDS * patience():
-                raise Stuck(f"{what}: nothing has moved for {now - moved:.0f} s.")
-            if self._environment.ended.wait(LOOK_SECONDS):
-                raise Ended
+        wait_while_it_moves(
+            what,
+            is_done,
+            lambda: (self._steps_done(), self._environment.value(_ENDED)),
+            ended=self._environment.ended,
+            seconds=STILL_SECONDS,
+            every_seconds=LOOK_SECONDS,
+        )
 
     # evidence
 

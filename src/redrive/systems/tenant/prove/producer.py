@@ -81,7 +81,7 @@ class Producer:
         parts = {"entity": event["entity"], "version": event["version"]}
         payload = {"tenant": said["tenant"], "name": said["name"], "order_by": said["order_by"], **event}
         one = tenant.Event(EVENT_TYPE, payload, parts=parts, order_by=said["order_by"])
-        if verb == "add" or said["order_by"] is not None:  # the document's view has no column for an order
+        if verb == "add" or said["order_by"] is not None:  # the view "OutboxMessages" has no column for an order
             added = self._writer.add(conn, said["tenant"], one)
             return added.id, added.key
         key = self._writer.event_types.key(said["tenant"], EVENT_TYPE, parts)
