@@ -90,7 +90,7 @@ class EventTypes:
     """The event types of an application, by name."""
 
     def __init__(self, *, algorithm: Algorithm = "sha256") -> None:
-        """algorithm: as of `redrive.key`; `seed003` for producers that hash `tenant:category:entity:kind:version`."""
+        """algorithm: as of `redrive.key`; `seed003` for producers that follow the document's formula."""
         self._algorithm = algorithm
         self._types: dict[str, EventType] = {}
 
