@@ -5,7 +5,10 @@ SQL.
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from redrive.answers import Absent, Answer, CannotTell, Delivered, Found, Retrya
 from redrive.policy import Rules, SettlementKind, decide
 from redrive.systems.reviews import ChatCritic
 from redrive.systems.reviews.changelist import Changelist, fetch_changelist
+from redrive.systems.reviews.diff import parse_diff
 from redrive.systems.reviews.providers import CODES, answer_of, found_of
 from redrive.systems.reviews.taxonomy import BY_CLASS, CATEGORIES, POLICY, category_of, of_status, retryable, terminal
 from redrive.transports.http import Egress
@@ -302,3 +306,47 @@ async def test_a_commit_that_looks_like_an_option_is_no_option(bounded: tuple[Pa
         await fetch_changelist(path, base, f"--output={target}")
     assert caught.value.code == "COMMIT_UNKNOWN"
     assert not target.exists()
+
+
+def _git_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    """The first `git` on the path runs `line` and then becomes the real one."""
+    real = shutil.which("git")
+    script = tmp_path / "bin" / "git"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\n{line}\nexec {real} "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.req("R-09")
+async def test_a_repository_of_another_user_is_read(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relay is seldom the user to whom the repositories of a machine belong; git would refuse them."""
+    _git_that(tmp_path, monkeypatch, "export GIT_TEST_ASSUME_DIFFERENT_OWNER=1")
+    refused = subprocess.run(["git", "-C", str(repository.path), "rev-parse", "HEAD"], capture_output=True, check=False)
+    assert b"dubious ownership" in refused.stderr
+    assert (await fetch_changelist(repository.path, repository.base, repository.head)).head == repository.head
+
+
+@pytest.mark.req("R-02", "R-09")
+@pytest.mark.parametrize("step", ["rev-parse", " diff "])
+@pytest.mark.parametrize("end", ["kill -9 $$", "exit 128"])
+async def test_a_git_that_does_not_finish_is_tried_again_and_is_no_empty_diff(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, end: str
+) -> None:
+    _git_that(tmp_path, monkeypatch, f'case " $* " in *"{step}"*) {end} ;; esac')
+    with pytest.raises(Answer) as caught:
+        await fetch_changelist(repository.path, repository.base, repository.head)
+    said = "REPOSITORY_UNKNOWN" if (step, end) == ("rev-parse", "exit 128") else "UPSTREAM_INTERNAL"
+    assert getattr(caught.value, "code", "") == said
+
+
+@pytest.mark.req("R-09")
+async def test_a_setting_of_the_repository_does_not_change_the_names_of_files(bounded: tuple[Path, str, str]) -> None:
+    path, base, head = bounded
+    git(path, "config", "diff.dstPrefix", "other/")
+    git(path, "config", "diff.noprefix", "true")
+    diff = (await fetch_changelist(path, base, head)).diff
+    assert [one.path for one in parse_diff(diff)] == ["big.txt"]
+    assert "+++ b/big.txt" in diff
