@@ -63,6 +63,21 @@ async def test_a_line_that_looks_like_a_secret_is_not_repeated_by_any_finding() 
     assert "hunter2" not in json.dumps([one.as_json() for one in findings])
 
 
+@pytest.mark.req("R-09", "R-04")
+def test_a_secret_that_a_model_has_found_is_not_repeated_by_its_finding() -> None:
+    files = parse_diff(_diff("a.py", 'password = "hunter2-hunter2"', "AKIA0123456789ABCDEF", "plain = 1"))
+    given = [
+        {"file": "a.py", "line": line, "severity": "error", "rule": "secret", "message": f"Do not write {text} here."}
+        for line, text in ((1, "hunter2-hunter2"), (2, "AKIA0123456789ABCDEF"), (3, "plain"))
+    ]
+    found = read_answer(json.dumps({"findings": given}), files)
+    assert [(one.message, one.excerpt) for one in found] == [
+        ("Do not write […] here.", ""),
+        ("Do not write […] here.", ""),
+        ("Do not write plain here.", "plain = 1"),
+    ]
+
+
 def test_lines_are_numbered_as_in_the_new_file_and_a_line_that_looks_like_a_header_is_a_line() -> None:
     text = (
         "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,4 @@\n one\n--- two\n+++ b/evil\n+2\n three\n"

@@ -173,6 +173,11 @@ def test_a_rerun_while_the_version_before_is_under_way_is_refused(reviewing: str
         ({"recipients": [Recipient("ada@example.org,eve@example.org")]}, "RECIPIENT_INVALID", "recipient"),
         ({"recipients": [Recipient(f"{'a' * 65}@example.org")]}, "RECIPIENT_INVALID", "recipient"),
         ({"recipients": [Recipient(ADA), Recipient(ADA, required=False)]}, "RECIPIENT_INVALID", "recipients"),
+        (
+            {"recipients": [Recipient(ADA), Recipient("ada@EXAMPLE.org", required=False)]},
+            "RECIPIENT_INVALID",
+            "recipients",
+        ),
         ({"recipients": [Recipient(f"a{n}@b.c") for n in range(101)]}, "RECIPIENT_INVALID", "recipients"),
         ({"recipients": [Recipient(ADA, "E mail")]}, "PROVIDER_INVALID", "provider"),
         ({"repository": "../shop"}, "REPOSITORY_INVALID", "repository"),
@@ -209,6 +214,17 @@ def test_the_neighbours_of_what_is_refused_are_accepted(reviewing: str, changeli
         review_version=2_147_483_647,
     )
     assert not submit(reviewing, wanted).already_existed
+
+
+@pytest.mark.req("R-06", "R-07")
+def test_a_mailbox_is_one_recipient_however_its_domain_is_written(reviewing: str, changelist: str) -> None:
+    """The case of a domain does not count; that of what stands before it is the receiving server's affair."""
+    other = ("ada@EXAMPLE.org", "ada@example.org", "Ada@example.org")
+    first = submit(reviewing, request(changelist, recipients=[Recipient(one) for one in other]))
+    again = submit(reviewing, request(changelist, recipients=[Recipient(one) for one in other[1:]]))
+    assert (again.job_id, again.request_differs) == (first.job_id, False)
+    kept = 'SELECT recipient FROM redrive_reviews.delivery WHERE changelist_id = %s ORDER BY recipient COLLATE "C"'
+    assert rows(reviewing, kept, changelist) == [("Ada@example.org",), ("ada@example.org",)]
 
 
 @pytest.mark.req("R-06")

@@ -85,7 +85,7 @@ async def _commit(path: Path, name: str) -> str:
 
 
 async def _output(path: Path, arguments: Sequence[str], *, bytes_max: int) -> bytes | None:
-    """At most one byte more than `bytes_max`; None where git says that it cannot. A git that was killed says nothing."""
+    """At most one byte more than `bytes_max`; None where git says that it cannot. One that was killed says nothing."""
     async with _running(path, arguments) as process:
         assert process.stdout is not None
         said = b""
