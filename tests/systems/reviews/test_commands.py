@@ -97,6 +97,28 @@ def test_a_review_is_submitted_shown_listed_and_run_again_by_command(run: Run, c
     assert "REVIEW_IN_PROGRESS" in refused.output
 
 
+_OTHERS = """
+INSERT INTO redrive_reviews.job (job_id, tenant, idempotency_key, changelist_id, review_version, repository,
+    base_commit, head_commit, request_hash, message_id, created_at, reviewed_at, succeeded_at)
+SELECT redrive.new_id(), 'default', 'other ' || n, 'other-' || n, 1, 'shop', 'main', 'topic', '', redrive.new_id(),
+       now(), now(), now()
+  FROM generate_series(1, 10001) AS g(n)
+"""
+
+
+@pytest.mark.req("R-08", "G-36")
+def test_a_job_that_needs_a_person_is_listed_however_many_have_succeeded_since(
+    reviewing: str, run: Run, changelist: str
+) -> None:
+    first = submit(reviewing, request(changelist))
+    with psycopg.connect(reviewing) as conn:
+        conn.execute(_OTHERS)
+        conn.execute("ANALYZE redrive_reviews.job")
+    listed = json.loads(run("list", "--state", "in_progress", "--json").output)
+    assert ([one["job_id"] for one in listed["items"]], listed["next"]) == ([str(first.job_id)], None)
+    assert str(first.job_id) not in run("list", "--state", "succeeded", "--json").output
+
+
 @pytest.mark.req("G-19")
 @pytest.mark.parametrize(
     "arguments",
