@@ -11,6 +11,7 @@ import random
 import shutil
 import socket
 import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -135,11 +136,12 @@ async def test_what_breaks_a_schema_is_terminal_but_an_answer_of_a_model_is_aske
     assert _is(await _asked(_saying(400)), "validation")
     assert _is(answer_of(_reply(422)), "validation")
     assert _is(answer_of(_reply(422, {"code": "invalid_recipient"})), "validation")
-    for payload in ({"repository": "shop", "base_commit": "main"}, {"repository": 7}, [], "text"):
+    payloads: Sequence[Any] = ({"repository": "shop", "base_commit": "main"}, {"repository": 7}, [], "text")
+    for payload in payloads:
         with pytest.raises(Terminal) as caught:
             _asked_fields(payload)
         assert _is(caught.value, "validation")
-    for payload in ({}, [], {**dict.fromkeys(TEXTS, "x"), "recipient": "no address"}, {"recipient": ADA}):
+    for payload in [{}, [], {**dict.fromkeys(TEXTS, "x"), "recipient": "no address"}, {"recipient": ADA}]:
         with pytest.raises(Terminal) as caught:
             check_payload(payload)
         assert _is(caught.value, "validation")
