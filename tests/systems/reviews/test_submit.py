@@ -153,6 +153,23 @@ def test_a_rerun_is_a_new_job_of_the_same_changelist_with_new_deliveries(
 
 
 @pytest.mark.req("R-06")
+def test_a_rerun_that_is_repeated_after_a_later_version_is_the_same_request(reviewing: str, changelist: str) -> None:
+    """What it does not name is as in the version before its own, not as in the latest."""
+    submit(reviewing, request(changelist))
+    _finish(reviewing, changelist, "succeeded")
+    second = _rerun(reviewing, changelist, 2)
+    _finish(reviewing, changelist, "succeeded")
+    _rerun(reviewing, changelist, 3, head_commit="later", idempotency_key=f"{changelist} again")
+    again = _rerun(reviewing, changelist, 2)
+    assert (again.job_id, again.already_existed, again.request_differs) == (second.job_id, True, False)
+    with psycopg.connect(reviewing) as conn, pytest.raises(ReviewRefused) as caught:
+        reviews.rerun(conn, changelist, review_version=2**31, idempotency_key="large")
+    assert caught.value.reason == "VERSION_INVALID"
+    named = "SELECT head_commit, review_version FROM redrive_reviews.earlier_1('default', %s)"
+    assert rows(reviewing, named, changelist) == [("later", 3)]
+
+
+@pytest.mark.req("R-06")
 def test_a_rerun_while_the_version_before_is_under_way_is_refused(reviewing: str, changelist: str) -> None:
     first = submit(reviewing, request(changelist))
     with pytest.raises(ReviewRefused) as caught:

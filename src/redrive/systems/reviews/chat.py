@@ -3,8 +3,8 @@
     ChatCritic(url="https://models.example/v1", model="critic-1", api_key=os.environ["MODELS_KEY"])
 
 One request, `POST {url}/chat/completions`, may be repeated: it has no effect but its price, so what is lost is
-Retryable. What the model says is checked by `findings.read_answer`; what does not fit is asked for again, and given up with the
-budget. No text of request or reply is kept in an answer: a prompt has the diff in it.
+Retryable. What the model says is checked by `findings.read_answer`; what does not fit is asked for again, and given up
+with the budget. No text of request or reply is kept in an answer: a prompt has the diff in it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 For each delivery that is not verified yet the provider is asked by the token. What it has, our row learns, and a
 message that is parked or waits is confirmed, not sent. What is marked as sent and is not there violates "send, then
-mark": the marks are cleared, the row is counted, and it is sent again with the same token. A provider that cannot be asked has its
-kept acceptance for evidence; a row without one is held for a person. SQL: `sql/verbs/reconcile.sql`.
+mark": the marks are cleared, the row is counted, and it is sent again with the same token. A provider that cannot be
+asked has its kept acceptance for evidence; a row without one is held for a person. SQL: `sql/verbs/reconcile.sql`.
 """
 
 from __future__ import annotations

@@ -113,9 +113,7 @@ def checked(request: ReviewRequest) -> ReviewRequest:
     _matches("REPOSITORY_INVALID", "repository", request.repository, _NAME, "a name such as shop, in lower case")
     for name in ("base_commit", "head_commit"):
         _matches("COMMIT_INVALID", name, getattr(request, name), _COMMIT, "a commit, a branch or a tag")
-    version = request.review_version
-    if type(version) is not int or not 1 <= version <= VERSION_MAX:
-        raise ReviewRefused("VERSION_INVALID", "review_version", version, f"it must be between 1 and {VERSION_MAX}.")
+    check_version(request.review_version)
     return replace(request, recipients=_checked_recipients(request.recipients))
 
 
@@ -134,6 +132,11 @@ def _checked_recipients(recipients: Sequence[Recipient]) -> tuple[Recipient, ...
         if by_address.setdefault(one.address, one) != one:
             raise ReviewRefused("RECIPIENT_INVALID", "recipients", one.address, "it is named twice, differently.")
     return tuple(by_address[address] for address in sorted(by_address))
+
+
+def check_version(version: object) -> None:
+    if type(version) is not int or not 1 <= version <= VERSION_MAX:
+        raise ReviewRefused("VERSION_INVALID", "review_version", version, f"it must be between 1 and {VERSION_MAX}.")
 
 
 def folded(address: str) -> str:
