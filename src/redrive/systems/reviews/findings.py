@@ -28,6 +28,7 @@ SECRET: Final = re.compile(
     rf"{_SENSITIVE_NAME}[\w-]*[\"']?\s*[:=]\s*[\"'](?P<value>[^\"'\s{{}}$<>]{{8,}})[\"']"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY|\bAKIA[0-9A-Z]{16}\b"
 )
+_FENCED: Final = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
 class AnswerInvalid(ValueError):
@@ -57,8 +58,9 @@ class Finding:
 
 def read_answer(text: str, files: Sequence[FileDiff]) -> list[Finding]:
     """`{"findings": [{file, line, severity, rule, message}]}`; raises AnswerInvalid."""
+    fenced = _FENCED.fullmatch(text)  # as many models write JSON, whatever they are told
     try:
-        answer = json.loads(text)
+        answer = json.loads(fenced[1] if fenced else text)
     except (ValueError, RecursionError):
         raise AnswerInvalid("it is no JSON") from None
     listed = answer.get("findings") if isinstance(answer, dict) else None
