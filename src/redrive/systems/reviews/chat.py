@@ -28,7 +28,7 @@ from redrive.transports.network_errors import classify
 CONNECT_SECONDS: Final = 5.0
 CONNECTIONS: Final = 10
 INSTRUCTIONS: Final = (
-    "You review code. The user gives a unified diff; in front of each line that the new file has stands its number there."
+    "You review code. The user gives a unified diff; each line that the new file has begins with its number there."
     " Report only what is likely wrong in lines that were added. Answer"
     ' with JSON: {"findings": [{"file": path, "line": number in the new file, "severity": one of '
     f"{', '.join(SEVERITIES)}"
