@@ -106,7 +106,7 @@ SELECT redrive.new_id(), 'default', 'other ' || n, 'other-' || n, 1, 'shop', 'ma
 """
 
 
-@pytest.mark.req("R-08", "G-36")
+@pytest.mark.req("R-08", "G-21")
 def test_a_job_that_needs_a_person_is_listed_however_many_have_succeeded_since(
     reviewing: str, run: Run, changelist: str
 ) -> None:
@@ -189,7 +189,7 @@ async def test_a_held_delivery_is_decided_by_command(
     assert run(*decide).exit_code != 0
 
 
-@pytest.mark.req("R-12", "G-36")
+@pytest.mark.req("R-12", "G-21")
 @pytest.mark.parametrize(("decision", "act"), [("--sent", "confirm"), ("--not-sent", "deny")])
 async def test_a_delivery_whose_message_is_held_names_the_command_that_decides_it(
     reviewing: str, repository: Repository, tmp_path: Path, changelist: str, run: Run, decision: str, act: str

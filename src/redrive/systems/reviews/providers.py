@@ -180,7 +180,7 @@ def check_payload(payload: Any) -> Mapping[str, Any]:
 
 
 def mail_of(payload: Mapping[str, Any], sender: str) -> EmailMessage:
-    """Plain text and HTML. No program that answers for somebody who is away shall answer it (RFC 3834)."""
+    """Plain text and HTML. `Auto-Submitted` asks programs that answer for absent people to keep quiet (RFC 3834)."""
     message = EmailMessage()
     message["Auto-Submitted"] = "auto-generated"
     message["From"] = sender
