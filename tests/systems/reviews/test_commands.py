@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,8 @@ def test_a_review_is_submitted_shown_listed_and_run_again_by_command(run: Run, c
     assert "REVIEW_IN_PROGRESS" in refused.output
 
 
+_JOBS = files("redrive.systems.reviews") / "sql" / "reads" / "jobs.sql"
+_OPEN_ONES = {"tenant": "default", "before": None, "state": "in_progress", "limit": 100}
 _OTHERS = """
 INSERT INTO redrive_reviews.job (job_id, tenant, idempotency_key, changelist_id, review_version, repository,
     base_commit, head_commit, request_hash, message_id, created_at, reviewed_at, succeeded_at)
@@ -114,6 +117,8 @@ def test_a_job_that_needs_a_person_is_listed_however_many_have_succeeded_since(
     with psycopg.connect(reviewing) as conn:
         conn.execute(_OTHERS)
         conn.execute("ANALYZE redrive_reviews.job")
+        plan = psycopg.ClientCursor(conn).execute(f"EXPLAIN {_JOBS.read_text()}".encode(), _OPEN_ONES).fetchall()
+    assert "Index Scan Backward using job_open" in str(plan)
     listed = json.loads(run("list", "--state", "in_progress", "--json").output)
     assert ([one["job_id"] for one in listed["items"]], listed["next"]) == ([str(first.job_id)], None)
     assert str(first.job_id) not in run("list", "--state", "succeeded", "--json").output
