@@ -1,6 +1,6 @@
 """The failure table of reviews (R-02): which error class belongs to which category, and whether trying again can help.
 
-One entry for each row of the document's table. Stages raise the answers that `retryable` and `terminal` make, so a
+One entry for each category, with its error classes. Stages raise the answers that `retryable` and `terminal` make, so a
 class that is not in the table cannot be said. The categories in SQL (`sql/verbs/category.sql`) are tested against it.
 """
 

@@ -1,4 +1,4 @@
-"""The JSON documents of the outbox, by the document's names: the API and `--json` show the same."""
+"""The JSON documents of the outbox, with names such as `retryCount`: the API and `--json` show the same."""
 
 from __future__ import annotations
 
