@@ -61,6 +61,7 @@ def test_a_settings_file_is_enough_for_relays_and_workers(tmp_path: Path) -> Non
         ('kind = "nats"', 'kind = "carrier"', "kind of"),
         ("max-attempts = 2", "max-attempts = 5", "max_attempts is 5"),
         ("max-attempts = 2", "tries = 2", "no setting 'tries'"),
+        ("storage =", "storage-options = 1\nstorage =", "evidence.storage-options in redrive.toml must be a table"),
         ('host = "127.0.0.1"', "", "host of .evidence.mail. in redrive.toml is missing"),
         ('kind = "nats"\nurl = "nats://127.0.0.1:4222"', 'kind = "kafka"', "bootstrap_servers of .evidence.bus."),
     ],
