@@ -62,3 +62,12 @@ def test_ci_tries_every_mutant_about_money_and_at_least_six_others() -> None:
 def test_the_simulation_by_itself_finds_at_least_five_of_them_in_ci() -> None:
     found_by_it = [mutant for mutant in ALL if mutant.test.startswith("tests/simulation/")]
     assert sum(mutant.in_ci for mutant in found_by_it) >= 5
+
+
+def test_every_planted_bug_fits_the_source_also_where_only_the_long_run_tries_it() -> None:
+    counts = {
+        (mutant.name, change.file): ((ROOT / change.file).read_text().count(change.old), change.times)
+        for mutant in ALL
+        for change in mutant.changes
+    }
+    assert {where: found for where, found in counts.items() if found[0] != found[1]} == {}
