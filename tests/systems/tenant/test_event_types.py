@@ -103,6 +103,7 @@ def test_a_part_that_is_missing_or_of_another_kind_is_refused_by_name(
         (lambda types: types.declare("A", category=""), "needs a category"),
         (lambda types: (types.declare("A", category="c"), types.declare("A", category="c")), "declared twice"),
         (lambda types: types.declare("A", category="c", by="version"), "must be a recipe"),
+        (lambda types: types.declare("A", category="c", by=tenant.Version), "must be a recipe"),
         (lambda types: types.declare("A", category="c", by=tenant.Version(), keyed=False), "leave one of them out"),
         (lambda _: tenant.EventTypes(algorithm="md5"), "algorithm is 'md5'; it must be one of sha256, uuid5, seed003"),  # type: ignore[arg-type]
         (lambda _: tenant.TimestampBucket(0), "from 1 to 86400"),

@@ -114,7 +114,7 @@ class EventTypes:
             raise InvalidValue(f"Event type {name!r} is declared twice.")
         if not category:
             raise InvalidValue(f"Event type {name!r} needs a category, such as the kind of its entity.")
-        if by is not None and not isinstance(getattr(by, "part", None), str):
+        if by is not None and (isinstance(by, type) or not isinstance(getattr(by, "part", None), str)):
             raise InvalidValue(f"by of event type {name!r} is {by!r}; it must be a recipe, such as Version().")
         if by is not None and not keyed:
             raise InvalidValue(f"Event type {name!r} has a recipe and keyed=False; leave one of them out.")
