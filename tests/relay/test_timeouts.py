@@ -79,7 +79,7 @@ async def test_a_handler_that_ignores_its_cancellation_is_abandoned_and_its_late
         await relay.seen.until("message.retried", id=deaf, code="TIMEOUT", in_doubt=True)
         await relay.seen.until("message.delivered", id=other)
         release.set()
-        await relay.seen.until("message.refused", id=deaf)
+        await relay.seen.until("message.refused", id=deaf, tenant="default")
     assert await history(store, deaf) == [("settle", "retry", "TIMEOUT")]
     assert await states(store) == {"pending": 1, "delivered": 1}
 

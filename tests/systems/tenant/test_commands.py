@@ -12,8 +12,9 @@ from redrive.store.runtime.postgres import PostgresStore
 from redrive.systems import tenant
 from redrive.systems.tenant.check import check
 from redrive.systems.tenant.options import OutboxOptions
+from redrive.testing import ManualClock
 from tests.support.databases import fresh_database
-from tests.systems.tenant.conftest import TYPES, Run, delivered_by, published
+from tests.systems.tenant.conftest import TYPES, Run, delivered_by, published, row
 
 pytestmark = [pytest.mark.req("T-06"), pytest.mark.req("T-12")]
 
@@ -75,6 +76,35 @@ def test_an_event_that_died_before_it_spent_an_attempt_has_failed_too(
     assert failed["lastErrorSnippet"] == "CRASHED"
     numbers = json.loads(run("metrics", "--tenant", acme, "--json").stdout)
     assert (numbers["failedPending"], numbers["deadLetters"], numbers["backlogSize"]) == (1, 1, 0)
+
+
+@pytest.mark.req("T-05", "T-09")
+def test_a_failure_that_costs_no_attempt_is_shown_as_a_failure(run: Run, outbox_database: str, acme: str) -> None:
+    """With a breaker an attempt that finds the subscriber down is free: RetryCount stays; the failure is shown."""
+    box, clock, is_down = tenant.Outbox(TYPES, breaker=True), ManualClock(), [True]
+
+    @box.deliver
+    async def deliver(event: redrive.Attempt) -> None:
+        if event.tenant == acme and is_down[0]:
+            raise redrive.Retryable("DOWN", "nobody answers", destination_down=True)
+
+    with psycopg.connect(outbox_database) as conn:
+        added = box.writer.add(conn, acme, published())
+        for _ in range(2):
+            assert added.id in delivered_by(conn, box, clock).retried
+            found = row(conn, added.id)
+            assert (found["RetryCount"], found["Error"], found["DeadLetter"]) == (0, "nobody answers", False)
+            assert found["NextAttemptAt"] is not None
+            clock.advance(60)
+    (failed,) = json.loads(run("list", "--tenant", acme, "--status", "failed", "--json").stdout)["items"]
+    assert (failed["id"], failed["lastErrorSnippet"]) == (str(added.id), "nobody answers")
+    numbers = json.loads(run("metrics", "--tenant", acme, "--json").stdout)
+    assert (numbers["failedPending"], numbers["backlogSize"]) == (1, 1)
+    is_down[0] = False
+    with psycopg.connect(outbox_database) as conn:
+        assert added.id in delivered_by(conn, box, clock, to_the_end=True).delivered
+        found = row(conn, added.id)
+    assert (found["RetryCount"], found["Error"], found["IsProcessed"]) == (0, None, True)
 
 
 def test_health_says_why_and_ends_with_6_unless_it_is_healthy(run: Run, outbox_database: str, acme: str) -> None:

@@ -42,7 +42,7 @@ def test_different_inputs_give_different_keys() -> None:
         TYPES.key("acme", "DefinitionPublished", {"entity": "d-2", "version": 1}),
         TYPES.key("acme", "DefinitionPublished", {"entity": "D-1", "version": 1}),
         TYPES.key("acme", "DefinitionPublished", {"entity": "d-1", "version": 2}),
-        TYPES.key("acme", "DefinitionPublished", {"entity": "d-1:1", "version": ""}),
+        TYPES.key("acme", "DefinitionPublished", {"entity": "d-1:1", "version": "0"}),
         TYPES.key("acme", "TaskClaimed", {"entity": "d-1", "correlation": "1"}),
         TYPES.key("acme", "InstanceCreated", {"entity": "d-1"}),
     ]
@@ -79,6 +79,10 @@ def test_the_documents_own_formula_is_one_of_the_algorithms() -> None:
         ("DefinitionPublished", {"entity": "d", "version": True}, "version is of type bool"),
         ("InstanceTicked", {"entity": "i", "at": datetime(2026, 1, 1)}, "must be a datetime with a time zone"),  # noqa: DTZ001
         ("TaskClaimed", {"entity": "t", "correlation": 7}, "correlation is of type int"),
+        ("TaskClaimed", {"entity": "t", "correlation": ""}, "correlation is empty"),
+        ("DefinitionPublished", {"entity": "d", "version": ""}, "version is empty"),
+        ("DefinitionPublished", {"entity": "", "version": 1}, "entity is empty"),
+        ("DefinitionPublished", [("entity", "d")], "parts is of type list"),
         ("DefinitionPublishd", V1, "did you mean 'DefinitionPublished'?"),
         ("Unheard", V1, "known are: DefinitionPublished, InstanceCreated"),
     ],
@@ -98,6 +102,10 @@ def test_a_part_that_is_missing_or_of_another_kind_is_refused_by_name(
         (lambda types: types.declare("x" * 101, category="c"), "1 to 100 characters"),
         (lambda types: types.declare("A", category=""), "needs a category"),
         (lambda types: (types.declare("A", category="c"), types.declare("A", category="c")), "declared twice"),
+        (lambda types: types.declare("A", category="c", by="version"), "must be a recipe"),
+        (lambda types: types.declare("A", category="c", by=tenant.Version), "must be a recipe"),
+        (lambda types: types.declare("A", category="c", by=tenant.Version(), keyed=False), "leave one of them out"),
+        (lambda _: tenant.EventTypes(algorithm="md5"), "algorithm is 'md5'; it must be one of sha256, uuid5, seed003"),  # type: ignore[arg-type]
         (lambda _: tenant.TimestampBucket(0), "from 1 to 86400"),
         (lambda _: tenant.TimestampBucket(86_401), "from 1 to 86400"),
     ],
@@ -111,5 +119,8 @@ def test_the_neighbours_of_what_is_refused_are_accepted() -> None:
     types = tenant.EventTypes()
     types.declare("x" * 100, category="c", by=tenant.TimestampBucket(86_400))
     types.declare("y", category="c", by=tenant.TimestampBucket(1))
+    assert types.key("acme", "y", {"entity": 0, "at": AT}) != types.key("acme", "y", {"entity": "o", "at": AT})
+    assert TYPES.key("acme", "TaskClaimed", {"entity": "t", "correlation": "0"}).version is None
+    assert TYPES.key("acme", "DefinitionPublished", {"entity": "d", "version": 0}).version is None
     assert [one.name for one in types] == ["x" * 100, "y"]
     assert "y" in types

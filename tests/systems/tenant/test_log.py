@@ -16,9 +16,11 @@ import pytest
 import redrive
 from redrive.events import Events
 from redrive.operate import logs
+from redrive.systems import tenant
 from redrive.systems.tenant.log import WorkerLog
 from redrive.systems.tenant.options import OutboxOptions
-from tests.systems.tenant.conftest import outbox, published
+from redrive.testing import ScriptedTransport
+from tests.systems.tenant.conftest import TYPES, outbox, published
 
 pytestmark = [pytest.mark.req("T-04"), pytest.mark.req("T-08")]
 
@@ -73,6 +75,39 @@ def test_an_outcome_that_came_too_late_is_a_skip(lines: Lines) -> None:
     (line,) = lines()
     assert line.message == "OUTBOX_WORKER_SKIP_PROCESSED"
     assert fields(line, "id", "key", "tenant") == (str(late), "k", "acme")
+
+
+@pytest.mark.parametrize(("reason", "is_dead"), [("dead", True), ("held", False), ("unrecorded", False)])
+def test_a_dead_letter_is_told_from_what_is_held_for_another_reason(lines: Lines, reason: str, is_dead: bool) -> None:
+    events = Events()
+    WorkerLog("tenant.events", OutboxOptions()).subscribe(events)
+    emit(events, "message.parked", reason=reason)
+    (line,) = lines()
+    assert (line.message, *fields(line, "dead_letter")) == ("OUTBOX_WORKER_DISPATCH_FAIL", is_dead)
+
+
+@pytest.mark.parametrize(("doubt", "state", "is_dead"), [("hold", "held", False), ("resend", "dead", True)])
+async def test_the_log_calls_a_dead_letter_what_the_view_calls_one(
+    outbox_database: str, acme: str, lines: Lines, doubt: Any, state: str, is_dead: bool
+) -> None:
+    box = tenant.Outbox(
+        TYPES,
+        options=OutboxOptions(max_retries=1),
+        transport=ScriptedTransport(redrive.Unknown("LOST")),
+        in_doubt=doubt,
+    )
+    app, events, parked = redrive.App(), Events(), asyncio.Event()
+    app.include(box.system())
+    with psycopg.connect(outbox_database) as conn:
+        added = box.writer.add(conn, acme, published())
+    events.subscribe(lambda *_: parked.set(), "message.parked")
+    async with app.running(outbox_database, events=events), asyncio.timeout(60):
+        await parked.wait()
+    query = "SELECT state, dead_letter FROM redrive_tenant.outbox_messages WHERE id = %s"
+    with psycopg.connect(outbox_database) as conn:
+        assert conn.execute(query, [added.id]).fetchone() == (state, is_dead)
+    (line,) = [one for one in lines() if one.message == "OUTBOX_WORKER_DISPATCH_FAIL"]
+    assert fields(line, "dead_letter") == (is_dead,)
 
 
 def test_other_destinations_and_looks_that_found_nothing_are_in_no_line(lines: Lines) -> None:

@@ -14,6 +14,7 @@ from redrive.relay.process import RelayProcess, relay_defaults
 from redrive.settings import Settings
 from redrive.systems import tenant
 from redrive.systems.tenant.options import NAMES
+from redrive.testing import ScriptedTransport
 from tests.systems.tenant.conftest import TYPES, outbox
 
 pytestmark = [pytest.mark.req("T-03"), pytest.mark.req("T-12")]
@@ -48,6 +49,8 @@ def test_names_of_the_document_and_of_python_are_both_known() -> None:
     with pytest.raises(SettingsError, match="no outbox option 'MaxRetry'") as refused:
         tenant.OutboxOptions.of({"MaxRetry": 7})
     assert refused.value.next == "did you mean MaxRetries?"
+    with pytest.raises(SettingsError, match=r"MaxRetries \(max_retries\) is given by both of its names"):
+        tenant.OutboxOptions.of({"max_retries": 7, "MaxRetries": 8})
 
 
 @pytest.mark.parametrize("one", NUMBERS, ids=lambda one: NAMES[one.name])
@@ -130,6 +133,39 @@ def test_what_a_person_set_counts_before_what_the_outbox_asks_for() -> None:
     app.include(outbox(poll_interval_seconds=30.0, batch_size=7)[0].system())
     limits = RelayProcess.of(Settings(poll_seconds=2.0), app=app, dsn="host=nowhere").limits
     assert (limits.poll_seconds, limits.claim_max) == (2.0, 7)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"policy": redrive.Policy(attempts=9)}, "policy of an outbox is set by its options: MaxRetries"),
+        ({"error_text_max": 300}, "error_text_max of an outbox is set by its options: MaxErrorTextLength"),
+        (
+            {"options": {"MaxRetries": 3}},
+            "options is of type dict; it must be OutboxOptions; `OutboxOptions.of` makes one",
+        ),
+        ({"event_types": {}}, "event_types is of type dict; it must be EventTypes"),
+        ({"transport": ScriptedTransport(), "lookup": lambda _: None}, "lookup is for a function"),
+    ],
+)
+def test_an_outbox_that_contradicts_itself_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(redrive.InvalidValue) as refused:
+        tenant.Outbox(**{"event_types": TYPES, **given})
+    assert said in str(refused.value)
+
+
+def test_a_function_has_the_lookup_that_its_outbox_names() -> None:
+    box = tenant.Outbox(TYPES, in_doubt="lookup", lookup=lambda _: redrive.Found())
+    box.deliver(lambda _: None)
+    (destination,) = box.system().destinations
+    assert (destination.rules.in_doubt, callable(destination.transport.lookup)) == ("lookup", True)  # type: ignore[attr-defined]
+
+
+def test_an_app_runs_one_outbox() -> None:
+    app = redrive.App()
+    app.include(outbox()[0].system())
+    with pytest.raises(redrive.InvalidValue, match="System 'tenant' is included twice"):
+        app.include(tenant.Outbox(TYPES, name="audit", transport=ScriptedTransport()).system())
 
 
 def test_an_outbox_without_a_way_out_is_refused() -> None:

@@ -115,6 +115,11 @@ async def test_pages_follow_one_another_newest_first(house: House, application: 
         ("pageSize=201", "pageSize", "must be a whole number from 1 to 200"),
         ("pageSize=1.5", "pageSize", "must be a whole number from 1 to 200"),
         ("status=open", "status", "must be one of pending, failed, processed"),
+        ("status=", "status", "must be one of pending, failed, processed"),
+        ("eventType=", "eventType", "must have 1 to 100 characters"),
+        ("eventType=" + "x" * 101, "eventType", "must have 1 to 100 characters"),
+        ("tenant=", "tenant", "must have 1 to 100 characters"),
+        ("tenant=" + "x" * 101, "tenant", "must have 1 to 100 characters"),
     ],
 )
 async def test_a_value_out_of_range_is_refused_with_its_field(
@@ -125,11 +130,23 @@ async def test_a_value_out_of_range_is_refused_with_its_field(
     assert (answer.status_code, answer.json()["errors"]) == (400, [{"field": field, "detail": rule}])
 
 
-@pytest.mark.parametrize("query", ["page=1", "page=1000", "pageSize=1", "pageSize=200"])
+@pytest.mark.parametrize(
+    "query",
+    ["page=1", "page=1000", "pageSize=1", "pageSize=200", "tenant=" + "x" * 100, "eventType=" + "x" * 100],
+)
 async def test_the_neighbours_of_what_is_refused_are_answered(house: House, application: Guard, query: str) -> None:
     async with asking(application) as client:
         answer = await client.get(f"{OUTBOX}?{query}", headers=bearer(await house.token(Role.VIEWER, "*")))
     assert answer.status_code == 200
+
+
+async def test_the_description_of_the_api_says_what_fits(house: House, application: Guard) -> None:
+    async with asking(application) as client:
+        headers = bearer(await house.token(Role.VIEWER, "*"))
+        said = (await client.get("/api/v1/openapi.json", headers=headers)).json()["paths"][OUTBOX]["get"]["parameters"]
+    fits = {one["name"]: one["schema"] for one in said}
+    assert fits["status"]["enum"] == ["pending", "failed", "processed"]
+    assert {(fits[name]["minLength"], fits[name]["maxLength"]) for name in ("tenant", "eventType")} == {(1, 100)}
 
 
 async def test_another_tenant_is_as_one_that_does_not_exist(house: House, application: Guard, acme: str) -> None:

@@ -136,6 +136,12 @@ def test_ux_outbox_tenant_idempotency_key_is_the_engines_primary_key_of_keys(con
         WRITER.add(conn, acme, published())
     assert seen.scans.get("idempotency_pkey")
     assert seen.of("idempotency", seen.scanned) == 0
+    conn.execute("SET LOCAL enable_seqscan = off")
+    plan = conn.execute(
+        "EXPLAIN (COSTS OFF) SELECT i.message_id FROM redrive.idempotency i WHERE i.tenant = %s AND i.key_hash = %s",
+        [acme, b"k"],
+    ).fetchall()
+    assert "Index Scan using idempotency_pkey" in "\n".join(line for (line,) in plan)
     with pytest.raises(psycopg.errors.UniqueViolation), conn.transaction():
         conn.execute("INSERT INTO redrive.idempotency SELECT * FROM redrive.idempotency WHERE tenant = %s", [acme])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -135,12 +136,38 @@ def test_what_is_refused_writes_nothing_and_leaves_the_transaction_usable(conn: 
             r"has 12 bytes; at most 10 are allowed",
         ),
         (lambda: WRITER.add(conn, acme, tenant.Event("NoteTaken", {1, 2})), InvalidPayload, "payload"),
+        (lambda: WRITER.add(conn, acme, {"NoteTaken": {}}), InvalidValue, "event is of type dict; it must be an Event"),  # type: ignore[arg-type]
+        (lambda: WRITER.try_add(conn, acme, uuid4(), lambda: None), InvalidValue, "event is of type NoneType"),  # type: ignore[arg-type,return-value]
+        (lambda: WRITER.add(conn, acme, tenant.Event("TaskClaimed", {}, parts=None)), InvalidValue, "parts is of type"),  # type: ignore[arg-type]
     ]
     for call, error, said in cases:
         with pytest.raises(error, match=said):
             call()
     assert small.add(conn, acme, tenant.Event("NoteTaken", {"t": "xx"})).state == "pending"
     assert conn.execute(COUNT, [acme]).fetchone() == (1,)
+
+
+@pytest.mark.req("G-19")
+@pytest.mark.parametrize("most", [0, -1, 262_145, True, "10", 10.0])
+def test_the_size_of_a_payload_has_bounds(most: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"payload_bytes_max is .*; it must be a whole number from 1 to 262,144"):
+        tenant.Outbox(TYPES, payload_bytes_max=most)
+    assert [tenant.Outbox(TYPES, payload_bytes_max=fits).writer.payload_bytes_max for fits in (1, 262_144)] == [
+        1,
+        262_144,
+    ]
+
+
+@pytest.mark.req("G-19")
+def test_a_payload_as_large_as_allowed_is_taken_and_one_byte_more_is_not(conn: Conn, acme: str) -> None:
+    text = "x" * (262_144 - 2)  # and two quotes
+    assert WRITER.add(conn, acme, tenant.Event("NoteTaken", text)).state == "pending"
+    with pytest.raises(InvalidPayload, match="has 262,145 bytes; at most 262,144"):
+        WRITER.add(conn, acme, tenant.Event("NoteTaken", text + "x"))
+    insert = """INSERT INTO redrive_tenant."OutboxMessages" ("TenantId", "EventType", "Payload") VALUES (%s, 'X', %s)"""
+    with pytest.raises(psycopg.Error, match="payload"), conn.transaction():
+        conn.execute(insert, [acme, json.dumps(text + "x")])
+    conn.execute(insert, [acme, json.dumps(text)])
 
 
 def test_a_connection_without_a_transaction_is_refused(outbox_database: str, acme: str) -> None:

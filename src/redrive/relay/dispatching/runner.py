@@ -106,7 +106,8 @@ class ClaimRunner:
         was_cut = _forget_cancellation(slot)
         if slot.abandoned:
             attempt = claim.attempt
-            self._events.emit("message.refused", id=attempt.id, destination=attempt.destination, attempt=attempt.number)
+            about = {"id": attempt.id, "destination": attempt.destination, "tenant": attempt.tenant, "key": attempt.key}
+            self._events.emit("message.refused", **about, attempt=attempt.number)
             return
         now = self._clock.monotonic()
         queue.capacity.note_latency(now - began)

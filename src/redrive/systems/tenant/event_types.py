@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, TypeVar, get_args
 from uuid import UUID
 
 import redrive
@@ -43,7 +43,7 @@ class Version:
     def of(self, value: Any) -> str | int:
         if type(value) is not int and not isinstance(value, str):
             raise InvalidValue(f"version is of type {type(value).__name__}; it must be a whole number or text.")
-        return value
+        return _not_empty("version", value)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,17 @@ class Correlation:
     def of(self, value: Any) -> str | int:
         if not isinstance(value, str | UUID):
             raise InvalidValue(f"correlation is of type {type(value).__name__}; it must be text or a UUID.")
-        return str(value)
+        return _not_empty("correlation", str(value))
+
+
+Part = TypeVar("Part", str, str | int)
+
+
+def _not_empty(name: str, value: Part) -> Part:
+    """An empty text, as of a header that was not sent, would make one event of all."""
+    if value == "":
+        raise InvalidValue(f"{name} is empty; the key would be the same for every event of the entity without one.")
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +101,8 @@ class EventTypes:
 
     def __init__(self, *, algorithm: Algorithm = "sha256") -> None:
         """algorithm: as of `redrive.key`; `seed003` for producers that follow the document's formula."""
+        if algorithm not in get_args(Algorithm):
+            raise InvalidValue(f"algorithm is {algorithm!r}; it must be one of {', '.join(get_args(Algorithm))}.")
         self._algorithm = algorithm
         self._types: dict[str, EventType] = {}
 
@@ -102,6 +114,10 @@ class EventTypes:
             raise InvalidValue(f"Event type {name!r} is declared twice.")
         if not category:
             raise InvalidValue(f"Event type {name!r} needs a category, such as the kind of its entity.")
+        if by is not None and (isinstance(by, type) or not isinstance(getattr(by, "part", None), str)):
+            raise InvalidValue(f"by of event type {name!r} is {by!r}; it must be a recipe, such as Version().")
+        if by is not None and not keyed:
+            raise InvalidValue(f"Event type {name!r} has a recipe and keyed=False; leave one of them out.")
         self._types[name] = EventType(name=name, category=category, by=by, keyed=keyed)
         return self._types[name]
 
@@ -122,6 +138,8 @@ class EventTypes:
     def key(self, tenant: str, event_type: str, parts: Mapping[str, Any]) -> UUID:
         """The key of an event. parts: `entity`, and the part that the type's recipe needs."""
         declared = self.find(event_type)
+        if not isinstance(parts, Mapping):
+            raise InvalidValue(f"parts is of type {type(parts).__name__}; it must be a mapping of names to values.")
         entity = _part(declared, "entity", parts)
         last = None if declared.by is None else declared.by.of(_part(declared, declared.by.part, parts))
         unknown = sorted(set(parts) - {"entity"} - ({declared.by.part} if declared.by else set()))

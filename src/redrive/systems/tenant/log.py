@@ -48,11 +48,12 @@ class WorkerLog:
             case "message.delivered":
                 self._say(logging.INFO, SUCCESS, "processed", fields)
             case "message.refused":
-                # Its claim was lost and the event settled by another: this outcome changes nothing.
+                # Its claim was taken back, or the event settled by another relay: this outcome changes nothing.
                 self._say(logging.INFO, SKIP, "skipped", fields)
             case _:
                 spent = {"retry": values.get("spent"), "max": self._options.max_retries}
-                dead = {"dead_letter": name == "message.parked", "error_code": values.get("code")}
+                # What is held in doubt is parked too, and no dead letter.
+                dead = {"dead_letter": values.get("reason") == "dead", "error_code": values.get("code")}
                 self._say(logging.WARNING, FAIL, "failed", {**fields, **spent, **dead})
 
     def _say(self, level: int, line: str, counted: str, fields: Mapping[str, Any]) -> None:

@@ -77,6 +77,8 @@ class OutboxOptions:
                 near = get_close_matches(name, known, n=1)
                 said = f"did you mean {near[0]}?" if near else f"known are: {', '.join(NAMES.values())}"
                 raise SettingsError(f"There is no outbox option {name!r}.", next=said)
+            if name != known[name] and known[name] in values:
+                raise SettingsError(f"{_both(known[name])} is given by both of its names; leave one out.")
         return cls(**{known[name]: value for name, value in values.items()})
 
     def documented(self) -> dict[str, Any]:

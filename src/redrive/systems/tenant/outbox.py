@@ -16,12 +16,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, TypeVar, Unpack
+from typing import Any, Final, TypeVar, Unpack, cast
 
 from redrive import App, Attempt, System
 from redrive.errors import InvalidValue
 from redrive.kit.database import Database, database_duty
-from redrive.kit.transport import DestinationOptions
+from redrive.kit.transport import Classify, DestinationOptions
 from redrive.systems.tenant import system as plain_system
 from redrive.systems.tenant.event_types import EventTypes
 from redrive.systems.tenant.log import WorkerLog
@@ -34,6 +34,20 @@ HandlerType = TypeVar("HandlerType", bound=Callable[[Attempt], Any])
 
 PUBLISH_EVERY_SECONDS: Final = 30.0
 _PUBLISH: Final = "SELECT redrive_tenant.publish_options_1(%s, %s::json)"
+# Options of a destination that the outbox has by a name of its own.
+_OWN_NAMES: Final = {
+    "policy": "MaxRetries, BaseRetryDelaySeconds, UseExponentialBackoff and Jitter",
+    "error_text_max": "MaxErrorTextLength",
+}
+_OF_FUNCTIONS: Final = ("lookup", "validate", "classify")
+
+
+class OutboxDestination(DestinationOptions, total=False):
+    """lookup, validate, classify: of the function that `deliver` declares; a transport has its own."""
+
+    lookup: Callable[[Attempt], Any]
+    validate: Callable[[Attempt], Any]
+    classify: Classify
 
 
 class Outbox:
@@ -45,23 +59,25 @@ class Outbox:
         options: OutboxOptions | None = None,
         transport: Any = None,
         payload_bytes_max: int = PAYLOAD_BYTES_MAX,
-        **destination: Unpack[DestinationOptions],
+        **destination: Unpack[OutboxDestination],
     ) -> None:
-        """name: its destination is `tenant.NAME`. transport: how events leave; None = by the function that `deliver`
+        """name: its destination is `tenant.NAME`; an app runs one outbox, so another one has an app of its own.
+        transport: how events leave; None = by the function that `deliver`
         declares. `HttpTransport(url_of, limit_by="tenant")` keeps one tenant's endpoint from delaying others, as
         `deliver` does. destination: further options of the destination, such as `concurrency` or `breaker`."""
+        _check(event_types, options, destination, has_transport=transport is not None)
         self.event_types = event_types
         self.options = options or OutboxOptions()
         self.destination = destination_of(name)
         self.writer = OutboxWriter(event_types=event_types, outbox=name, payload_bytes_max=payload_bytes_max)
         self._app = App()
-        self._given: DestinationOptions = {
+        self._given: OutboxDestination = {
             "policy": self.options.policy,
             "error_text_max": self.options.max_error_text_length,
             **destination,
         }
         if transport is not None:
-            self._app.transport(self.destination, transport, **self._given)
+            self._app.transport(self.destination, transport, **cast("DestinationOptions", self._given))
 
     def deliver(self, handler: HandlerType) -> HandlerType:
         """Declare the function (`def` or `async def`) that delivers events. Returning means delivered."""
@@ -91,3 +107,18 @@ class Outbox:
 
 def tenant_of(attempt: Attempt) -> str:
     return attempt.tenant
+
+
+def _check(event_types: object, options: object, destination: OutboxDestination, *, has_transport: bool) -> None:
+    if not isinstance(event_types, EventTypes):
+        raise InvalidValue(f"event_types is of type {type(event_types).__name__}; it must be EventTypes.")
+    if options is not None and not isinstance(options, OutboxOptions):
+        raise InvalidValue(
+            f"options is of type {type(options).__name__}; it must be OutboxOptions; `OutboxOptions.of` makes one."
+        )
+    for name, ours in _OWN_NAMES.items():
+        if name in destination:
+            raise InvalidValue(f"{name} of an outbox is set by its options: {ours}.")
+    for name in _OF_FUNCTIONS:
+        if has_transport and name in destination:
+            raise InvalidValue(f"{name} is for a function; the transport of the outbox has its own.")

@@ -20,12 +20,27 @@ PAGE_MAX: Final = 1000
 PAGE_SIZE_MAX: Final = 200
 PAGE_SIZE_DEFAULT: Final = 50
 
-Tenant = Annotated[str | None, Query(max_length=100, description="Only this tenant; left out: all that you may see.")]
-EventType = Annotated[str | None, Query(alias="eventType", max_length=100, description="Only events of this type.")]
-Status = Annotated[str, Query(description="pending, failed or processed.")]
+NAME_MAX: Final = 100  # characters of a tenant or an event type
+
+
+# Taken as text and checked below, so that each refusal is a 400 with its field; the description says what fits.
+def _name(description: str, **more: Any) -> Any:
+    fits = {"type": "string", "minLength": 1, "maxLength": NAME_MAX}
+    return Query(description=description, json_schema_extra=fits, **more)
+
+
+def _one_of(alias: str, *choices: str) -> Any:
+    return Query(alias=alias, description=f"One of {', '.join(choices)}.", json_schema_extra={"enum": [*choices]})
+
+
+STATUSES: Final = get_args(reads.Status)
+FORMATS: Final = ("json", "prometheus")
+Tenant = Annotated[str | None, _name("Only this tenant; left out: all that you may see.")]
+EventType = Annotated[str | None, _name("Only events of this type.", alias="eventType")]
+Status = Annotated[str, _one_of("status", *STATUSES)]
 PageNumber = Annotated[str, Query(alias="page", description=f"From 1 to {PAGE_MAX}.")]
 PageSize = Annotated[str, Query(alias="pageSize", description=f"From 1 to {PAGE_SIZE_MAX}.")]
-Format = Annotated[str, Query(alias="format", description="json or prometheus.")]
+Format = Annotated[str, _one_of("format", *FORMATS)]
 
 router = APIRouter()
 
@@ -44,9 +59,9 @@ async def list_events(
     number, size = _whole("page", page, PAGE_MAX), _whole("pageSize", page_size, PAGE_SIZE_MAX)
     found = await reads.list_events(
         store,
-        status=_choice("status", status, get_args(reads.Status)),
+        status=_choice("status", status, STATUSES),
         tenant=_whose(principal, tenant),
-        event_type=event_type,
+        event_type=_text("eventType", event_type),
         page=number,
         page_size=size,
     )
@@ -58,7 +73,7 @@ async def show_metrics(
     store: ScopedStore, principal: CurrentPrincipal, tenant: Tenant = None, format_: Format = "json"
 ) -> Snapshot | Response:
     """The numbers of one moment; over the window that the relays' options name."""
-    chosen = _choice("format", format_, ("json", "prometheus"))
+    chosen = _choice("format", format_, FORMATS)
     numbers = await reads.numbers(store, tenant=_whose(principal, tenant))
     if chosen == "prometheus":
         return PlainTextResponse(exposition(numbers), media_type=CONTENT_TYPE)
@@ -75,7 +90,14 @@ async def show_health(store: ScopedStore, principal: CurrentPrincipal, tenant: T
 
 def _whose(principal: CurrentPrincipal, tenant: str | None) -> str | None:
     """Of a caller with one tenant the database shows only that one; a filter for another finds nothing."""
-    return tenant if tenant is not None or principal.all_tenants else principal.tenant
+    named = _text("tenant", tenant)
+    return named if named is not None or principal.all_tenants else principal.tenant
+
+
+def _text(field: str, given: str | None) -> str | None:
+    if given is not None and not 1 <= len(given) <= NAME_MAX:
+        raise _refusal(field, f"must have 1 to {NAME_MAX} characters")
+    return given
 
 
 def _whole(field: str, given: str, most: int) -> int:

@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 
 import redrive
 from redrive import MessageId, Receipt
-from redrive.errors import InvalidPayload, NotFound
+from redrive.errors import InvalidPayload, InvalidValue, NotFound
 from redrive.kit.statements import canonical_json
 from redrive.systems.tenant.event_types import EventTypes
 from redrive.systems.tenant.keys import as_uuid, choose_key
@@ -61,6 +61,13 @@ class OutboxWriter:
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
     new_key: Callable[[], UUID] = uuid4
 
+    def __post_init__(self) -> None:
+        most = self.payload_bytes_max
+        if type(most) is not int or not 1 <= most <= PAYLOAD_BYTES_MAX:
+            raise InvalidValue(
+                f"payload_bytes_max is {most!r}; it must be a whole number from 1 to {PAYLOAD_BYTES_MAX:,}."
+            )
+
     def add(self, conn: Any, tenant: str, event: Event, *, key: UUID | str | None = None) -> Added:
         """Add an event. key: instead of the one that the type's recipe makes of `event.parts`."""
         made = self._key(tenant, event, key)
@@ -93,6 +100,8 @@ class OutboxWriter:
         return _known(found, tenant, made)
 
     def _key(self, tenant: str, event: Event, key: UUID | str | None) -> UUID:
+        if not isinstance(event, Event):
+            raise InvalidValue(f"event is of type {type(event).__name__}; it must be an Event.")
         return choose_key(self.event_types, tenant, event.event_type, event.parts, key, new_key=self.new_key)
 
     def _options(self, tenant: str, event: Event, key: UUID) -> dict[str, Any]:

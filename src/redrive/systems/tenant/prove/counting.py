@@ -21,6 +21,17 @@ UNION ALL SELECT l.tenant, l.spent, '' FROM redrive.lease l WHERE l.destination 
 UNION ALL SELECT k.tenant, k.spent, k.reason FROM redrive.parked k WHERE k.destination = %s
 """
 _ATTEMPTS: Final = "SELECT tenant, closed, settlement, completed_at FROM redrive.attempt WHERE destination = %s"
+_CREATED: Final = """
+SELECT m.tenant, m.created_at FROM redrive.message m
+ WHERE m.id IN (SELECT p.id FROM redrive.pending p WHERE p.destination = %s
+                UNION ALL SELECT l.id FROM redrive.lease l WHERE l.destination = %s
+                UNION ALL SELECT k.id FROM redrive.parked k WHERE k.destination = %s AND k.reason <> 'dead')
+"""
+_AGES: Final = (
+    "SELECT oldest_age_seconds, latency_mean_seconds FROM redrive_tenant.snapshot(%s, %s, %s, %s) WHERE outbox = %s"
+)
+# Between the time in a row and that in its id, both of one statement, on a busy machine.
+AGE_SECONDS_OFF_MAX: Final = 1.0
 _WINDOW: Final = "SELECT processed, failures FROM redrive_tenant.snapshot(%s, %s, %s, %s) WHERE outbox = %s"
 
 
@@ -35,11 +46,16 @@ def compared(environment: ProofEnvironment, tenants: Sequence[str]) -> list[Coun
     """Of all tenants together and of each, over the window of the options and over a part of the run."""
     waiting = environment.rows(_OPEN, DESTINATION, DESTINATION, DESTINATION)
     attempts = [Attempted(*row) for row in environment.rows(_ATTEMPTS, DESTINATION)]
+    created = environment.rows(_CREATED, DESTINATION, DESTINATION, DESTINATION)
     said = asyncio.run(_said(environment.dsn, tenants))
     return [
         one
         for tenant in (None, *tenants)
-        for one in (*_all(tenant, said[tenant], waiting, attempts), *_part(environment, tenant, attempts))
+        for one in (
+            *_all(tenant, said[tenant], waiting, attempts),
+            *_ages(environment, tenant, created),
+            *_part(environment, tenant, attempts),
+        )
     ]
 
 
@@ -67,6 +83,17 @@ def _all(
     yield Counted(f"events a second {whose}", said.throughput, processed / said.window_seconds)
     ratio = failures / (processed + failures) if processed + failures else 0.0
     yield Counted(f"as the failure ratio {whose}", said.failure_ratio, ratio)
+
+
+def _ages(environment: ProofEnvironment, tenant: str | None, created: Sequence[tuple[Any, ...]]) -> Iterator[Counted]:
+    """At one moment, which both sides are told. What is dead has no age."""
+    now = environment.value("SELECT clock_timestamp()")
+    values = (tenant, OPTIONS.window_seconds, OPTIONS.old_failure_retries, now, DESTINATION)
+    oldest, mean = (environment.rows(_AGES, *values) or [(0.0, 0.0)])[0]
+    ages = [max((now - at).total_seconds(), 0.0) for owner, at in created if tenant in (None, owner)] or [0.0]
+    whose = f"of {tenant or 'all'}"
+    yield Counted(f"seconds as the oldest age {whose}", oldest, max(ages), AGE_SECONDS_OFF_MAX)
+    yield Counted(f"seconds as the mean latency {whose}", mean, sum(ages) / len(ages), AGE_SECONDS_OFF_MAX)
 
 
 def _part(environment: ProofEnvironment, tenant: str | None, attempts: Sequence[Attempted]) -> Iterator[Counted]:

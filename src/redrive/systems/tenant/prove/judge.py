@@ -44,11 +44,16 @@ class Row(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """One number of the snapshot. counted: from the tables, by the proof itself."""
+    """One number of the snapshot. counted: from the tables, by the proof itself. off_max: how far apart they may be."""
 
     what: str
     said: float
     counted: float
+    off_max: float = 0.0
+
+    @property
+    def agrees(self) -> bool:
+        return math.isclose(self.said, self.counted, rel_tol=1e-9, abs_tol=self.off_max)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +191,7 @@ def _shown(evidence: Evidence) -> Iterator[str]:
 
 def _counted(evidence: Evidence) -> Iterator[str]:
     for one in evidence.snapshot:
-        if not math.isclose(one.said, one.counted, rel_tol=1e-9):
+        if not one.agrees:
             yield f"The snapshot says {one.said:g} {one.what}; the tables have {one.counted:g}."
 
 

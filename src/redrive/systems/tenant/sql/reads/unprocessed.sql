@@ -1,10 +1,10 @@
 -- A page of events that are not processed yet, newest first; failed: only those that failed at least once, and dead ones,
--- also where no attempt was spent (a payload that kills its process).
+-- also where no attempt was spent: a payload that kills its process, a subscriber that its breaker knows to be down.
 -- total: all of them, counted to 10,001. Relies on: the tables of open work are small; a probe of message a row.
 WITH wanted AS MATERIALIZED (
     SELECT s.id FROM redrive_tenant.states s
      WHERE NOT s.is_processed AND (%(tenant)s::text IS NULL OR s.tenant = %(tenant)s)
-       AND (NOT %(failed)s OR s.retry_count > 0 OR s.dead_letter)
+       AND (NOT %(failed)s OR s.has_failed)
        AND (%(event_type)s::text IS NULL
             OR (SELECT m.kind FROM redrive.message m WHERE m.id = s.id) = %(event_type)s)
      ORDER BY s.id DESC

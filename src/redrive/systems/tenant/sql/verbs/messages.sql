@@ -32,35 +32,36 @@ CREATE OR REPLACE FUNCTION redrive_tenant.last_error(p_id uuid) RETURNS text LAN
      WHERE a.message_id = p_id AND a.settlement IN ('retry', 'park') ORDER BY a.attempt DESC LIMIT 1
 $body$;
 
--- Where each event is. retry_count: failed attempts since it was enqueued or requeued by a person. processed_at: when it was
--- delivered; is_processed: nothing more happens to it, however it ended. Four branches, each with is_processed as a constant:
+-- Where each event is. retry_count: failed attempts since it was enqueued or requeued by a person. has_failed: it failed at least
+-- once; also where its breaker made the failure free of charge, so that retry_count is 0. processed_at: when it was delivered;
+-- is_processed: nothing more happens to it, however it ended. Four branches, each with is_processed as a constant:
 -- `WHERE NOT is_processed` reads the engine's tables of open work and never the archive.
 -- Relies on: the tables of open work are small; message's primary key, a probe a row.
 CREATE OR REPLACE VIEW redrive_tenant.states WITH (security_invoker = true) AS
 SELECT p.id, p.tenant, p.destination, p.version, 'pending' AS state, false AS is_processed, NULL::timestamptz AS processed_at,
-       p.spent AS retry_count, CASE WHEN p.spent > 0 THEN p.due_at END AS next_attempt_at, false AS dead_letter,
-       NULL::text AS error
+       p.spent AS retry_count, CASE WHEN p.spent > 0 OR p.down_since IS NOT NULL THEN p.due_at END AS next_attempt_at,
+       false AS dead_letter, NULL::text AS error, p.spent > 0 OR p.down_since IS NOT NULL AS has_failed
   FROM redrive.pending p WHERE starts_with(p.destination, 'tenant.')
 UNION ALL
-SELECT l.id, l.tenant, l.destination, l.version, 'leased', false, NULL, l.spent, NULL, false, NULL
+SELECT l.id, l.tenant, l.destination, l.version, 'leased', false, NULL, l.spent, NULL, false, NULL,
+       l.spent > 0 OR l.down_since IS NOT NULL
   FROM redrive.lease l WHERE starts_with(l.destination, 'tenant.')
 UNION ALL
 SELECT k.id, k.tenant, k.destination, k.version, k.reason, false, NULL, k.spent, NULL, k.reason = 'dead',
-       coalesce(k.last_text, k.error_class)
+       coalesce(k.last_text, k.error_class), k.spent > 0 OR k.reason = 'dead'
   FROM redrive.parked k WHERE starts_with(k.destination, 'tenant.')
 UNION ALL
 SELECT a.message_id, a.tenant, a.destination, a.version, a.closed, true,
        CASE WHEN a.closed = 'delivered' THEN a.completed_at END,
        CASE WHEN a.closed = 'delivered' AND a.verb IN ('settle', 'complete') THEN greatest(a.spent - 1, 0) ELSE a.spent END,
-       NULL, false, NULL
+       NULL, false, NULL, a.closed <> 'delivered' AND a.spent > 0
   FROM redrive.attempt a WHERE a.closed IS NOT NULL AND starts_with(a.destination, 'tenant.');
 
 CREATE OR REPLACE VIEW redrive_tenant.outbox_messages WITH (security_invoker = true) AS
 SELECT m.id, m.tenant AS tenant_id, m.kind AS event_type,
        redrive_tenant.payload_of(s.id, s.version) AS payload,
        redrive_tenant.key_of(m.key) AS idempotency_key, m.created_at, s.processed_at, s.is_processed, s.retry_count,
-       CASE WHEN s.state <> 'delivered' AND (s.retry_count > 0 OR s.dead_letter)
-            THEN coalesce(s.error, redrive_tenant.last_error(s.id)) END AS error,
+       CASE WHEN s.has_failed THEN coalesce(s.error, redrive_tenant.last_error(s.id)) END AS error,
        s.next_attempt_at, s.dead_letter, s.state, m.destination AS outbox, m.order_by
   FROM redrive_tenant.states s
   JOIN redrive.message m ON m.id = s.id;

@@ -12,13 +12,13 @@ DECLARE v_now timestamptz := coalesce(p_now, clock_timestamp());
 BEGIN
     RETURN QUERY
     WITH unprocessed AS (
-        SELECT s.destination, s.retry_count, s.dead_letter,
+        SELECT s.destination, s.retry_count, s.dead_letter, s.has_failed,
                greatest(extract(epoch FROM v_now - redrive_tenant.time_of(s.id)), 0) AS age
           FROM redrive_tenant.states s
          WHERE NOT s.is_processed AND (p_tenant IS NULL OR s.tenant = p_tenant)
     ), waiting AS (
         SELECT u.destination, count(*) FILTER (WHERE NOT u.dead_letter) AS backlog,
-               count(*) FILTER (WHERE u.retry_count > 0 OR u.dead_letter) AS failed,
+               count(*) FILTER (WHERE u.has_failed) AS failed,
                count(*) FILTER (WHERE u.retry_count >= p_old_failure_retries) AS old,
                count(*) FILTER (WHERE u.dead_letter) AS dead,
                max(u.age) FILTER (WHERE NOT u.dead_letter)::float8 AS oldest,
