@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from redrive.relay.settling.fair_places import FairPlaces, FairQueue
+from redrive.relay.fair_places import FairPlaces, FairQueue
 
 pytestmark = pytest.mark.req("G-31")
 

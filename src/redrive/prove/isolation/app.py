@@ -61,7 +61,7 @@ async def hang_in_record(conn: Any, message: Attempt, settlement: Settlement) ->
 
 
 async def follow_up(conn: Any, message: Attempt, settlement: Settlement) -> None:  # noqa: ARG001
-    """It waits for whoever holds the ordering key open."""
+    """It waits for the producer that holds the ordering key open."""
     await redrive.aenqueue(conn, NEIGHBOUR, {}, key=f"after/{message.key}", order_by=HELD_KEY)
 
 

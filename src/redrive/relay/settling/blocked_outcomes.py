@@ -18,7 +18,7 @@ from typing import Final
 
 from redrive.message import Fence
 from redrive.ports import Clock, Outcome, Record
-from redrive.relay.settling.fair_places import FairPlaces
+from redrive.relay.fair_places import FairPlaces
 from redrive.relay.tasks import end
 
 AGAIN_SECONDS: Final = (0.02, 0.1, 0.25, 0.5)

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from redrive.message import Attempt, Fence
 from redrive.ports import HandOver, Outcome, Record, RecordWaits, Settled
 from redrive.relay.context import RelayContext
+from redrive.relay.fair_places import FairQueue
 from redrive.relay.settling.blocked_outcomes import Busy, BusyOutcomes, Needs
 from redrive.relay.settling.facts import FACTS, tell
-from redrive.relay.settling.fair_places import FairQueue
 from redrive.relay.settling.record import AGAIN_SECONDS, WAIT_SECONDS, ClaimWaits, write_recorded
 from redrive.relay.settling.unrecorded import to_be_recorded, unrecorded, without_content
 from redrive.relay.tasks import end
