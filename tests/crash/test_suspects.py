@@ -15,6 +15,7 @@ import pytest
 import redrive
 from redrive.ports import ClaimRequest
 from redrive.prove.environment import Environment
+from redrive.relay import process as relay_process
 from redrive.relay.crash import child_process
 from redrive.relay.process import RelayProcess, run_relay
 from redrive.settings import RelayLimits
@@ -60,7 +61,8 @@ async def test_a_child_whose_event_loop_is_blocked_is_killed_and_its_message_par
 
 
 async def blocked(store: PostgresStore, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_process, "child_seconds", lambda *_: 8.0)
+    # Long before the child would end itself, which it does where its relay has died.
+    monkeypatch.setattr(relay_process, "turn_seconds", lambda destinations, _: dict.fromkeys(destinations, 8.0))
     monkeypatch.setattr(child_process, "CHILD_END_SECONDS", 0.1)
     await make_suspect(store)
     seen = Seen()
@@ -75,6 +77,26 @@ async def blocked(store: PostgresStore, dsn: str, monkeypatch: pytest.MonkeyPatc
     ((reason, code, crashes),) = await store.rows("SELECT reason, error_class, crashes FROM redrive.parked", [])
     assert (reason, code, crashes) == ("dead", "CRASHED", 3)
     assert len(seen.of("suspects.ended", code=-9)) >= 3
+
+
+class EndedUnseen:
+    """A child that has ended, which its event loop has not noticed yet."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.returncode = pid, None
+        self._waited = False
+
+    async def wait(self) -> int:
+        if not self._waited:
+            self._waited = True
+            await asyncio.get_running_loop().create_future()
+        return 0
+
+
+async def test_a_child_that_ends_at_the_moment_at_which_it_is_killed_does_not_end_the_relay() -> None:
+    ended = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
+    await ended.wait()
+    await child_process.end_child(EndedUnseen(ended.pid), seconds=0.01)
 
 
 async def test_a_child_that_outlives_its_relay_ends_itself_whatever_blocks_it(environment: Environment) -> None:
