@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from uuid import uuid4
 
 import psycopg
@@ -45,6 +46,14 @@ def fill_default(connection: Connection, count: int) -> None:
 
 def by_default(connection: Connection) -> int:
     return int(value(connection, "SELECT redrive.rows_in_default_1(1000)"))
+
+
+def make_all(connection: Connection, *, most: int) -> list[int]:
+    """How many rows lay in the defaults before the first call and after each."""
+    left = [by_default(connection)]
+    while value(connection, "SELECT redrive.make_partitions_1(7 * 86400, 4, p_move_max => %s)", most):
+        left.append(by_default(connection))
+    return left
 
 
 def contents(connection: Connection) -> list[object]:
@@ -86,13 +95,33 @@ def test_a_row_far_in_the_future_is_moved_when_its_range_comes(late: Connection)
     assert by_default(late) == 0
 
 
-async def test_more_rows_than_may_be_moved_under_a_lock_are_left_and_said(late: Connection, database: str) -> None:
-    fill_default(late, 20)
-    with pytest.raises(psycopg.DatabaseError, match="more than 21 rows") as refused:
-        value(late, "SELECT redrive.make_partitions_1(7 * 86400, 4, p_move_max => 21)")
+async def test_more_rows_than_may_be_moved_under_one_lock_are_moved_into_several_narrower_ranges(
+    late: Connection, database: str
+) -> None:
+    """Else no relay could mend it, no later range would be made, and all that comes would lie in the defaults too."""
+    for _ in range(20):
+        late.execute("SELECT redrive.enqueue_1('mail', 'x'), pg_sleep(0.003)")
+    fill_default(late, 1)
+    assert by_default(late) == 23
+    before = contents(late)
+    left = make_all(late, most=6)
+    assert all(earlier - later <= 6 for earlier, later in pairwise(left)), "no more under one lock than was allowed"
+    assert (left[-1], contents(late)) == (0, before)
+    assert len(left) > 23 / 6
+    ranges = late.execute("SELECT starts_at, ends_at FROM redrive.partition_range ORDER BY starts_at").fetchall()
+    assert all(earlier[1] == later[0] for earlier, later in pairwise(ranges)), "without a gap"
+    assert ranges[-1][1].timestamp() % 604_800 == 0, "the next ones are of the usual width again"
+    assert {end - start for start, end in ranges[-3:]} == {timedelta(days=7)}
+    assert len(column(late, CLAIM.replace("'{1}', 60", "'{50}', 60"), uuid4())) == 20
+
+
+async def test_more_rows_of_one_moment_than_may_be_moved_are_left_and_said(late: Connection, database: str) -> None:
+    fill_default(late, 1)  # the message, its body and its attempt
+    with pytest.raises(psycopg.DatabaseError, match="more than 2 rows") as refused:
+        make_all(late, most=2)
     assert refused.value.sqlstate == duties.DEFAULT_TOO_FULL
-    assert by_default(late) == 22
-    assert value(late, "SELECT redrive.make_partitions_1(7 * 86400, 4, p_move_max => 22)") == 1
+    assert by_default(late) == 3
+    assert value(late, "SELECT redrive.make_partitions_1(7 * 86400, 4, p_move_max => 3)") == 1
     assert by_default(late) == 0
 
 

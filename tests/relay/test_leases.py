@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from typing import Any, cast
+from uuid import uuid4
 
 import pytest
 
 from redrive.answers import Absent, Delivered, LookupAnswer
 from redrive.app import App
-from redrive.message import Attempt, Fence, NewMessage, WorkerId
+from redrive.events import Events
+from redrive.message import Attempt, Fence, MessageId, NewMessage, WorkerId
+from redrive.ports import RelayInfo, Store
+from redrive.relay.build import SystemClock
+from redrive.relay.claiming.claim import Claim
+from redrive.relay.claiming.leases import WAIT_SECONDS, WAITERS_MAX, Leases
+from redrive.relay.context import RelayContext
+from redrive.relay.dispatching.queues import DestinationQueues
+from redrive.settings import RelayLimits
 from redrive.store.runtime.postgres import PostgresStore
 from tests.model_store.model import ModelStore
 from tests.relay.harness import Gate, enqueue, history, processing, relaying, states
@@ -97,6 +107,63 @@ async def test_what_is_lost_while_it_is_looked_up_is_not_sent(app: App) -> None:
         await relay.seen.until("hand_back.stop")
         relay.relay.stop()
     assert store.state_of(id) == "pending"
+
+
+class HeldOpen:
+    """A store in which other transactions hold these claims, and never end. waited_for: destinations."""
+
+    def __init__(self, claims: Sequence[Claim]) -> None:
+        self.held = {claim.fence: claim.attempt.destination for claim in claims}
+        self.waited_for: list[str] = []
+
+    async def hand_back(
+        self, worker: WorkerId, fences: Sequence[Fence], *, wait: bool, **options: Any
+    ) -> Sequence[Fence]:
+        held = [self.held[fence] for fence in fences if fence in self.held]
+        if held and wait:
+            self.waited_for += held
+            await asyncio.Event().wait()
+        return [fence for fence in fences if fence not in self.held]
+
+
+class NoQueues:
+    def freed(self) -> None: ...
+
+
+@pytest.mark.req("G-31")
+async def test_claims_of_one_destination_that_cannot_go_back_leave_waiters_to_the_next() -> None:
+    """One of another would wait for hours behind a thousand whose cancels are left open."""
+    context = RelayContext(
+        store=cast("Store", None),
+        info=RelayInfo(worker=m.WORKER, name="r", host="h", pid=1, version="0", destinations=[]),
+        limits=RelayLimits(),
+        clock=SystemClock(),
+        events=Events(),
+    )
+    leases = Leases(context, cast("DestinationQueues", NoQueues()))
+
+    def claims(destination: str, count: int) -> list[Claim]:
+        attempts = [m.attempt(id=MessageId(uuid4()), destination=destination) for _ in range(count)]
+        return [leases.take(attempt, asked_at=0.0, received_at=0.0) for attempt in attempts]
+
+    many, one = claims("shop", 10), claims("mail", 1)
+    store = HeldOpen([*many, *one])
+    context.store = cast("Store", store)
+    try:
+        await leases.hand_back(many)
+        await waited(lambda: len(store.waited_for) == WAITERS_MAX)
+        await leases.hand_back(one)
+        await waited(lambda: "mail" in store.waited_for)
+        assert store.waited_for.count("shop") == WAITERS_MAX
+    finally:
+        context.tasks.cancel()
+
+
+async def waited(condition: Callable[[], bool]) -> None:
+    """Less than the time after which a waiter makes room by itself."""
+    async with asyncio.timeout(WAIT_SECONDS - 1):
+        while not condition():  # noqa: ASYNC110 - a store that is waited for says nothing
+            await asyncio.sleep(0.01)
 
 
 async def test_a_late_outcome_does_not_let_go_of_a_later_claim_of_the_same_message(

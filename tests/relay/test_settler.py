@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid5
@@ -338,6 +339,80 @@ async def test_what_is_waited_for_in_vain_makes_room_for_the_next(monkeypatch: p
         for number in range(10):
             rig.settler.add(outcome(number), None)
         await rig.seen.that(lambda: len(waited) == 10, what="each to have been waited for")
+
+
+@pytest.mark.req("G-31")
+async def test_what_one_destination_waits_for_in_vain_leaves_waiters_to_the_next() -> None:
+    """A waiter is first when the other transaction ends, before a reaper even if the claim has run out meanwhile."""
+    waited: set[str] = set()
+
+    class Endless(At):
+        async def settle(self, *arguments: Any, **options: Any) -> Settled:
+            if options["wait"]:
+                waited.update(o.attempt.destination for o in arguments[1])
+            return await super().settle(*arguments, **options)
+
+    async with settling() as rig:
+        rig.settler._context.store = rig.store = Endless()
+        rig.store.locked = {attempt(number).id for number in range(21)}
+        for number in range(20):
+            rig.settler.add(outcome(number), None)
+        await rig.seen.that(lambda: rig.store.waiting == WAITERS_MAX[Needs.CLAIM], what="the waiters to wait")
+        other = m.outcome(replace(attempt(20), destination="mail"), m.close(Delivered()))
+        rig.settler.add(other, None)
+        await rig.seen.that(lambda: waited == {"shop", "mail"}, what="the other destination to have a waiter")
+        assert rig.store.waiting == WAITERS_MAX[Needs.CLAIM] + 1
+
+
+@pytest.mark.req("G-27")
+@pytest.mark.req("G-31")
+async def test_a_record_that_hangs_when_it_is_tried_again_keeps_no_other_outcome_from_that() -> None:
+    begun = asyncio.Event()
+
+    async def hang(conn: Any, attempt: Attempt, settlement: Settlement) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with settling() as rig:
+        rig.settler._context.limits = RelayLimits(record_timeout_seconds=30)
+        rig.store.locked = {attempt(1).id, attempt(2).id}
+        rig.settler.add(outcome(1), hang)
+        await rig.seen.that(lambda: rig.settler.busy == 1, what="its claim to be held")
+        rig.store.locked = {attempt(2).id}
+        async with asyncio.timeout(5):
+            await begun.wait()
+        rig.settler.add(m.outcome(replace(attempt(2), destination="mail"), m.close(Delivered())), None)
+        await rig.seen.that(lambda: rig.settler.busy == 2, what="the other claim to be held")
+        rig.store.locked.clear()
+        await rig.seen.until("message.delivered", destination="mail")
+
+
+@pytest.mark.req("G-27")
+@pytest.mark.req("G-31")
+async def test_a_record_that_waits_for_a_lock_has_its_turn_before_all_that_another_destination_has_waiting() -> None:
+    many = 100
+    runs: list[MessageId] = []
+
+    async def endless(conn: Any, attempt: Attempt, settlement: Settlement) -> None:
+        runs.append(attempt.id)
+        await asyncio.sleep(0.01)
+        raise RecordWaits
+
+    momentary = [RecordWaits()]
+
+    async def soon(conn: Any, attempt: Attempt, settlement: Settlement) -> None:
+        if momentary:
+            raise momentary.pop()
+
+    async with settling() as rig:
+        for number in range(many):
+            rig.settler.add(outcome(number), endless)
+        await rig.seen.that(lambda: rig.settler.busy == many, what="all to wait")
+        before = len(runs)
+        rig.settler.add(m.outcome(replace(attempt(many), destination="mail"), m.close(Delivered())), soon)
+        await rig.seen.until("message.delivered", destination="mail")
+        assert len(runs) - before < many / 2
+        await rig.settler.leave()
 
 
 @pytest.mark.req("G-27")

@@ -59,6 +59,57 @@ async def test_a_slow_record_claims_no_more_than_the_target_and_the_others_go_on
     assert await states(store) == {"delivered": 140}
 
 
+@pytest.mark.req("G-27")
+@pytest.mark.req("G-31")
+async def test_records_of_one_destination_that_hang_hold_up_those_of_no_other(store: PostgresStore, app: App) -> None:
+    """There are places for a few records at a time: those that hang leave half of them to the next destination."""
+    go_on = asyncio.Event()
+
+    async def wait(conn: Any, attempt: Attempt, settlement: Settlement) -> None:
+        await go_on.wait()
+
+    async def record(conn: Any, attempt: Attempt, settlement: Settlement) -> None: ...
+
+    app.destination("hangs", concurrency=50, record=wait)(quick)
+    app.destination("booked", record=record)(quick)
+    await enqueue(store, 30, destination="hangs")
+    async with relaying(store, app, lease_seconds=120, record_timeout_seconds=60) as relay:
+        await relay.seen.until("record.start", count=RECORDS_AT_ONCE)
+        await enqueue(store, 20, destination="booked")
+        await relay.seen.until("message.delivered", count=20, destination="booked")
+        assert relay.seen.of("message.delivered", destination="hangs") == []
+        go_on.set()
+        await relay.seen.until("message.delivered", count=30, destination="hangs")
+    assert await states(store) == {"delivered": 50}
+
+
+@pytest.mark.req("G-27")
+@pytest.mark.req("G-31")
+async def test_outcomes_that_wait_for_a_lock_are_bounded_by_their_destination_and_stop_the_claims_of_no_other(
+    store: PostgresStore, app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer holds an ordering key open for hours: what waits for it must not add up to a relay that is idle."""
+    most = 10
+    monkeypatch.setattr(claimer, "UNSETTLED_MAX", most - 1)
+    free = False
+
+    async def wait(conn: Any, attempt: Attempt, settlement: Settlement) -> None:
+        if not free:
+            raise psycopg.errors.LockNotAvailable
+
+    app.destination("follows", concurrency=3, record=wait)(quick)
+    app.destination("quick")(quick)
+    await enqueue(store, 3 * most, destination="follows")
+    async with relaying(store, app, lease_seconds=60, claim_max=most) as relay:
+        await relay.seen.that(lambda: relay.relay._settler.busy >= most, what="as many to wait as may be claimed")
+        await enqueue(store, 100, destination="quick")
+        await relay.seen.until("message.delivered", count=100, destination="quick")
+        assert (relay.relay._settler.busy, await leased(store, "follows")) == (most, most)
+        free = True
+        await relay.seen.until("message.delivered", count=3 * most, destination="follows")
+    assert await states(store) == {"delivered": 100 + 3 * most}
+
+
 async def test_a_claim_that_its_own_handler_keeps_locked_counts_as_in_hand(
     database: str, store: PostgresStore, app: App
 ) -> None:

@@ -234,9 +234,9 @@ def _how_to_move(upkeep: Upkeep) -> str:
     if not upkeep.by_default:
         return "start a relay: its duty `partitions` makes them"
     return (
-        "start a relay: its duty `partitions` makes the partitions, and moves up to 20,000 rows into each; for more, as"
-        " the owner, in a quiet hour, until it returns 0: SELECT redrive.make_partitions_1(604800, 4, p_move_max =>"
-        " 2000000000)"
+        "start a relay: its duty `partitions` makes the partitions, and moves the rows into them, 20,000 at a time; if"
+        " it says that there are more of one moment, as the owner, in a quiet hour, until it returns 0:"
+        " SELECT redrive.make_partitions_1(604800, 4, p_move_max => 2000000000)"
     )
 
 

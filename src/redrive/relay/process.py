@@ -35,9 +35,9 @@ from redrive.relay.tasks import end
 from redrive.settings import RelayLimits, Settings
 from redrive.store.runtime.postgres import PostgresStore
 
-# Claim, settle, hand back, renew and heartbeat at once, and four records beside them; and at most eight that wait for a
-# transaction of an application.
-CONNECTIONS = 20
+# Claim, settle, hand back, renew and heartbeat at once, and eight records beside them; and at most sixteen that wait
+# for a transaction of an application.
+CONNECTIONS = 34
 STORE_SECONDS = 30.0  # for one verb; a `record` may take its own time inside one
 
 

@@ -43,7 +43,7 @@ class Failpoint:
 
 
 def boundaries() -> list[str]:
-    """Those after a jump of the clock are left to random histories."""
+    """Without those after a jump, which need a server whose clock can be set."""
     return [
         f"{step}.{edge}"
         for step in STEPS

@@ -7,10 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import redrive
 from redrive.app import App
 from redrive.message import Attempt
-from redrive.policy import Backoff, Policy
+from redrive.policy import Backoff, Policy, Settlement
 from redrive.prove.isolation.environment import (
+    HELD_KEY,
     LOG_VARIABLE,
     NEIGHBOUR,
     RATED,
@@ -48,6 +50,36 @@ async def take_long(message: Attempt) -> None:
 async def begin_at_a_rate(message: Attempt) -> None:
     """A healthy destination that allows so many a second."""
     say_begun(message)
+
+
+async def say_recorded(conn: Any, message: Attempt, settlement: Settlement) -> None:  # noqa: ARG001 - as records are
+    say_begun(message)
+
+
+async def hang_in_record(conn: Any, message: Attempt, settlement: Settlement) -> None:  # noqa: ARG001
+    await asyncio.sleep(3600)
+
+
+async def follow_up(conn: Any, message: Attempt, settlement: Settlement) -> None:  # noqa: ARG001
+    """It waits for the producer that holds the ordering key open."""
+    await redrive.aenqueue(conn, NEIGHBOUR, {}, key=f"after/{message.key}", order_by=HELD_KEY)
+
+
+async def answer(message: Attempt) -> None:
+    """At once: the trouble is in the record."""
+
+
+app.destination("booked", in_doubt="resend", record=say_recorded)(answer)
+app.destination("hanging-record", in_doubt="resend", concurrency=50, record=hang_in_record)(answer)
+app.destination("follows", in_doubt="resend", concurrency=50, record=follow_up)(answer)
+
+
+@app.destination("threads", in_doubt="resend", concurrency=3, timeout_seconds=1.0, policy=QUICK)
+def block_a_thread(message: Attempt) -> None:
+    """A plain function, which never returns where the payload says so."""
+    say_begun(message)
+    if message.payload["blocks"]:
+        time.sleep(3600)
 
 
 _CRASHING: dict[str, Any] = {

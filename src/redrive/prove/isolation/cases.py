@@ -8,7 +8,8 @@ from redrive.prove.isolation.environment import Case
 CASES: Final[dict[str, Case]] = {
     run.__name__.replace("_", "-"): run
     for run in (
-        *(on_relays.open_transaction, on_relays.cancel, on_relays.suspects),
+        *(on_relays.open_transaction, on_relays.records, on_relays.cancel),
+        *(on_relays.threads, on_relays.suspects),
         *(on_transports.limit_keys, on_transports.hostile_peers),
         *(on_database.partitions, on_database.clock, on_relays.rate, on_database.claims, on_database.upkeep),
     )

@@ -19,6 +19,7 @@ from redrive.prove.environment import Environment
 
 APP: Final = "redrive.prove.isolation.app:app"
 NEIGHBOUR: Final = "neighbour"
+HELD_KEY: Final = "held"  # the ordering key that a producer holds open
 RATED: Final = "rated"
 RATED_PER_SECOND: Final = 10.0
 SUSPECTS: Final = 12  # of each destination whose relay dies

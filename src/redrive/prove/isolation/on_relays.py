@@ -7,7 +7,10 @@ from typing import Final
 
 import psycopg
 
+import redrive
 from redrive.prove.isolation.environment import (
+    HELD_KEY,
+    NEIGHBOUR,
     RATED,
     RATED_PER_SECOND,
     SUSPECT_TIMEOUT_SECONDS,
@@ -25,8 +28,12 @@ WAITING: Final = 40  # messages in the queue of a relay, each sent for so long
 EACH_SECONDS: Final = 0.2
 ROUND_TRIP_SECONDS: Final = 0.25  # what a machine with other work may need for one statement
 HEALED_SECONDS: Final = 60.0
+IN_TROUBLE: Final = 50  # messages whose records hang, and as many whose records wait
+HEALTHY: Final = 20  # messages beside one that keeps its thread
+PARKED_SECONDS: Final = 60.0
 RATED_MESSAGES: Final = 80
 PROMPT_SECONDS: Final = 0.025
+_CLAIMED = "SELECT count(*) FROM redrive.lease WHERE destination IN ('hanging-record', 'follows')"
 _CLAIMS = """
 SELECT m.key, extract(epoch FROM a.claimed_at)::float8
   FROM redrive.attempt a JOIN redrive.message m ON m.id = a.message_id
@@ -56,6 +63,48 @@ def open_transaction(environment: CaseEnvironment) -> list[Figure]:
         Figure("neighbours' p99 beside the open cancel", beside.p99_ms, "ms", bound=1000.0),
         Figure("messages of others still owned after a stop", owned, bound=0),
         Figure("messages sent twice", environment.sent_twice(), bound=0),
+    ]
+
+
+def records(environment: CaseEnvironment) -> list[Figure]:
+    """Records of one destination hang, and those of another wait for an ordering key that a producer holds open.
+
+    How long after the commit of its message a record of a third destination begins, and what was parked of those that
+    wait.
+    """
+    environment.start_relay()
+    quiet = environment.measure_neighbours("quiet", destination="booked")
+    with psycopg.connect(environment.dsn) as producer:
+        redrive.enqueue(producer, NEIGHBOUR, {}, order_by=HELD_KEY)
+        for destination in ("hanging-record", "follows"):
+            environment.send(destination, [f"{destination}/{number}" for number in range(IN_TROUBLE)])
+        environment.wait(lambda: environment.value(_CLAIMED) == 2 * IN_TROUBLE, seconds=5)
+        beside = environment.measure_neighbours("beside", destination="booked")
+        parked = environment.value("SELECT count(*) FROM redrive.parked WHERE destination = 'follows'")
+        producer.rollback()
+    return [
+        Figure("p99 from commit to record in a quiet run", quiet.p99_ms, "ms"),
+        Figure("p99 beside the records that hang and wait", beside.p99_ms, "ms", bound=1000.0),
+        Figure("messages whose record did not begin", beside.missing, bound=0),
+        Figure("messages parked while their record waits", parked, bound=0),
+    ]
+
+
+def threads(environment: CaseEnvironment) -> list[Figure]:
+    """A plain function has three slots, and one message for which it never returns.
+
+    What its neighbours of the same destination notice after three of its attempts, and whether it is parked.
+    """
+    environment.start_relay()
+    environment.send("threads", ["blocks"], {"blocks": True})
+    environment.wait(lambda: len(environment.begun().get("blocks", [])) > 2, seconds=PARKED_SECONDS)
+    healthy = environment.measure_neighbours("healthy", count=HEALTHY, destination="threads", payload={"blocks": False})
+    parked = "SELECT count(*) FROM redrive.parked WHERE destination = 'threads'"
+    environment.wait(lambda: environment.value(parked) == 1, seconds=PARKED_SECONDS)
+    return [
+        Figure("neighbours' p99 in the same destination", healthy.p99_ms, "ms", bound=1000.0),
+        Figure("neighbours that were not sent", healthy.missing, bound=0),
+        Figure("messages that never return and are not parked", 1 - environment.value(parked), bound=0),
     ]
 
 

@@ -28,7 +28,8 @@ class Capacity:
     credit: turns that each level has saved up. ahead: it claims more than it can begin at once. only_begun: it claims
     nothing that it cannot begin at once: a crash would leave that in doubt. put_aside: how many more wait for full
     limit keys. skims: some of the last claim were put off; in both cases ask for as much as possible, to reach those
-    behind. lacks_threads: what it claims goes to a child process, a few at a time.
+    behind. lacks_threads: what it claims goes to a child process, a few at a time. busy: outcomes that wait for a
+    transaction which is not ours; they occupy no slot, but count towards what it may hold claims on.
     """
 
     destination: str
@@ -43,6 +44,7 @@ class Capacity:
     put_aside: int = 0
     skims: bool = False
     lacks_threads: bool = False
+    busy: int = 0
 
     def target(self, *, claim_max: int, horizon_seconds: float) -> int:
         """How many to have claimed: all slots busy, and enough behind them for the horizon."""
@@ -55,7 +57,7 @@ class Capacity:
 
     def room(self, *, claim_max: int, horizon_seconds: float) -> int:
         """0 unless slots would be idle or half of the target is free: small claims cost as much as large ones."""
-        target = self.target(claim_max=claim_max, horizon_seconds=horizon_seconds)
+        target = self.target(claim_max=max(claim_max - self.busy, 0), horizon_seconds=horizon_seconds)
         free = target - self.waiting - self.running
         if self.only_begun and self.waiting:
             return 0

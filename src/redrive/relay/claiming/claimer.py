@@ -88,8 +88,7 @@ class Claimer:
     def _requests(self) -> list[ClaimRequest]:
         self.context.changed.clear()
         self.money.distrust_new_connections()
-        unsettled = max(self.settler.behind, self.settler.busy)
-        if unsettled > UNSETTLED_MAX or (self.context.suspects_only and self.leases.claims):
+        if self.settler.behind > UNSETTLED_MAX or (self.context.suspects_only and self.leases.claims):
             return []
         if self.clock_watch is not None and self.clock_watch.distrusted:
             return []  # until the next look at the clock
@@ -101,6 +100,7 @@ class Claimer:
             if not queue.is_closed and queue.poll.is_due(now)
         ]
         for capacity in capacities:
+            capacity.busy = self.settler.busy_of(capacity.destination)
             if capacity.only_begun:  # what is sent and not yet settled would be in doubt after a crash too
                 capacity.running = self.leases.count_of(capacity.destination) - capacity.waiting
         return claim_requests(

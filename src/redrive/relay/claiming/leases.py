@@ -13,9 +13,12 @@ from redrive.ports import PutOff, TransientFailure
 from redrive.relay.claiming.claim import Claim
 from redrive.relay.context import RelayContext
 from redrive.relay.dispatching.queues import DestinationQueues
+from redrive.relay.fair_places import FairQueue
 from redrive.settings import RENEWALS_PER_LEASE
 
-WAITERS_MAX = 2  # for claims to hand back that another transaction holds, each on a connection of its own
+# For claims of one destination to hand back that another transaction holds, each on a connection of its own; twice as
+# many for all.
+WAITERS_MAX = 2
 WAIT_SECONDS = 5.0  # then another one is waited for
 AGAIN_SECONDS = 0.02  # most rows are held for a moment only, by a renewal for instance
 
@@ -31,7 +34,7 @@ class Leases:
         self._events = context.events
         self._limits = context.limits
         self._queues = queues
-        self._waiters = asyncio.Semaphore(WAITERS_MAX)
+        self._waiters = FairQueue(2 * WAITERS_MAX)
         self._handing_back = 0
         self._all_back = asyncio.Event()
         self._all_back.set()
@@ -95,10 +98,12 @@ class Leases:
 
     async def _hand_back_later(self, fence: Fence, *, suspect: bool, put_off: Mapping[Fence, PutOff] | None) -> None:
         """Lost, or held by another transaction: an open cancel, or our own renewal for a moment."""
+        claim = self.claims.get(fence.id)
+        destination = "" if claim is None else claim.attempt.destination
         with self._handing():
             await self._clock.sleep(AGAIN_SECONDS)
             while not await self._back([fence], suspect=suspect, put_off=put_off, wait=False):
-                async with self._waiters:
+                async with self._waiters.place(destination):
                     with suppress(TimeoutError):
                         async with asyncio.timeout(WAIT_SECONDS):
                             await self._back([fence], suspect=suspect, put_off=put_off, wait=True)

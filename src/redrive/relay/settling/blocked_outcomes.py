@@ -5,11 +5,12 @@ ordering key for which a `record` enqueues. Neither may hold up other outcomes, 
 claims are renewed.
 
 All are tried again every now and then without waiting. A few are waited for besides, each on its own connection: such a
-waiter is first when the other transaction ends, before a reaper even if the claim has run out. Waiters take turns, so
-that one endless transaction cannot keep all of them.
+waiter is first when the other transaction ends, before a reaper even if the claim has run out. Waiters take turns, and
+destinations share them (`fair_places.py`), so that no endless transaction can keep all of them.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,6 +18,7 @@ from typing import Final
 
 from redrive.message import Fence
 from redrive.ports import Clock, Outcome, Record
+from redrive.relay.fair_places import FairPlaces
 from redrive.relay.tasks import end
 
 AGAIN_SECONDS: Final = (0.02, 0.1, 0.25, 0.5)
@@ -30,7 +32,7 @@ class Needs(Enum):
     LOCK = "lock"
 
 
-WAITERS_MAX: Final = {Needs.CLAIM: 4, Needs.LOCK: 2}
+WAITERS_MAX: Final = {Needs.CLAIM: 4, Needs.LOCK: 2}  # for one destination; twice as many for all
 
 
 @dataclass(eq=False)
@@ -43,6 +45,10 @@ class Busy:
     tries: int = 0
     taken: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def destination(self) -> str:
+        return self.outcome.attempt.destination
 
 
 class BusyOutcomes:
@@ -62,14 +68,20 @@ class BusyOutcomes:
         self._on_failure = on_failure
         self._kept: dict[Fence, Busy] = {}
         self._some = asyncio.Event()
-        self._waiters: dict[asyncio.Task[None], Needs] = {}
+        self._counts: Counter[str] = Counter()  # by destination
+        self._waiters: dict[asyncio.Task[None], tuple[Needs, str]] = {}
+        self._tries: set[asyncio.Task[None]] = set()  # of records, which may hang
+        self._places = {needs: FairPlaces(2 * most) for needs, most in WAITERS_MAX.items()}
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def add(self, outcome: Outcome, record: Record | None, needs: Needs) -> None:
         """One that is kept already may need something else by now."""
-        kept = self._kept.setdefault(outcome.attempt.fence, Busy(outcome, record, needs))
+        kept = self._kept.get(outcome.attempt.fence)
+        if kept is None:
+            kept = self._kept[outcome.attempt.fence] = Busy(outcome, record, needs)
+            self._counts[kept.destination] += 1
         kept.needs = needs
         self._some.set()
 
@@ -77,9 +89,13 @@ class BusyOutcomes:
         for fence in fences if self._kept else ():
             kept = self._kept.pop(fence, None)
             if kept is not None:
+                self._counts[kept.destination] -= 1
                 kept.over.set()
         if not self._kept:
             self._some.clear()
+
+    def count_of(self, destination: str) -> int:
+        return self._counts[destination]
 
     async def until_written(self, fence: Fence) -> None:
         kept = self._kept.get(fence)
@@ -97,7 +113,7 @@ class BusyOutcomes:
             await self.stop_waiting()
 
     async def stop_waiting(self) -> None:
-        await end(list(self._waiters))
+        await end([*self._waiters, *self._tries])
 
     def left(self, needs: Needs) -> list[Busy]:
         return [kept for kept in self._kept.values() if kept.needs is needs]
@@ -114,20 +130,35 @@ class BusyOutcomes:
         claims = [kept for kept in free if kept.needs is Needs.CLAIM]
         for kept in claims:
             kept.taken = True
+        for kept in claims:
+            if kept.record is not None:
+                task = asyncio.create_task(self._try([kept]))
+                self._tries.add(task)
+                task.add_done_callback(self._tried)
+        await self._try([kept for kept in claims if kept.record is None])
+
+    async def _try(self, some: Sequence[Busy]) -> None:
         try:
-            await self._try_again(claims)
+            await self._try_again(some)
         finally:
-            for kept in claims:
+            for kept in some:
                 kept.taken = False
 
+    def _tried(self, task: asyncio.Task[None]) -> None:
+        self._tries.discard(task)
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None:
+            self._on_failure(failure)
+
     def _start_waiters(self) -> None:
-        for needs, most in WAITERS_MAX.items():
-            free = most - list(self._waiters.values()).count(needs)
-            waiting = [kept for kept in self.left(needs) if not kept.taken and kept.tries >= WAITED_FOR_AFTER]
-            for kept in waiting[:free]:
+        for needs, places in self._places.items():
+            for kept in self.left(needs):
+                if kept.taken or kept.tries < WAITED_FOR_AFTER or not places.may_take(kept.destination):
+                    continue
                 kept.taken = True
+                places.take(kept.destination)
                 waiter = asyncio.create_task(self._waiting(kept))
-                self._waiters[waiter] = needs
+                self._waiters[waiter] = (needs, kept.destination)
                 waiter.add_done_callback(self._waited)
 
     async def _waiting(self, kept: Busy) -> None:
@@ -140,7 +171,8 @@ class BusyOutcomes:
                 self._kept[fence] = self._kept.pop(fence)
 
     def _waited(self, waiter: asyncio.Task[None]) -> None:
-        del self._waiters[waiter]
+        needs, destination = self._waiters.pop(waiter)
+        self._places[needs].give_back(destination)
         if waiter.cancelled():
             return
         failure = waiter.exception()

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from redrive.message import Attempt, Fence
 from redrive.ports import HandOver, Outcome, Record, RecordWaits, Settled
 from redrive.relay.context import RelayContext
+from redrive.relay.fair_places import FairQueue
 from redrive.relay.settling.blocked_outcomes import Busy, BusyOutcomes, Needs
 from redrive.relay.settling.facts import FACTS, tell
 from redrive.relay.settling.record import AGAIN_SECONDS, WAIT_SECONDS, ClaimWaits, write_recorded
@@ -21,7 +22,8 @@ from redrive.relay.settling.unrecorded import to_be_recorded, unrecorded, withou
 from redrive.relay.tasks import end
 
 BATCH_MAX = 1000
-RECORDS_AT_ONCE = 4  # the relay's own CPU is their limit already: more would only take it from the others
+RECORDS_AT_ONCE = 4  # of one destination: the relay's CPU is their limit already, more would only take it from others
+RECORD_PLACES = 2 * RECORDS_AT_ONCE  # of all: those of a destination that hang leave half to the next one
 REFUSED_IN_A_ROW = 10  # then it is not what they contain: the relay stops
 
 
@@ -60,7 +62,7 @@ class Settler:
         self._singles: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
         self._refused_in_a_row = 0
-        self._places = asyncio.Semaphore(RECORDS_AT_ONCE)
+        self._places = FairQueue(RECORD_PLACES)
         self._busy = BusyOutcomes(
             clock=context.clock, try_again=self._try_again, wait_for=self._wait_for, on_failure=self._failed
         )
@@ -74,6 +76,9 @@ class Settler:
     def busy(self) -> int:
         """Outcomes that wait for a transaction that is not ours."""
         return len(self._busy)
+
+    def busy_of(self, destination: str) -> int:
+        return self._busy.count_of(destination)
 
     def add(self, outcome: Outcome, record: Record | None, *, singly: bool = False) -> asyncio.Task[None] | None:
         """Never waits; returns the task that writes it if it is written singly. Without an answer nothing is recorded.
@@ -231,7 +236,7 @@ class Settler:
             return None
 
     async def _settle_in_turn(self, outcome: Outcome, record: Record) -> None:
-        async with self._places:
+        async with self._places.place(outcome.attempt.destination):
             await self._settle_recorded(outcome, record)
 
     async def _settle_recorded(self, outcome: Outcome, record: Record, *, wait: bool = False) -> None:

@@ -1,8 +1,9 @@
 -- make_partitions: ranges of message, body and attempt, made ahead of time so that the default partitions stay empty. Returns how many.
 -- Rows that lie in a default partition and belong into a new range (no relay ran for weeks, or the clock was ahead) are moved into it, at
 -- most p_move_max of the three tables together; after a range into which rows were moved the call ends, so that no lock is held for long:
--- call it again until it returns 0. It ends after 60 ranges too: a clock that was set forward by decades makes no thousands. A range with more rows than that is not made: SQLSTATE RDP01; the messages stay where they are, and
--- are delivered from there.
+-- call it again until it returns 0. It ends after 60 ranges too: a clock that was set forward by decades makes no thousands. A range with
+-- more rows than that is made narrower, by halves; the one after it ends where ranges of the usual width do. More rows than that of one
+-- millisecond are left, with SQLSTATE RDP01: the messages are delivered from where they are.
 -- Locks: the defaults, so briefly that claims and producers wait 50 ms for it at most: a reader of them, such as a dump, makes it fail
 -- with 55P03 (lock_not_available), and it is to be called again. CREATE ... LIKE and then ATTACH, because creating a partition in place
 -- would lock the whole table.
@@ -19,8 +20,12 @@ BEGIN
     v_start := coalesce((SELECT max(r.ends_at) FROM partition_range r),
                         to_timestamp(floor(extract(epoch FROM v_now) / p_width_seconds) * p_width_seconds));
     WHILE v_start <= v_now + make_interval(secs => p_ahead * p_width_seconds) LOOP
-        v_end := v_start + make_interval(secs => p_width_seconds);
-        v_rows := redrive.rows_by_default(redrive.id_floor(v_start), redrive.id_floor(v_end), p_move_max);
+        v_end := to_timestamp((floor(extract(epoch FROM v_start) / p_width_seconds) + 1) * p_width_seconds);
+        LOOP
+            v_rows := redrive.rows_by_default(redrive.id_floor(v_start), redrive.id_floor(v_end), p_move_max);
+            EXIT WHEN v_rows <= p_move_max OR v_end - v_start <= interval '1 millisecond';
+            v_end := v_start + make_interval(secs => ceil(500 * extract(epoch FROM v_end - v_start)) / 1000);
+        END LOOP;
         EXIT WHEN v_rows > 0 AND v_made > 0;
         IF v_rows > p_move_max THEN
             RAISE EXCEPTION 'The default partitions hold more than % rows of the range from % to %.', p_move_max, v_start, v_end
@@ -58,7 +63,8 @@ END $body$;
 -- Made whole before anything is locked; then the tables, then the defaults, in the order in which everything else locks them.
 CREATE OR REPLACE FUNCTION redrive.make_partition(p_starts_at timestamptz, p_ends_at timestamptz) RETURNS void
 LANGUAGE plpgsql SET search_path = redrive, pg_temp SET lock_timeout = '50ms' AS $body$
-DECLARE v_suffix text := to_char(p_starts_at AT TIME ZONE 'UTC', 'YYYYMMDD"t"HH24MISS');
+DECLARE v_suffix text := to_char(p_starts_at AT TIME ZONE 'UTC', CASE WHEN date_trunc('second', p_starts_at) = p_starts_at
+                                                                         THEN 'YYYYMMDD"t"HH24MISS' ELSE 'YYYYMMDD"t"HH24MISS"_"MS' END);
         v_low    uuid := redrive.id_floor(p_starts_at);
         v_high   uuid := redrive.id_floor(p_ends_at);
         v_table  text;
