@@ -100,6 +100,7 @@ def test_every_option_is_explained(path: tuple[str, ...]) -> None:
 
 # They run until they are stopped, or print no data.
 RUNNING = {("relay",), ("worker",), ("up",), ("demo",), ("completion",), ("console",)} | {
+    ("evidence", "demo"),
     ("payments", "rail"),
     ("payments", "demo"),
     ("reviews", "demo"),

@@ -15,6 +15,7 @@ import pytest
 import redrive
 from redrive.ports import ClaimRequest
 from redrive.prove.environment import Environment
+from redrive.relay import process as relay_process
 from redrive.relay.crash import child_process
 from redrive.relay.process import RelayProcess, run_relay
 from redrive.settings import RelayLimits
@@ -60,7 +61,8 @@ async def test_a_child_whose_event_loop_is_blocked_is_killed_and_its_message_par
 
 
 async def blocked(store: PostgresStore, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(child_process, "child_seconds", lambda *_: 8.0)
+    # Long before the child would end itself, which it does where its relay has died.
+    monkeypatch.setattr(relay_process, "turn_seconds", lambda destinations, _: dict.fromkeys(destinations, 8.0))
     monkeypatch.setattr(child_process, "CHILD_END_SECONDS", 0.1)
     await make_suspect(store)
     seen = Seen()

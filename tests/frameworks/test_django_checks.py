@@ -63,7 +63,7 @@ def test_a_schema_that_is_gone_is_an_error_but_not_while_migrate_would_bring_it(
     assert found() == {}
     call_command("migrate", "redrive", verbosity=0)
     with psycopg.connect(empty_database) as conn:
-        conn.execute("DROP SCHEMA redrive, redrive_payments, redrive_reviews, redrive_tenant CASCADE")
+        conn.execute("DROP SCHEMA redrive, redrive_evidence, redrive_payments, redrive_reviews, redrive_tenant CASCADE")
     assert found()["redrive.E003"].hint == "manage.py redrive migrate"
     call_command("redrive", "migrate")
     assert found() == {}

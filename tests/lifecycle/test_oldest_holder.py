@@ -66,6 +66,18 @@ async def test_a_reader_who_may_not_see_other_logins_sees_at_least_which_session
         assert (holder.state, holder.since) == (None, None)
 
 
+def test_autovacuum_is_known_by_its_lack_of_a_user_also_to_those_who_may_not_see_what_it_is(database: str) -> None:
+    """The launcher stands for its workers, which come and go."""
+    launchers = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'autovacuum launcher'"
+    has_no_user = "SELECT usesysid IS NULL FROM pg_stat_activity WHERE pid = %s"
+    with psycopg.connect(database) as owner, psycopg.connect(database, options="-c role=redrive_viewer") as viewer:
+        launcher = owner.execute(launchers).fetchone()
+        assert launcher is not None
+        for conn in (owner, viewer):
+            assert conn.execute(has_no_user, launcher).fetchall() == [(True,)]
+        assert viewer.execute(has_no_user, [owner.info.backend_pid]).fetchall() == [(False,)]
+
+
 async def test_sessions_of_other_databases_do_not_count(server_dsn: str, store: PostgresStore) -> None:
     with psycopg.connect(server_dsn) as elsewhere:
         elsewhere.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")

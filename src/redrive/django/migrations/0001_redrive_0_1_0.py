@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
     initial = True
     atomic = False  # the upgrade has transactions of its own
     operations = [
-        Upgrade(version="0.1.0", fingerprint="aac2e854a6a3299c"),
+        Upgrade(version="0.1.0", fingerprint="3cd032382ee591cd"),
         migrations.CreateModel(
             name="Destination",
             fields=[

@@ -144,7 +144,7 @@ BEGIN
           FROM (SELECT greatest(age(a.backend_xmin), age(a.backend_xid)) AS age
                   FROM pg_stat_activity a
                  WHERE (a.datname = current_database() OR a.backend_type = 'walsender') AND a.pid <> pg_backend_pid()
-                   AND a.backend_type IS DISTINCT FROM 'autovacuum worker'
+                   AND a.usesysid IS NOT NULL  -- an autovacuum worker has none
                    AND coalesce(a.query, '') NOT LIKE 'VACUUM %'
                 UNION ALL
                 SELECT age(x.transaction) FROM pg_prepared_xacts x WHERE x.database = current_database()
