@@ -79,6 +79,26 @@ async def blocked(store: PostgresStore, dsn: str, monkeypatch: pytest.MonkeyPatc
     assert len(seen.of("suspects.ended", code=-9)) >= 3
 
 
+class EndedUnseen:
+    """A child that has ended, which its event loop has not noticed yet."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.returncode = pid, None
+        self._waited = False
+
+    async def wait(self) -> int:
+        if not self._waited:
+            self._waited = True
+            await asyncio.get_running_loop().create_future()
+        return 0
+
+
+async def test_a_child_that_ends_at_the_moment_at_which_it_is_killed_does_not_end_the_relay() -> None:
+    ended = await asyncio.create_subprocess_exec(sys.executable, "-c", "")
+    await ended.wait()
+    await child_process.end_child(EndedUnseen(ended.pid), seconds=0.01)
+
+
 async def test_a_child_that_outlives_its_relay_ends_itself_whatever_blocks_it(environment: Environment) -> None:
     """The relay was killed, so that it cannot end the child that never ends by itself."""
     async with PostgresStore(environment.dsn, connections=3) as store:

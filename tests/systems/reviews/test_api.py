@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -15,10 +16,11 @@ from redrive.operate.web.principal import Role
 from redrive.systems import reviews
 from redrive.systems.reviews import Recipient
 from tests.api.conftest import ORIGIN, House, asking, bearer
-from tests.systems.reviews.conftest import ADA, request, rows, submit
+from tests.systems.reviews.conftest import ADA, GRACE, Repository, desk, request, rows, submit
 
 pytestmark = [pytest.mark.req("R-06", "G-21")]
 JOBS = "/api/v1/reviews/jobs"
+ATTEMPTS = "/api/v1/reviews/attempts"
 _COUNT = (
     "SELECT (SELECT count(*) FROM redrive_reviews.job WHERE changelist_id = %s),"
     " (SELECT count(*) FROM redrive_reviews.changelist WHERE changelist_id = %s),"
@@ -36,6 +38,12 @@ class Caller:
         """With an Idempotency-Key of its own: what repeats a submission is the key in its body."""
         headers = {**bearer(await self._house.token(role, tenant)), "Idempotency-Key": secrets.token_hex(8)}
         reply = await self._client.post(path, json=body, headers=headers)
+        return reply.status_code, reply.json()
+
+    async def get(
+        self, path: str, asked: Mapping[str, Any], *, role: Role = Role.OPERATOR, tenant: str = "*"
+    ) -> tuple[int, Any]:
+        reply = await self._client.get(path, params=asked, headers=bearer(await self._house.token(role, tenant)))
         return reply.status_code, reply.json()
 
 
@@ -134,6 +142,29 @@ async def test_a_caller_of_one_tenant_submits_there_and_reruns_nothing_of_anothe
     assert (status, made["already_existed"]) == (201, False)
     owners = "SELECT tenant, review_version FROM redrive_reviews.job WHERE changelist_id = %s ORDER BY tenant"
     assert rows(reviewing, owners, changelist) == [("acme", 1), ("default", 1)]
+
+
+@pytest.mark.req("R-11")
+async def test_attempts_are_listed_by_changelist_recipient_and_version_and_name_addresses_to_operators_only(
+    reviewing: str, repository: Repository, tmp_path: Path, changelist: str, caller: Caller
+) -> None:
+    recipients = [Recipient(ADA, "hooks"), Recipient(GRACE, "hooks")]
+    async with desk(reviewing, repository, tmp_path) as opened:
+        submit(reviewing, request(changelist, repository, recipients=recipients))
+        await opened.state(changelist, "succeeded")
+    asked = {"changelist_id": changelist, "version": 1}
+    status, found = await caller.get(ATTEMPTS, asked)
+    assert (status, [(one["recipient"], one["answer"]) for one in found["items"]]) == (
+        200,
+        [(ADA, "delivered"), (GRACE, "delivered")],
+    )
+    _, found = await caller.get(ATTEMPTS, {**asked, "recipient": "ada@Example.ORG"})
+    assert [one["recipient"] for one in found["items"]] == [ADA]
+    _, found = await caller.get(ATTEMPTS, asked, role=Role.VIEWER)
+    assert [one["recipient"] for one in found["items"]] == ["…@example.org"] * 2
+    for wrong, status in (({"version": 2}, 404), ({"version": 0}, 422), ({"changelist_id": "never"}, 404)):
+        assert (await caller.get(ATTEMPTS, {**asked, **wrong}))[0] == status
+    assert (await caller.get(ATTEMPTS, asked, tenant="acme"))[0] == 404
 
 
 @pytest.mark.req("G-19")

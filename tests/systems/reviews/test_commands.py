@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from click.testing import CliRunner, Result
 
 from redrive.app import App
 from redrive.errors import SettingsError
+from redrive.kit.cli import Exit
+from redrive.kit.proof.smtp_server import Act
 from redrive.operate.cli import output
 from redrive.operate.cli.main import cli
 from redrive.operate.documents import titled
@@ -23,11 +26,14 @@ from redrive.operate.web.auth_config import AuthConfig
 from redrive.operate.web.principal import Role
 from redrive.system import discover
 from redrive.systems import reviews
+from redrive.systems.reviews import Recipient
 from redrive.systems.reviews.metrics import CATEGORY_NAMES, METRICS
 from redrive.systems.reviews.providers import providers_of
 from redrive.systems.reviews.reconcile import DUTY
+from redrive.systems.reviews.simulators.script import Script
 from tests.api.conftest import ORIGIN, House, asking, bearer
 from tests.systems.reviews.conftest import ADA, GRACE, Repository, desk, job_state, request, rows, submit
+from tests.systems.reviews.test_smtp import mailing
 from tools import documents
 
 Run = Callable[..., Result]
@@ -90,6 +96,32 @@ def test_a_review_is_submitted_shown_listed_and_run_again_by_command(run: Run, c
     refused = run("rerun", changelist, "--version", "2", "--key", f"{changelist} 2")
     assert refused.exit_code != 0
     assert "REVIEW_IN_PROGRESS" in refused.output
+
+
+_JOBS = files("redrive.systems.reviews") / "sql" / "reads" / "jobs.sql"
+_OPEN_ONES = {"tenant": "default", "before": None, "state": "in_progress", "limit": 100}
+_OTHERS = """
+INSERT INTO redrive_reviews.job (job_id, tenant, idempotency_key, changelist_id, review_version, repository,
+    base_commit, head_commit, request_hash, message_id, created_at, reviewed_at, succeeded_at)
+SELECT redrive.new_id(), 'default', 'other ' || n, 'other-' || n, 1, 'shop', 'main', 'topic', '', redrive.new_id(),
+       now(), now(), now()
+  FROM generate_series(1, 10001) AS g(n)
+"""
+
+
+@pytest.mark.req("R-08", "G-21")
+def test_a_job_that_needs_a_person_is_listed_however_many_have_succeeded_since(
+    reviewing: str, run: Run, changelist: str
+) -> None:
+    first = submit(reviewing, request(changelist))
+    with psycopg.connect(reviewing) as conn:
+        conn.execute(_OTHERS)
+        conn.execute("ANALYZE redrive_reviews.job")
+        plan = psycopg.ClientCursor(conn).execute(f"EXPLAIN {_JOBS.read_text()}".encode(), _OPEN_ONES).fetchall()
+    assert "Index Scan Backward using job_open" in str(plan)
+    listed = json.loads(run("list", "--state", "in_progress", "--json").output)
+    assert ([one["job_id"] for one in listed["items"]], listed["next"]) == ([str(first.job_id)], None)
+    assert str(first.job_id) not in run("list", "--state", "succeeded", "--json").output
 
 
 @pytest.mark.req("G-19")
@@ -160,6 +192,58 @@ async def test_a_held_delivery_is_decided_by_command(
     assert json.loads(run(*decide).output)["result"] == "sent"
     assert job_state(reviewing, changelist) == "succeeded"
     assert run(*decide).exit_code != 0
+
+
+@pytest.mark.req("R-12", "G-21")
+@pytest.mark.parametrize(("decision", "act"), [("--sent", "confirm"), ("--not-sent", "deny")])
+async def test_a_delivery_whose_message_is_held_names_the_command_that_decides_it(
+    reviewing: str, repository: Repository, tmp_path: Path, changelist: str, run: Run, decision: str, act: str
+) -> None:
+    async with (
+        mailing("END", Act.LOSE_REPLY) as (_, provider),
+        desk(reviewing, repository, tmp_path, more=[provider]) as opened,
+    ):
+        submit(reviewing, request(changelist, repository, recipients=[Recipient(ADA, "mail")]))
+        await opened.state(changelist, "retryable_failed")
+    ((held,),) = rows(reviewing, "SELECT message_id FROM redrive_reviews.delivery WHERE changelist_id = %s", changelist)
+    refused = run("decide", changelist, "--version", "1", "--recipient", ADA, decision, "--reason", "Ada has it")
+    assert refused.exit_code == Exit.REFUSED
+    assert f"redrive held {act} {held}" in " ".join(refused.output.split())
+
+
+@pytest.mark.req("R-11")
+async def test_attempts_and_acts_are_listed_in_the_order_in_which_they_happened(
+    reviewing: str, repository: Repository, tmp_path: Path, changelist: str, run: Run
+) -> None:
+    async with desk(reviewing, repository, tmp_path, Script(first=["refused"])) as opened:
+        submit(reviewing, request(changelist, repository))
+        await opened.state(changelist, "retryable_failed")
+        with psycopg.connect(reviewing) as conn:
+            conn.execute(
+                "SELECT redrive.requeue_1(message_id, 'anna', 'it exists now') FROM redrive_reviews.delivery"
+                " WHERE changelist_id = %s",
+                [changelist],
+            )
+        await opened.state(changelist, "succeeded")
+    written = ADA.replace("example", "EXAMPLE")
+    listed = json.loads(run("attempts", changelist, "--version", "1", "--recipient", written, "--json").output)
+    assert [(one["verb"], one["code"], one["actor"]) for one in listed["items"]] == [
+        ("settle", "RECIPIENT_INVALID", None),
+        ("requeue", None, "anna"),
+        ("settle", None, None),
+    ]
+
+
+@pytest.mark.req("R-13", "R-05")
+async def test_a_stage_that_is_dead_says_what_a_replay_would_do(
+    reviewing: str, repository: Repository, tmp_path: Path, changelist: str, run: Run
+) -> None:
+    async with desk(reviewing, repository, tmp_path) as opened:
+        submit(reviewing, request(changelist, repository, head_commit="nowhere"))
+        await opened.state(changelist, "retryable_failed")
+    said = " ".join(run("show", changelist).output.split())
+    assert "fetch: a replay is idempotent: the stage reads, and has no effect outside." in said
+    assert "llm: a replay" not in said
 
 
 @pytest.mark.req("R-12", "G-21")

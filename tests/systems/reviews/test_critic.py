@@ -8,7 +8,7 @@ import pytest
 
 from redrive.systems.reviews.changelist import Changelist
 from redrive.systems.reviews.critic import RULES, RuleCritic
-from redrive.systems.reviews.diff import FileDiff, parse_diff
+from redrive.systems.reviews.diff import FileDiff, numbered, parse_diff
 from redrive.systems.reviews.findings import AnswerInvalid, Finding, read_answer
 from redrive.systems.reviews.mail import notification, summary
 
@@ -61,6 +61,56 @@ async def test_a_line_that_looks_like_a_secret_is_not_repeated_by_any_finding() 
     findings = await RuleCritic().review(Changelist(base="a", head="b", diff=_diff("a.py", text)))
     assert {one.rule for one in findings} >= {"hard-coded-secret", "open-question", "long-line"}
     assert "hunter2" not in json.dumps([one.as_json() for one in findings])
+
+
+@pytest.mark.req("R-09")
+def test_a_model_is_told_the_number_of_each_line_of_the_new_file() -> None:
+    """A model that has to count is often wrong, and a finding about another line is refused."""
+    text = (
+        "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n"
+        "@@ -8,3 +8,4 @@\n eight\n-nine\n+NINE\n+@@ -1 +1 @@\n ten\n"
+        "diff --git a/b.txt b/b.txt\n--- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-b\n+B\n\\ No newline at end of file\n"
+    )
+    said = numbered(text)
+    assert [line for line in said.split("\n") if line[:6].strip().isdecimal() or line.startswith("       ")] == [
+        "     8  eight",
+        "       -nine",
+        "     9 +NINE",
+        "    10 +@@ -1 +1 @@",
+        "    11  ten",
+        "       -b",
+        "     1 +B",
+    ]
+    for file in parse_diff(text):
+        assert all(f"{one.number:>6} +{one.text}" in said for one in file.added)
+
+
+@pytest.mark.req("R-09")
+def test_an_answer_of_a_model_may_stand_in_a_fence() -> None:
+    finding = {"file": "a.py", "line": 1, "severity": "note", "rule": "r", "message": "Why?"}
+    files = parse_diff(_diff("a.py", "a = 1"))
+    plain = json.dumps({"findings": [finding]}, indent=1)
+    for text in (f"```json\n{plain}\n```", f"```\n{plain}\n```\n", plain):
+        assert [one.message for one in read_answer(text, files)] == ["Why?"]
+    for text in (f"Here it is:\n```json\n{plain}\n```", f"```json\n{plain}"):
+        with pytest.raises(AnswerInvalid):
+            read_answer(text, files)
+
+
+@pytest.mark.req("R-09", "R-04")
+def test_a_secret_that_a_model_has_found_is_not_repeated_by_its_finding() -> None:
+    key = "AKIA" + "0123456789ABCDEF"
+    files = parse_diff(_diff("a.py", 'password = "hunter2-hunter2"', key, "plain = 1"))
+    given = [
+        {"file": "a.py", "line": line, "severity": "error", "rule": "secret", "message": f"Do not write {text} here."}
+        for line, text in ((1, "hunter2-hunter2"), (2, key), (3, "plain"))
+    ]
+    found = read_answer(json.dumps({"findings": given}), files)
+    assert [(one.message, one.excerpt) for one in found] == [
+        ("Do not write […] here.", ""),
+        ("Do not write […] here.", ""),
+        ("Do not write plain here.", "plain = 1"),
+    ]
 
 
 def test_lines_are_numbered_as_in_the_new_file_and_a_line_that_looks_like_a_header_is_a_line() -> None:

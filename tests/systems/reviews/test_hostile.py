@@ -13,9 +13,9 @@ from aiohttp import web
 from redrive import CannotTell, Delivered, Unknown
 from redrive.kit.proof.smtp_server import Fault
 from redrive.systems.reviews import ChatCritic, Finding, Recipient
-from redrive.systems.reviews.critic import LINE_CHARACTERS_READ, findings_of
+from redrive.systems.reviews.critic import findings_of
 from redrive.systems.reviews.diff import AddedLine, FileDiff
-from redrive.systems.reviews.findings import FINDINGS_MAX, MESSAGE_MAX
+from redrive.systems.reviews.findings import FINDINGS_MAX, LINE_CHARACTERS_READ, MESSAGE_MAX
 from redrive.systems.reviews.mail import notification
 from redrive.systems.reviews.providers import answer_of, found_of
 from redrive.systems.reviews.taxonomy import category_of

@@ -58,7 +58,7 @@ async def test_a_review_arrives_as_a_mail_that_a_person_can_read_and_the_reply_i
         await opened.state(changelist, "succeeded")
         await compare(reviewing, provider)
     (mail,) = read(server)
-    assert (mail["To"], mail["From"]) == (ADA, "reviews@example.org")
+    assert (mail["To"], mail["From"], mail["Auto-Submitted"]) == (ADA, "reviews@example.org", "auto-generated")
     assert mail["Subject"] == f"[review] {changelist} (version 1): 2 errors, 1 warning"
     plain = mail.get_body(("plain",)).get_content()
     html = mail.get_body(("html",)).get_content()
@@ -70,6 +70,8 @@ async def test_a_review_arrives_as_a_mail_that_a_person_can_read_and_the_reply_i
     (row,) = rows(reviewing, _ROW, changelist)
     assert row[:2] == (True, "sent")
     assert "queued as 00001" in row[2]
+    kept = "SELECT evidence -> 'said' ->> 'message_id' FROM redrive_reviews.delivery WHERE changelist_id = %s"
+    assert rows(reviewing, kept, changelist) == [(mail["Message-ID"],)]
     verified = "SELECT verified_at IS NOT NULL FROM redrive_reviews.delivery WHERE changelist_id = %s"
     assert rows(reviewing, verified, changelist) == [(True,)]
 

@@ -153,6 +153,23 @@ def test_a_rerun_is_a_new_job_of_the_same_changelist_with_new_deliveries(
 
 
 @pytest.mark.req("R-06")
+def test_a_rerun_that_is_repeated_after_a_later_version_is_the_same_request(reviewing: str, changelist: str) -> None:
+    """What it does not name is as in the version before its own, not as in the latest."""
+    submit(reviewing, request(changelist))
+    _finish(reviewing, changelist, "succeeded")
+    second = _rerun(reviewing, changelist, 2)
+    _finish(reviewing, changelist, "succeeded")
+    _rerun(reviewing, changelist, 3, head_commit="later", idempotency_key=f"{changelist} again")
+    again = _rerun(reviewing, changelist, 2)
+    assert (again.job_id, again.already_existed, again.request_differs) == (second.job_id, True, False)
+    with psycopg.connect(reviewing) as conn, pytest.raises(ReviewRefused) as caught:
+        reviews.rerun(conn, changelist, review_version=2**31, idempotency_key="large")
+    assert caught.value.reason == "VERSION_INVALID"
+    named = "SELECT head_commit, review_version FROM redrive_reviews.earlier_1('default', %s)"
+    assert rows(reviewing, named, changelist) == [("later", 3)]
+
+
+@pytest.mark.req("R-06")
 def test_a_rerun_while_the_version_before_is_under_way_is_refused(reviewing: str, changelist: str) -> None:
     first = submit(reviewing, request(changelist))
     with pytest.raises(ReviewRefused) as caught:
@@ -173,6 +190,11 @@ def test_a_rerun_while_the_version_before_is_under_way_is_refused(reviewing: str
         ({"recipients": [Recipient("ada@example.org,eve@example.org")]}, "RECIPIENT_INVALID", "recipient"),
         ({"recipients": [Recipient(f"{'a' * 65}@example.org")]}, "RECIPIENT_INVALID", "recipient"),
         ({"recipients": [Recipient(ADA), Recipient(ADA, required=False)]}, "RECIPIENT_INVALID", "recipients"),
+        (
+            {"recipients": [Recipient(ADA), Recipient("ada@EXAMPLE.org", required=False)]},
+            "RECIPIENT_INVALID",
+            "recipients",
+        ),
         ({"recipients": [Recipient(f"a{n}@b.c") for n in range(101)]}, "RECIPIENT_INVALID", "recipients"),
         ({"recipients": [Recipient(ADA, "E mail")]}, "PROVIDER_INVALID", "provider"),
         ({"repository": "../shop"}, "REPOSITORY_INVALID", "repository"),
@@ -209,6 +231,17 @@ def test_the_neighbours_of_what_is_refused_are_accepted(reviewing: str, changeli
         review_version=2_147_483_647,
     )
     assert not submit(reviewing, wanted).already_existed
+
+
+@pytest.mark.req("R-06", "R-07")
+def test_a_mailbox_is_one_recipient_however_its_domain_is_written(reviewing: str, changelist: str) -> None:
+    """The case of a domain does not count; that of what stands before it is the receiving server's affair."""
+    other = ("ada@EXAMPLE.org", "ada@example.org", "Ada@example.org")
+    first = submit(reviewing, request(changelist, recipients=[Recipient(one) for one in other]))
+    again = submit(reviewing, request(changelist, recipients=[Recipient(one) for one in other[1:]]))
+    assert (again.job_id, again.request_differs) == (first.job_id, False)
+    kept = 'SELECT recipient FROM redrive_reviews.delivery WHERE changelist_id = %s ORDER BY recipient COLLATE "C"'
+    assert rows(reviewing, kept, changelist) == [("Ada@example.org",), ("ada@example.org",)]
 
 
 @pytest.mark.req("R-06")

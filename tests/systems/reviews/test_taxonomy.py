@@ -4,27 +4,47 @@ SQL.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import random
+import shutil
+import socket
+import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
+from redrive import answers
 from redrive.answers import Absent, Answer, CannotTell, Delivered, Found, Retryable, Terminal, Unknown
 from redrive.policy import Rules, SettlementKind, decide
 from redrive.systems.reviews import ChatCritic
 from redrive.systems.reviews.changelist import Changelist, fetch_changelist
-from redrive.systems.reviews.providers import CODES, answer_of, found_of
-from redrive.systems.reviews.taxonomy import BY_CLASS, CATEGORIES, POLICY, category_of, of_status, retryable, terminal
-from redrive.transports.http import Egress
+from redrive.systems.reviews.diff import parse_diff
+from redrive.systems.reviews.providers import CODES, TEXTS, answer_of, check_payload, found_of
+from redrive.systems.reviews.stages import _asked as _asked_fields
+from redrive.systems.reviews.taxonomy import (
+    BY_CLASS,
+    CATEGORIES,
+    POLICY,
+    SENT_WITHOUT_RECORD,
+    category_of,
+    of_status,
+    retryable,
+    terminal,
+)
+from redrive.transports.http import Egress, _failed
 from redrive.transports.http.client import Reply
 from tests.support import messages as m
-from tests.systems.reviews.conftest import Repository, commit, git, rows
+from tests.systems.reviews.conftest import ADA, Repository, commit, git, rows
 from tests.transports.servers import HERE, Answering, hang_up, serving
 
+_LOST = (ConnectionRefusedError, ConnectionResetError, TimeoutError, socket.gaierror, aiohttp.ClientError)
 DIFF = "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -1 +1,2 @@\n a = 1\n+b = 2\n"
 CHANGE = Changelist(base="1" * 40, head="2" * 40, diff=DIFF)
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -116,6 +136,16 @@ async def test_what_breaks_a_schema_is_terminal_but_an_answer_of_a_model_is_aske
     assert _is(await _asked(_saying(400)), "validation")
     assert _is(answer_of(_reply(422)), "validation")
     assert _is(answer_of(_reply(422, {"code": "invalid_recipient"})), "validation")
+    payloads: Sequence[Any] = ({"repository": "shop", "base_commit": "main"}, {"repository": 7}, [], "text")
+    for payload in payloads:
+        with pytest.raises(Terminal) as caught:
+            _asked_fields(payload)
+        assert _is(caught.value, "validation")
+    for payload in [{}, [], {**dict.fromkeys(TEXTS, "x"), "recipient": "no address"}, {"recipient": ADA}]:
+        with pytest.raises(Terminal) as caught:
+            check_payload(payload)
+        assert _is(caught.value, "validation")
+    assert category_of("UNDECODABLE") == "validation"
     for said in ("no JSON", {"findings": "none"}, {"findings": [{"file": "a.py", "line": 1}]}):
         text = said if isinstance(said, str) else json.dumps(said)
         invalid = await _asked(_saying(200, {"choices": [{"message": {"content": text}}]}))
@@ -242,6 +272,18 @@ def test_every_class_is_in_one_row_and_sql_has_the_same_table(reviewing: str) ->
 
 
 @pytest.mark.req("R-02")
+def test_every_class_that_the_engine_and_the_http_transport_name_has_its_row() -> None:
+    """A relay gives up with these by itself; none may be counted as `other`, where no alert looks."""
+    engine = {
+        value for name, value in vars(answers).items() if name.isupper() and isinstance(value, str) and value == name
+    }
+    assert {"UNCLASSIFIED", "UNDECODABLE", "MESSAGE_GONE"} <= engine
+    network = {getattr(_failed(error(), has_begun=begun), "code", "") for error in _LOST for begun in (True, False)}
+    assert {"CONNECTION_REFUSED", "CONNECTION_LOST", "TIMEOUT", "REQUEST_FAILED"} <= network
+    assert {one for one in engine | network | {SENT_WITHOUT_RECORD} if category_of(one) == "other"} == set()
+
+
+@pytest.mark.req("R-02")
 def test_a_class_that_is_not_of_its_kind_cannot_be_said() -> None:
     with pytest.raises(AssertionError):
         retryable("AUTH_DENIED")
@@ -302,3 +344,48 @@ async def test_a_commit_that_looks_like_an_option_is_no_option(bounded: tuple[Pa
         await fetch_changelist(path, base, f"--output={target}")
     assert caught.value.code == "COMMIT_UNKNOWN"
     assert not target.exists()
+
+
+def _git_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    """The first `git` on the path runs `line` and then becomes the real one."""
+    real = shutil.which("git")
+    script = tmp_path / "bin" / "git"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\n{line}\nexec {real} "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{script.parent}:{os.environ['PATH']}")
+
+
+@pytest.mark.req("R-09")
+async def test_a_repository_of_another_user_is_read(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relay is seldom the user to whom the repositories of a machine belong; git would refuse them."""
+    _git_that(tmp_path, monkeypatch, "export GIT_TEST_ASSUME_DIFFERENT_OWNER=1")
+    plain = ["git", "-C", str(repository.path), "rev-parse", "HEAD"]
+    refused = await asyncio.to_thread(subprocess.run, plain, capture_output=True, check=False)
+    assert b"dubious ownership" in refused.stderr
+    assert (await fetch_changelist(repository.path, repository.base, repository.head)).head == repository.head
+
+
+@pytest.mark.req("R-02", "R-09")
+@pytest.mark.parametrize("step", ["rev-parse", " diff "])
+@pytest.mark.parametrize("end", ["kill -9 $$", "exit 128"])
+async def test_a_git_that_does_not_finish_is_tried_again_and_is_no_empty_diff(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, end: str
+) -> None:
+    _git_that(tmp_path, monkeypatch, f'case " $* " in *"{step}"*) {end} ;; esac')
+    with pytest.raises(Answer) as caught:
+        await fetch_changelist(repository.path, repository.base, repository.head)
+    said = "REPOSITORY_UNKNOWN" if (step, end) == ("rev-parse", "exit 128") else "UPSTREAM_INTERNAL"
+    assert getattr(caught.value, "code", "") == said
+
+
+@pytest.mark.req("R-09")
+async def test_a_setting_of_the_repository_does_not_change_the_names_of_files(bounded: tuple[Path, str, str]) -> None:
+    path, base, head = bounded
+    git(path, "config", "diff.dstPrefix", "other/")
+    git(path, "config", "diff.noprefix", "true")
+    diff = (await fetch_changelist(path, base, head)).diff
+    assert [one.path for one in parse_diff(diff)] == ["big.txt"]
+    assert "+++ b/big.txt" in diff

@@ -49,13 +49,14 @@ def content(part: Any) -> str:
 
 
 async def test_a_mail_arrives_as_it_was_meant_and_the_reply_is_the_reference(server: SmtpServer) -> None:
-    assert await answer(server) == redrive.Delivered("250 2.0.0 Ok: queued as 00001")
+    id = f"<{SOME_ID}@example.com>"
+    assert await answer(server) == redrive.Delivered("250 2.0.0 Ok: queued as 00001", {"message_id": id})
     (mail,) = server.mails
     assert (mail.sender, mail.recipients, mail.encrypted) == ("shop@example.com", ("ada@example.com",), False)
     message = parsed(server)
     assert (message["To"], message["From"], message["Subject"]) == ("ada@example.com", "shop@example.com", "Welcome")
     assert content(message) == PAYLOAD["text"] + "\n"
-    assert message["Message-ID"] == f"<{SOME_ID}@example.com>"
+    assert message["Message-ID"] == id
     assert message["Date"].datetime == START
 
 

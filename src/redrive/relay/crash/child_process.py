@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from random import SystemRandom
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from redrive.app import Destination
 from redrive.events import Events
@@ -27,6 +27,19 @@ from redrive.store.runtime.postgres import PostgresStore
 
 if TYPE_CHECKING:
     from redrive.relay.process import RelayProcess
+
+
+class Child(Protocol):
+    """`asyncio.subprocess.Process`, as far as it is ended."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    async def wait(self) -> int: ...
+
 
 CHILD_END_SECONDS = 5.0  # on top of its graceful stop
 CHILD_NOT_STARTED = 127  # as a shell says it
@@ -67,7 +80,7 @@ def child(process: RelayProcess, events: Events | None = None) -> RunSuspects:
             return started.returncode or 0
         finally:
             if started.returncode is None:
-                await _end_child(started, seconds=process.limits.stop_seconds + CHILD_END_SECONDS)
+                await end_child(started, seconds=process.limits.stop_seconds + CHILD_END_SECONDS)
             await asyncio.wait([forwarding], timeout=HEARD_SECONDS)
             await end([forwarding])
 
@@ -109,7 +122,7 @@ def in_this_process(
     return run_suspects
 
 
-async def _end_child(child: asyncio.subprocess.Process, *, seconds: float) -> None:
+async def end_child(child: Child, *, seconds: float) -> None:
     """A child that does not stop is killed, and its lease is reaped."""
     with suppress(ProcessLookupError):
         os.kill(child.pid, signal.SIGTERM)  # terminate() may take the exit status away from `wait`
@@ -120,7 +133,8 @@ async def _end_child(child: asyncio.subprocess.Process, *, seconds: float) -> No
         pass
     finally:
         if child.returncode is None:
-            os.kill(child.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended, which `wait` says a moment later
+                os.kill(child.pid, signal.SIGKILL)
     await child.wait()
 
 

@@ -63,10 +63,8 @@ def _prove(**values: Any) -> Any:
     """Review a thousand changelists while relays are killed between a provider's acceptance and the write that follows.
 
     The provider's own log decides: exactly one notification for each recipient and version where it can be asked,
-    always
-    the same bytes; over SMTP, which cannot be asked, at most one, and what is in doubt is held. A killed relay
-    repeats no
-    stage that was settled. Exit code 1 means that one of these is not so.
+    always the same bytes; over SMTP, which cannot be asked, at most one, and what is in doubt is held. A killed relay
+    repeats no stage that was settled. Exit code 1 means that one of these is not so.
     """
     from redrive.systems.reviews.prove.prove import prove
 

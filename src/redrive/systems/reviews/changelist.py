@@ -20,8 +20,13 @@ from redrive.systems.reviews.taxonomy import retryable, terminal
 
 DIFF_BYTES_MAX: Final = 128 * 1024
 GIT_SECONDS: Final = 20.0
-_DIFF: Final = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--find-renames", "--unified=3")
-_GIT: Final = ("git", "-c", "core.quotePath=false", "-c", "core.fsmonitor=false", "-c", "protocol.allow=never")
+_DIFF: Final = (
+    *("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--find-renames", "--unified=3"),
+    *("--src-prefix=a/", "--dst-prefix=b/"),
+)
+# The settings name the repository, so it may belong to another user of the machine than the relay's.
+_SETTINGS: Final = ("core.quotePath=false", "core.fsmonitor=false", "protocol.allow=never", "safe.directory=*")
+_GIT: Final = ("git", *(part for setting in _SETTINGS for part in ("-c", setting)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +59,8 @@ async def fetch_changelist(path: Path, base: str, head: str, *, bytes_max: int =
         raise retryable("NETWORK_TIMEOUT", "Git did not answer in time.") from None
     except FileNotFoundError:
         raise terminal("CONFIG_INVALID", "There is no program git on this machine.") from None
+    if diff is None:
+        raise retryable("UPSTREAM_INTERNAL", "Git could not compare the two commits.")
     if len(diff) > bytes_max:
         raise terminal("DIFF_TOO_LARGE", f"The diff has more than {bytes_max // 1024} KiB.")
     if not diff.strip():
@@ -64,10 +71,7 @@ async def fetch_changelist(path: Path, base: str, head: str, *, bytes_max: int =
 
 
 async def _require_repository(path: Path) -> None:
-    if (
-        not await asyncio.to_thread(path.is_dir)
-        or (await _output(path, ["rev-parse", "--git-dir"], bytes_max=4096)) == b""
-    ):
+    if not await asyncio.to_thread(path.is_dir) or not await _output(path, ["rev-parse", "--git-dir"], bytes_max=4096):
         raise terminal("REPOSITORY_UNKNOWN", "There is no git repository where the settings say.")
 
 
@@ -75,20 +79,23 @@ async def _commit(path: Path, name: str) -> str:
     found = await _output(
         path, ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"], bytes_max=200
     )
-    if not found.strip():
+    if not found:
         raise terminal("COMMIT_UNKNOWN", "The repository does not have one of the two commits.")
     return found.decode().strip()
 
 
-async def _output(path: Path, arguments: Sequence[str], *, bytes_max: int) -> bytes:
-    """At most one byte more than `bytes_max`; empty where git could not do it."""
+async def _output(path: Path, arguments: Sequence[str], *, bytes_max: int) -> bytes | None:
+    """At most one byte more than `bytes_max`; None where git says that it cannot. One that was killed says nothing."""
     async with _running(path, arguments) as process:
         assert process.stdout is not None
         said = b""
         while len(said) <= bytes_max:
             chunk = await process.stdout.read(bytes_max + 1 - len(said))
             if not chunk:
-                return said if await process.wait() == 0 else b""
+                code = await process.wait()
+                if code < 0:
+                    raise retryable("UPSTREAM_INTERNAL", "Git was killed before it was done.")
+                return said if code == 0 else None
             said += chunk
         return said
 

@@ -3,9 +3,8 @@
     ChatCritic(url="https://models.example/v1", model="critic-1", api_key=os.environ["MODELS_KEY"])
 
 One request, `POST {url}/chat/completions`, may be repeated: it has no effect but its price, so what is lost is
-Retryable.
-What the model says is checked by `findings.read_answer`; what does not fit is asked for again, and given up with the
-budget. No text of request or reply is kept in an answer: a prompt has the diff in it.
+Retryable. What the model says is checked by `findings.read_answer`; what does not fit is asked for again, and given up
+with the budget. No text of request or reply is kept in an answer: a prompt has the diff in it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import aiohttp
 from redrive import Retryable, Terminal
 from redrive.kit.statements import canonical_json
 from redrive.systems.reviews.changelist import Changelist
-from redrive.systems.reviews.diff import parse_diff
+from redrive.systems.reviews.diff import numbered, parse_diff
 from redrive.systems.reviews.findings import SEVERITIES, AnswerInvalid, Finding, read_answer
 from redrive.systems.reviews.taxonomy import BY_CLASS, of_status, retryable, terminal
 from redrive.transports.http import Egress, EgressRefused
@@ -29,7 +28,8 @@ from redrive.transports.network_errors import classify
 CONNECT_SECONDS: Final = 5.0
 CONNECTIONS: Final = 10
 INSTRUCTIONS: Final = (
-    "You review code. The user gives a unified diff. Report only what is likely wrong in lines that were added. Answer"
+    "You review code. The user gives a unified diff; each line that the new file has begins with its number there."
+    " Report only what is likely wrong in lines that were added. Answer"
     ' with JSON: {"findings": [{"file": path, "line": number in the new file, "severity": one of '
     f"{', '.join(SEVERITIES)}"
     ', "rule": short-name, "message": one sentence}]}. An empty list means that nothing is wrong. The diff is '
@@ -91,7 +91,7 @@ class ChatCritic:
             "model": self._model,
             "temperature": 0,
             "response_format": {"type": "json_object"},
-            "messages": [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": diff}],
+            "messages": [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": numbered(diff)}],
         }
 
 

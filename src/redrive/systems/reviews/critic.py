@@ -1,8 +1,6 @@
 """Critics: who looks at a diff. `RuleCritic` is the embedded default, and needs no account (R-09).
 
-Its rules look at added lines only, and say what is most likely wrong with one of them. A line that looks like a
-secret is
-not repeated in the finding.
+Its rules look at added lines only, and say what is most likely wrong with one of them.
 """
 
 from __future__ import annotations
@@ -11,14 +9,21 @@ import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from redrive.systems.reviews.changelist import Changelist
 from redrive.systems.reviews.diff import AddedLine, FileDiff, parse_diff
-from redrive.systems.reviews.findings import FINDINGS_MAX, Finding, Severity, excerpt_of, in_order
+from redrive.systems.reviews.findings import (
+    FINDINGS_MAX,
+    LINE_CHARACTERS_READ,
+    SECRET,
+    Finding,
+    Severity,
+    excerpt_of,
+    in_order,
+)
 
 LINE_CHARACTERS_MAX: Final = 160
-LINE_CHARACTERS_READ: Final = 1000  # by the patterns, which take time by the square of a line that is made for it
 
 
 class Critic(Protocol):
@@ -34,35 +39,31 @@ class Critic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """pattern: of an added line. files: how its name ends; empty = any. is_secret: the line is not shown."""
+    """pattern: of an added line. files: how its name ends; empty = any."""
 
     name: str
     severity: Severity
     pattern: re.Pattern[str]
     message: str
     files: tuple[str, ...] = ()
-    is_secret: bool = False
 
     def applies_to(self, path: str) -> bool:
         return not self.files or path.endswith(self.files)
 
 
-def _rule(name: str, severity: Severity, pattern: str, message: str, *files: str, **more: Any) -> Rule:
-    return Rule(name, severity, re.compile(pattern), message, files, **more)
+def _rule(name: str, severity: Severity, pattern: str | re.Pattern[str], message: str, *files: str) -> Rule:
+    return Rule(name, severity, re.compile(pattern), message, files)
 
 
 _PYTHON: Final = (".py",)
 _SCRIPT: Final = (".js", ".ts", ".jsx", ".tsx")
-_SENSITIVE_NAME: Final = r"(?i:password|passwd|secret|api_?key|access_?key|auth_?token|private_?key)"
 RULES: Final = (
     _rule("conflict-marker", "error", r"^(?:<{7}|>{7}) ", "A merge conflict was not resolved."),
     _rule(
         "hard-coded-secret",
         "error",
-        rf"{_SENSITIVE_NAME}[\w-]*[\"']?\s*[:=]\s*[\"'][^\"'\s{{}}$<>]{{8,}}[\"']|-----BEGIN [A-Z ]*PRIVATE "
-        rf"KEY|\bAKIA[0-9A-Z]{{16}}\b",
+        SECRET,
         "This looks like a secret. Revoke it, and read it from the environment.",
-        is_secret=True,
     ),
     _rule("debugger", "error", r"\bbreakpoint\(\)|\bi?pdb\.set_trace\(\)", "A breakpoint was left here.", *_PYTHON),
     _rule("debugger", "error", r"^\s*debugger;?\s*$", "A breakpoint was left here.", *_SCRIPT),
@@ -137,15 +138,14 @@ def findings_of(file: FileDiff, rules: Sequence[Rule] = RULES) -> Iterator[Findi
     applying = [rule for rule in rules if rule.applies_to(file.path)]
     for line in file.added:
         read = line.text if len(line.text) <= LINE_CHARACTERS_READ else f"{line.text[:LINE_CHARACTERS_READ]}…"
-        found = [rule for rule in applying if rule.pattern.search(read)]
-        is_secret = any(rule.is_secret for rule in found)
-        for rule in found:
-            yield _finding(file.path, line, rule.severity, rule.name, rule.message, is_secret=is_secret)
+        for rule in applying:
+            if rule.pattern.search(read):
+                yield _finding(file.path, line, rule.severity, rule.name, rule.message)
         if len(line.text) > LINE_CHARACTERS_MAX:
             message = f"The line has {len(line.text)} characters."
-            yield _finding(file.path, line, "note", "long-line", message, is_secret=is_secret)
+            yield _finding(file.path, line, "note", "long-line", message)
 
 
-def _finding(path: str, line: AddedLine, severity: Severity, rule: str, message: str, *, is_secret: bool) -> Finding:
-    excerpt = "" if is_secret else excerpt_of(line.text)
+def _finding(path: str, line: AddedLine, severity: Severity, rule: str, message: str) -> Finding:
+    excerpt = excerpt_of(line.text)
     return Finding(file=path, line=line.number, severity=severity, rule=rule, message=message, excerpt=excerpt)

@@ -1,8 +1,7 @@
 """Sends one notification: reads its row again first, sends, and asks the provider before it gives up (R-07).
 
     notified_at                             not sent again; without evidence the provider is asked, and a row that it
-    does
-                                            not know is a violation of "send, then mark": cleared, counted, sent again
+                                            does not know violates "send, then mark": cleared, counted, sent again
     notification_id without notified_at     it may have been sent: the provider is asked
     neither                                 sent
 
@@ -18,9 +17,9 @@ from typing import Any, Final, Protocol
 
 from redrive import Absent, Attempt, CannotTell, Delivered, Found, Retryable, Terminal, Unknown
 from redrive.kit.transport import Answer, LookupAnswer
+from redrive.systems.reviews.taxonomy import SENT_WITHOUT_RECORD, retryable
 from redrive.systems.reviews.work import WorkTable
 
-SENT_WITHOUT_RECORD: Final = "SENT_WITHOUT_PROVIDER_RECORD"
 SENT_WITHOUT_EVIDENCE: Final = "SENT_WITHOUT_EVIDENCE"
 MAY_HAVE_BEEN_SENT: Final = "MAY_HAVE_BEEN_SENT"
 Ask = Callable[[Attempt], Awaitable[LookupAnswer]]
@@ -113,4 +112,4 @@ class DeliveryTransport:
 
 
 def retryable_without_record() -> Retryable:
-    return Retryable(SENT_WITHOUT_RECORD, "It was marked as sent, and the provider does not have it; it is sent now.")
+    return retryable(SENT_WITHOUT_RECORD, "It was marked as sent, and the provider does not have it; it is sent now.")

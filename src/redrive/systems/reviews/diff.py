@@ -46,7 +46,26 @@ def parse_diff(text: str) -> list[FileDiff]:
     return files
 
 
+def numbered(text: str) -> str:
+    """The diff with the number of each line that the new file has in front of it, so that a reader need not count."""
+    told = []
+    lines, in_file = iter(text.split("\n")), False
+    for line in lines:
+        told.append(line)
+        in_file = in_file or line.startswith("diff --git ")
+        if in_file and (hunk := _HUNK.match(line)):
+            told += [f"{'' if number is None else number:>6} {one}" for number, one in _hunk_lines(lines, hunk)]
+    return "\n".join(told)
+
+
 def _added(lines: Iterator[str], hunk: re.Match[str]) -> Iterator[AddedLine]:
+    for number, line in _hunk_lines(lines, hunk):
+        if number is not None and line.startswith("+"):
+            yield AddedLine(number, line[1:])
+
+
+def _hunk_lines(lines: Iterator[str], hunk: re.Match[str]) -> Iterator[tuple[int | None, str]]:
+    """With the number in the new file; None where it does not have the line."""
     old, number, new = int(hunk[1] or 1), int(hunk[2]), int(hunk[3] or 1)
     end = number + new
     while old > 0 or number < end:
@@ -55,13 +74,15 @@ def _added(lines: Iterator[str], hunk: re.Match[str]) -> Iterator[AddedLine]:
             return
         match line[:1]:
             case "+":
-                yield AddedLine(number, line[1:])
+                yield number, line
                 number += 1
             case "-":
+                yield None, line
                 old -= 1
             case "\\":  # no newline at the end of the file
-                continue
+                yield None, line
             case _:
+                yield number, line
                 old -= 1
                 number += 1
 

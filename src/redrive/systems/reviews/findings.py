@@ -1,13 +1,14 @@
 """What a critic says: findings by file and line, and the schema that an answer of a language model must fit.
 
 `read_answer` refuses what does not fit, so that nothing but checked values reaches a mail: a file that is not in the
-diff
-and a line that was not added are refused as much as a text that is no JSON.
+diff and a line that was not added are refused as much as a text that is no JSON. What looks like a secret is repeated
+by no critic.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, cast, get_args
@@ -20,6 +21,14 @@ FINDINGS_MAX: Final = 100
 MESSAGE_MAX: Final = 500
 RULE_MAX: Final = 60
 EXCERPT_MAX: Final = 160
+HIDDEN: Final = "[…]"
+LINE_CHARACTERS_READ: Final = 1000  # by the patterns, which take time by the square of a line that is made for it
+_SENSITIVE_NAME: Final = r"(?i:password|passwd|secret|api_?key|access_?key|auth_?token|private_?key)"
+SECRET: Final = re.compile(
+    rf"{_SENSITIVE_NAME}[\w-]*[\"']?\s*[:=]\s*[\"'](?P<value>[^\"'\s{{}}$<>]{{8,}})[\"']"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY|\bAKIA[0-9A-Z]{16}\b"
+)
+_FENCED: Final = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
 class AnswerInvalid(ValueError):
@@ -29,8 +38,7 @@ class AnswerInvalid(ValueError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """file, line: where, in the new version. rule: a short name. message: one sentence. excerpt: the line; empty
-    where it
-    must not be repeated.
+    where it must not be repeated.
     """
 
     file: str
@@ -50,8 +58,9 @@ class Finding:
 
 def read_answer(text: str, files: Sequence[FileDiff]) -> list[Finding]:
     """`{"findings": [{file, line, severity, rule, message}]}`; raises AnswerInvalid."""
+    fenced = _FENCED.fullmatch(text)  # as many models write JSON, whatever they are told
     try:
-        answer = json.loads(text)
+        answer = json.loads(fenced[1] if fenced else text)
     except (ValueError, RecursionError):
         raise AnswerInvalid("it is no JSON") from None
     listed = answer.get("findings") if isinstance(answer, dict) else None
@@ -80,9 +89,13 @@ def _finding(given: object, files: Mapping[str, FileDiff]) -> Finding:
         line=line,
         severity=cast("Severity", given["severity"]),
         rule=_text(given, "rule", RULE_MAX),
-        message=_text(given, "message", MESSAGE_MAX),
+        message=_without(secret_in(file.text_of(line)), _text(given, "message", MESSAGE_MAX)),
         excerpt=excerpt_of(file.text_of(line)),
     )
+
+
+def _without(secret: str, text: str) -> str:
+    return text.replace(secret, HIDDEN) if secret else text
 
 
 def _text(given: Mapping[str, Any], name: str, most: int) -> str:
@@ -93,8 +106,15 @@ def _text(given: Mapping[str, Any], name: str, most: int) -> str:
     return plain
 
 
+def secret_in(line: str) -> str:
+    """What looks like a secret; empty where nothing does."""
+    found = SECRET.search(line[:LINE_CHARACTERS_READ])
+    return "" if found is None else found["value"] or found[0]
+
+
 def excerpt_of(line: str) -> str:
-    return _printable(line.strip())[:EXCERPT_MAX]
+    """Empty where it would repeat a secret."""
+    return "" if secret_in(line) else _printable(line.strip())[:EXCERPT_MAX]
 
 
 def _printable(text: str) -> str:

@@ -2,8 +2,7 @@
 
 `HttpProvider` remembers tokens and can be asked: a notification whose fate is unknown is looked up, and sent again only
 once the provider says that it does not have it. `SmtpProvider` cannot be asked: what is in doubt is held for a
-person, or
-sent again where that is chosen.
+person, or sent again where that is chosen.
 """
 
 from __future__ import annotations
@@ -181,8 +180,9 @@ def check_payload(payload: Any) -> Mapping[str, Any]:
 
 
 def mail_of(payload: Mapping[str, Any], sender: str) -> EmailMessage:
-    """Plain text and HTML."""
+    """Plain text and HTML. `Auto-Submitted` asks programs that answer for absent people to keep quiet (RFC 3834)."""
     message = EmailMessage()
+    message["Auto-Submitted"] = "auto-generated"
     message["From"] = sender
     message["To"] = payload["recipient"]
     message["Subject"] = " ".join(payload["subject"].split())

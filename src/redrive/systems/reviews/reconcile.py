@@ -1,10 +1,9 @@
 """Compares our rows with the providers' records, once at a time (R-07, R-10, R-12).
 
 For each delivery that is not verified yet the provider is asked by the token. What it has, our row learns, and a
-message
-that is parked or waits is confirmed, not sent. What is marked as sent and is not there violates "send, then mark": the
-marks are cleared, the row is counted, and it is sent again with the same token. A provider that cannot be asked has its
-kept acceptance for evidence; a row without one is held for a person. SQL: `sql/verbs/reconcile.sql`.
+message that is parked or waits is confirmed, not sent. What is marked as sent and is not there violates "send, then
+mark": the marks are cleared, the row is counted, and it is sent again with the same token. A provider that cannot be
+asked has its kept acceptance for evidence; a row without one is held for a person. SQL: `sql/verbs/reconcile.sql`.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ _OPEN: Final = "SELECT * FROM redrive_reviews.open_deliveries_1(%s, %s, %s)"
 @dataclass
 class Compared:
     """verified: the provider has it, or its acceptance is kept. learned: our row or message did not know. requeued,
-    held:
-    marked as sent without a record. asked_in_vain: the provider could not say.
+    held: marked as sent without a record. asked_in_vain: the provider could not say.
     """
 
     provider: str

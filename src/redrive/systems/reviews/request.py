@@ -1,8 +1,8 @@
 """What is submitted for review, checked field by field: a request that cannot be right is refused at the call.
 
-`checked` returns the request with its recipients in one order and without repeats, so that the same request has the
-same
-hash. Whether the repository and the commits exist is known where the repository is: by the stage `fetch`.
+`checked` returns the request with its recipients in one order, their domains in lower case and without repeats: the
+same request has the same hash, and a mailbox is notified once however it is written. Whether the repository and the
+commits exist is known where the repository is: by the stage `fetch`.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ class Recipient:
 class ReviewRequest:
     """changelist_id: the caller's own name for the change, 1 to 200 characters. idempotency_key: of this request, 1 to
     500 characters. repository: by the name that the relays know it by. base_commit, head_commit: the diff between
-    them is
-    reviewed. recipients: 1 to 100. review_version: from 1; a rerun needs a higher one.
+    them is reviewed. recipients: 1 to 100. review_version: from 1; a rerun needs a higher one.
     """
 
     changelist_id: str
@@ -114,9 +113,7 @@ def checked(request: ReviewRequest) -> ReviewRequest:
     _matches("REPOSITORY_INVALID", "repository", request.repository, _NAME, "a name such as shop, in lower case")
     for name in ("base_commit", "head_commit"):
         _matches("COMMIT_INVALID", name, getattr(request, name), _COMMIT, "a commit, a branch or a tag")
-    version = request.review_version
-    if type(version) is not int or not 1 <= version <= VERSION_MAX:
-        raise ReviewRefused("VERSION_INVALID", "review_version", version, f"it must be between 1 and {VERSION_MAX}.")
+    check_version(request.review_version)
     return replace(request, recipients=_checked_recipients(request.recipients))
 
 
@@ -126,14 +123,26 @@ def _checked_recipients(recipients: Sequence[Recipient]) -> tuple[Recipient, ...
             "RECIPIENT_INVALID", "recipients", len(recipients), f"there must be 1 to {RECIPIENTS_MAX} of them."
         )
     by_address: dict[str, Recipient] = {}
-    for one in recipients:
-        check_address(one.address)
+    for given in recipients:
+        check_address(given.address)
+        one = replace(given, address=folded(given.address))
         _matches("PROVIDER_INVALID", "provider", one.provider, _NAME, "a name such as email, in lower case")
         if type(one.required) is not bool:
             raise ReviewRefused("RECIPIENT_INVALID", "required", one.required, "it must be true or false.")
         if by_address.setdefault(one.address, one) != one:
             raise ReviewRefused("RECIPIENT_INVALID", "recipients", one.address, "it is named twice, differently.")
     return tuple(by_address[address] for address in sorted(by_address))
+
+
+def check_version(version: object) -> None:
+    if type(version) is not int or not 1 <= version <= VERSION_MAX:
+        raise ReviewRefused("VERSION_INVALID", "review_version", version, f"it must be between 1 and {VERSION_MAX}.")
+
+
+def folded(address: str) -> str:
+    """A mailbox by one name: the case of a domain does not count, that of what stands before it may."""
+    local, at, domain = address.rpartition("@")
+    return f"{local}{at}{domain.lower()}"
 
 
 def check_address(address: object) -> None:

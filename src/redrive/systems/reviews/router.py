@@ -1,4 +1,4 @@
-"""Reviews over HTTP, below /api/v1/reviews: jobs are listed and shown, submitted and run again.
+"""Reviews over HTTP, below /api/v1/reviews: jobs are listed and shown, submitted and run again; attempts are listed.
 
 A submission has the rules and answers of `redrive.systems.reviews.submit` and `rerun`, and is idempotent by the key in
 its body; the header `Idempotency-Key`, which every change needs, repeats an answer for a day. It goes to the caller's
@@ -23,7 +23,15 @@ from redrive.kit.database import snapshot
 from redrive.kit.statements import Steps
 from redrive.kit.web import CurrentPrincipal, Permission, Refusal, ScopedStore, require
 from redrive.systems.reviews.reads import SQL, no_job
-from redrive.systems.reviews.request import PROVIDER, Recipient, ReviewRefused, ReviewRequest
+from redrive.systems.reviews.request import (
+    ADDRESS_MAX,
+    PROVIDER,
+    VERSION_MAX,
+    Recipient,
+    ReviewRefused,
+    ReviewRequest,
+    folded,
+)
 from redrive.systems.reviews.submission import Submitted, rerun_steps, submit_steps
 
 LIMIT_MAX = 500
@@ -35,13 +43,16 @@ router = APIRouter()
 
 
 class Stage(BaseModel):
-    """A stage and its own attempts. state: waiting, pending, leased, done, dead, held or unrecorded."""
+    """A stage and its own attempts. state: waiting, pending, leased, done, dead, held or unrecorded. on_replay: what
+    running it again would do.
+    """
 
     stage: str
     state: str
     attempts: int
     error_class: str | None
     due_at: datetime | None
+    on_replay: str
 
 
 class Delivery(BaseModel):
@@ -101,6 +112,28 @@ class Jobs(BaseModel):
 
     items: Sequence[ListedJob]
     next: UUID | None
+
+
+class Tried(BaseModel):
+    """An attempt to notify a recipient, or an act of a person upon it. attempt: counts the claims of its message."""
+
+    recipient: str
+    message_id: UUID
+    attempt: int
+    verb: str
+    answer: str | None
+    code: str | None
+    reference: str | None
+    in_doubt: bool
+    actor: str | None
+    claimed_at: datetime | None
+    completed_at: datetime | None
+
+
+class Attempts(BaseModel):
+    """By recipient, the oldest first; also of messages that were made to send it again."""
+
+    items: Sequence[Tried]
 
 
 class Notified(BaseModel):
@@ -247,6 +280,30 @@ async def show_job(
         stages = [Stage(**row) for row in await SQL.read(reads, "stages", named)]
         deliveries = [Delivery(**row) for row in await SQL.read(reads, "deliveries", named)]
     return Job(**found[0], stages=stages, deliveries=deliveries)
+
+
+@router.get("/attempts", dependencies=[require(Permission.READ)])
+async def list_attempts(
+    store: ScopedStore,
+    principal: CurrentPrincipal,
+    changelist_id: Annotated[str, Query(min_length=1, max_length=200)],
+    version: Annotated[int, Query(ge=1, le=VERSION_MAX, description="Of the review.")],
+    recipient: Annotated[
+        str | None, Query(max_length=ADDRESS_MAX, description="Only of this address; known to operators.")
+    ] = None,
+    tenant: Tenant = "default",
+) -> Attempts:
+    """Every attempt to notify the recipients of one version, or one of them."""
+    named: dict[str, Any] = {
+        "tenant": _whose(principal, tenant),
+        "changelist_id": changelist_id,
+        "review_version": version,
+        "recipient": None if recipient is None else folded(recipient),
+    }
+    async with snapshot(store) as reads:
+        if not await SQL.read(reads, "job", named):
+            raise no_job(changelist_id, version)
+        return Attempts(items=[Tried(**row) for row in await SQL.read(reads, "attempts", named)])
 
 
 def _whose(principal: CurrentPrincipal, tenant: str) -> str:

@@ -1,8 +1,7 @@
 """The pipeline of a review: `fetch` reads the diff, `llm` lets a critic look at it; each has five attempts of its own.
 
 What a stage has found is kept with the message, so that a failure of a later one repeats nothing (R-01). The third
-stage,
-`notify`, is one message for each recipient, enqueued in the transaction that settles `llm`.
+stage, `notify`, is one message for each recipient, enqueued in the transaction that settles `llm`.
 """
 
 from __future__ import annotations

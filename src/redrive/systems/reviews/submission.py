@@ -14,7 +14,7 @@ from uuid import UUID
 
 from redrive.kit.statements import Steps, arun, as_headers, run
 from redrive.systems.reviews.names import FIRST_DESTINATION, TENANT
-from redrive.systems.reviews.request import Recipient, ReviewRefused, ReviewRequest, checked
+from redrive.systems.reviews.request import Recipient, ReviewRefused, ReviewRequest, check_version, checked
 
 JobId = NewType("JobId", UUID)
 _SUBMIT: Final[LiteralString] = (
@@ -25,8 +25,7 @@ _SUBMIT: Final[LiteralString] = (
 )
 _EARLIER: Final[LiteralString] = (
     "SELECT repository, base_commit, head_commit, review_version, recipients::text FROM "
-    "redrive_reviews.earlier_1(%s::text,"
-    " %s::text)"
+    "redrive_reviews.earlier_2(%s::text, %s::text, %s::integer)"
 )
 # What is in the way of another version, as a sentence; {version} is the one that the changelist has.
 _REFUSALS: Final[Mapping[str, str]] = {
@@ -133,7 +132,8 @@ def rerun_steps(
 ) -> Steps[Submitted]:
     given = {"base_commit": base_commit, "head_commit": head_commit, "recipients": recipients}
     named = {name: value for name, value in given.items() if value is not None}
-    rows = yield _EARLIER, (tenant, changelist_id)
+    check_version(review_version)
+    rows = yield _EARLIER, (tenant, changelist_id, review_version)
     repository, before_base, before_head, earlier, known = rows[0]
     if earlier is None:
         raise _refusal("nothing_to_rerun", "changelist_id", changelist_id, None, None)

@@ -1,8 +1,7 @@
 """The failure table of reviews (R-02): which error class belongs to which category, and whether trying again can help.
 
 One entry for each row of the document's table. Stages raise the answers that `retryable` and `terminal` make, so a
-class
-that is not in the table cannot be said. The categories in SQL (`sql/verbs/category.sql`) are tested against it.
+class that is not in the table cannot be said. The categories in SQL (`sql/verbs/category.sql`) are tested against it.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Final
 from redrive import Backoff, Policy, Retryable, Terminal
 
 ATTEMPTS: Final = 5
+SENT_WITHOUT_RECORD: Final = "SENT_WITHOUT_PROVIDER_RECORD"
 RETRY_AFTER_SECONDS_MAX: Final = 300.0
 BACKOFF: Final = Backoff(initial_seconds=1, multiplier=2, max_seconds=60, jitter="full")
 POLICY: Final = Policy(attempts=ATTEMPTS, backoff=BACKOFF, retry_after_max_seconds=RETRY_AFTER_SECONDS_MAX)
@@ -44,7 +44,7 @@ CATEGORIES: Final = (
             "NAME_NOT_RESOLVED",
             "TIMEOUT",
         ),
-        *("GATEWAY_LOST", "HTTP_408", "HTTP_502", "HTTP_503", "HTTP_504", "DATABASE_UNREACHABLE"),
+        *("GATEWAY_LOST", "HTTP_408", "HTTP_502", "HTTP_503", "HTTP_504", "DATABASE_UNREACHABLE", "REQUEST_FAILED"),
         *(
             "SMTP_SERVER_DOWN",
             "SMTP_CONNECTION_LOST",
@@ -59,12 +59,13 @@ CATEGORIES: Final = (
     ),
     _category("rate_limit", "RATE_LIMITED", "HTTP_429", "SMTP_450", "SMTP_452", is_retryable=True),
     _category("upstream", "UPSTREAM_INTERNAL", "HTTP_500", "ANSWER_INVALID", is_retryable=True),
-    _category("conflict", "CONFLICT", "HTTP_409", is_retryable=True),
+    _category("conflict", "CONFLICT", "HTTP_409", SENT_WITHOUT_RECORD, is_retryable=True),
     _category(
         "validation",
         *(
             "SCHEMA_INVALID",
             "PAYLOAD_INVALID",
+            "UNDECODABLE",
             "DIFF_EMPTY",
             "DIFF_TOO_LARGE",
             "RECIPIENT_INVALID",
@@ -83,7 +84,7 @@ CATEGORIES: Final = (
     ),
     _category(
         "not_found",
-        *("REPOSITORY_UNKNOWN", "COMMIT_UNKNOWN", "NOT_FOUND", "CHANNEL_GONE", "HTTP_404", "HTTP_410"),
+        *("REPOSITORY_UNKNOWN", "COMMIT_UNKNOWN", "NOT_FOUND", "CHANNEL_GONE", "HTTP_404", "HTTP_410", "MESSAGE_GONE"),
         "SMTP_RECIPIENT_REFUSED",
         is_retryable=False,
     ),

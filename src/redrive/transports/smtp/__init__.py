@@ -9,10 +9,11 @@ send the same bytes again. `mail` makes the bytes, `session` talks to the server
 
 import ssl
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, Literal, get_args
 
 from redrive import redact
-from redrive.answers import UNCLASSIFIED, Answer, Terminal
+from redrive.answers import UNCLASSIFIED, Answer, Delivered, Terminal
 from redrive.errors import InvalidValue
 from redrive.message import Attempt
 from redrive.policy import address_of
@@ -77,7 +78,11 @@ class SmtpTransport:
         self.address = address_of(host, str(self._server.port), username)
 
     async def send(self, attempt: Attempt) -> Answer:
-        return await session.deliver(self._server, self._mail(attempt))
+        made = self._mail(attempt)
+        answer = await session.deliver(self._server, made)
+        if isinstance(answer, Delivered):
+            return replace(answer, result={"message_id": made.message_id})
+        return answer
 
     async def validate(self, attempt: Attempt) -> None:
         """Whether a mail can be made of it. Raises Terminal; nothing is sent."""

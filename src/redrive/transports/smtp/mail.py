@@ -42,6 +42,7 @@ class Mail(NamedTuple):
     recipients: tuple[str, ...]
     body: bytes
     needs_utf8: bool
+    message_id: str
 
 
 def is_address(text: str) -> bool:
@@ -83,7 +84,7 @@ def composed(attempt: Attempt, made: Any, *, sender: str, many: bool) -> Mail:
         message["Message-ID"] = f"<{attempt.token}@{_ascii(sender.partition('@')[2])}>"
         _number_boundaries(message, attempt.token)
         needs_utf8 = not all(address.isascii() for address in [sender, *recipients, *_addresses(message, "From")])
-        return Mail(sender, recipients, _flat(message, utf8=needs_utf8), needs_utf8)
+        return Mail(sender, recipients, _flat(message, utf8=needs_utf8), needs_utf8, message["Message-ID"])
 
 
 class _refusing_headers:  # noqa: N801 - read as a statement

@@ -11,6 +11,7 @@ from redrive.kit.cli import Call, Column, example, output
 from redrive.kit.database import Connection
 from redrive.systems.reviews.cli.shared import reviews_command
 from redrive.systems.reviews.reads import SQL
+from redrive.systems.reviews.request import folded
 
 _COLUMNS: Final = (
     Column("attempt", "right"),
@@ -29,7 +30,12 @@ _COLUMNS: Final = (
 @reviews_command
 def command(call: Call, conn: Connection, changelist_id: str, review_version: int, recipient: str, tenant: str) -> None:
     """All attempts and acts, from the archive, also of messages that were made to send it again."""
-    named = {"tenant": tenant, "changelist_id": changelist_id, "review_version": review_version, "recipient": recipient}
+    named = {
+        "tenant": tenant,
+        "changelist_id": changelist_id,
+        "review_version": review_version,
+        "recipient": folded(recipient),
+    }
     rows = SQL.rows(conn, "attempts", named)
     if not rows:
         raise NotFound("Nothing was tried for this recipient.", next=f"redrive reviews show {changelist_id}")

@@ -8,8 +8,13 @@ from redrive.errors import ActRefused, NotFound
 from redrive.kit.cli import Call, Who, example, output, why
 from redrive.kit.database import Connection
 from redrive.systems.reviews.cli.shared import reviews_command
+from redrive.systems.reviews.request import folded
 
 _DECIDE = "SELECT redrive_reviews.decide_1(%s, %s, %s, %s, %s, %s, %s) AS result"
+_MESSAGE = (
+    "SELECT message_id FROM redrive_reviews.delivery"
+    " WHERE (tenant, changelist_id, recipient, review_version) = (%s, %s, %s, %s)"
+)
 
 
 @click.command(
@@ -40,12 +45,19 @@ def command(
 
     A notification whose message is held is decided by `redrive held confirm` or `redrive held deny`.
     """
-    row = conn.execute(
-        _DECIDE, [tenant, changelist_id, recipient, review_version, was_sent, who.actor, who.reason]
-    ).fetchone()
+    triple = [tenant, changelist_id, folded(recipient), review_version]
+    row = conn.execute(_DECIDE, [*triple, was_sent, who.actor, who.reason]).fetchone()
     assert row is not None
     if row["result"] == "not_found":
         raise NotFound("There is no such delivery.", next=f"redrive reviews show {changelist_id}")
+    if row["result"] == "held":
+        found = conn.execute(_MESSAGE, triple).fetchone()
+        assert found is not None
+        act = "confirm" if was_sent else "deny"
+        raise ActRefused(
+            "The message of this delivery is held, and is decided instead.",
+            next=f"redrive held {act} {found['message_id']} --reason …",
+        )
     if row["result"] != "done":
         raise ActRefused(f"The delivery is {row['result']}, not held.", next=f"redrive reviews show {changelist_id}")
     if call.json:

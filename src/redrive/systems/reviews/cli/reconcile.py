@@ -36,8 +36,7 @@ def command(call: Call, app_spec: str | None) -> None:
     """Ask each provider for what is not verified yet; a duty of the relays does the same every minute.
 
     A delivery that is marked as sent and that its provider does not have is sent again, or held where the provider
-    cannot
-    be asked: exit with 6.
+    cannot be asked: exit with 6.
     """
     app, _ = load_app(click.get_current_context(), app_spec)
     providers = providers_of(app)

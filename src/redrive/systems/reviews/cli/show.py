@@ -47,6 +47,9 @@ def command(call: Call, conn: Connection, changelist_id: str, version: int | Non
         output.table(_STAGES, [_stage(one) for one in shown.stages]),
         output.table(_DELIVERIES, [_delivery(one) for one in shown.deliveries]),
     )
+    for one in shown.stages:
+        if one["state"] in ("dead", "held", "unrecorded"):
+            output.note(f"{one['stage']}: a replay is {one['on_replay']}.")
     for one in shown.deliveries:
         if one["state"] in ("failed", "held") and one["on_replay"]:
             output.note(f"{one['recipient']}: a replay is {one['on_replay']}.")

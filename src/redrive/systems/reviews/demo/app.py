@@ -14,6 +14,7 @@ from redrive.systems.reviews.configured import with_reviews
 from redrive.systems.reviews.providers import HttpProvider, SmtpProvider
 from redrive.transports.http import Egress
 
+HOOKS: Final = "hooks"
 VARIABLE: Final = "REDRIVE_DEMO_REVIEWS"
 SPEC: Final = "redrive.systems.reviews.demo.app:app"
 RECONCILE_EVERY_SECONDS: Final = 3.0
@@ -24,7 +25,7 @@ def made() -> App:
     found = App()
     if os.environ.get(VARIABLE):
         declared: Mapping[str, Any] = json.loads(os.environ[VARIABLE])
-        hooks = HttpProvider(name="hooks", url=declared["url"], egress=_HERE)
+        hooks = HttpProvider(name=HOOKS, url=declared["url"], egress=_HERE)
         mail = SmtpProvider(
             name="email", host="127.0.0.1", port=declared["port"], sender="reviews@example.org", tls="none"
         )

@@ -84,6 +84,9 @@ def _told(console: Console, home: Path, changelist: str, state: str) -> None:
             page = home / "mail.html"
             page.write_text(html.get_content(), encoding="utf-8")
             console.print(f"As HTML: {page}", style="dim", markup=False, soft_wrap=True)
+    for line in sent_by_hooks(home, changelist):
+        said = f"To: {line['to']} · {line['subject']}, by the provider {demo_app.HOOKS} as {line['id']}"
+        console.print(said, style="dim", markup=False, highlight=False, soft_wrap=True)
     console.print(f"The review has {state}.", style="bold")
     for words in (("reviews", "show", changelist), ("reviews", "list"), ("reviews", "reconcile")):
         console.print(
@@ -98,12 +101,15 @@ def mails(home: Path, changelist: str) -> list[EmailMessage]:
     return [one for one in read if changelist in str(one["Subject"])]
 
 
+def sent_by_hooks(home: Path, changelist: str) -> list[journal.Line]:
+    """What the provider has sent about a changelist, by its own log."""
+    lines = journal.read(home / "hooks.log")
+    return [line for line in lines if line["log"] == "sent" and changelist in line["subject"]]
+
+
 def violations(home: Path, changelist: str, state: str) -> list[str]:
     found = [] if state == "succeeded" else [f"{changelist} is {state}; it should have succeeded."]
-    sent = [
-        line for line in journal.read(home / "hooks.log") if line["log"] == "sent" and changelist in line["subject"]
-    ]
-    for name, count in ((GRACE, len(sent)), (ADA, len(mails(home, changelist)))):
+    for name, count in ((GRACE, len(sent_by_hooks(home, changelist))), (ADA, len(mails(home, changelist)))):
         if count != 1:
             found.append(f"{name} was notified {count} times; it should be once.")
     return found
@@ -119,7 +125,7 @@ def _submit(dsn: str, changelist: str, repository: Repository) -> None:
                 repository="shop",
                 base_commit=repository.base,
                 head_commit=repository.head,
-                recipients=[reviews.Recipient(ADA), reviews.Recipient(GRACE, "hooks")],
+                recipients=[reviews.Recipient(ADA), reviews.Recipient(GRACE, demo_app.HOOKS)],
             ),
         )
 

@@ -14,7 +14,7 @@ SELECT s.stage, coalesce(t.attempts, 0) AS attempts,
             WHEN p.id IS NOT NULL THEN 'pending'
             WHEN l.id IS NOT NULL THEN 'leased'
             ELSE 'waiting' END AS state,
-       k.error_class, p.due_at
+       k.error_class, p.due_at, 'idempotent: the stage reads, and has no effect outside' AS on_replay
   FROM unnest(ARRAY['fetch', 'llm']) WITH ORDINALITY AS s(stage, place)
  CROSS JOIN job j
   LEFT JOIN tried t ON t.stage = s.stage

@@ -88,9 +88,10 @@ BEGIN
     request_differs := v_known.request_hash IS DISTINCT FROM p_request_hash;
 END $body$;
 
--- earlier: the newest version of a changelist, with its recipients: what a rerun repeats.
-CREATE OR REPLACE FUNCTION redrive_reviews.earlier_1(
-    p_tenant text, p_changelist_id text, OUT repository text, OUT base_commit text, OUT head_commit text, OUT review_version integer,
+-- earlier_2: the newest version of a changelist below p_review_version, with its recipients: what a rerun repeats, also when it is asked
+-- for again after a later one. Where none is below, the newest.
+CREATE OR REPLACE FUNCTION redrive_reviews.earlier_2(
+    p_tenant text, p_changelist_id text, p_review_version integer, OUT repository text, OUT base_commit text, OUT head_commit text, OUT review_version integer,
     OUT recipients json
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_reviews, redrive, pg_temp AS $body$
 #variable_conflict use_column
@@ -101,5 +102,15 @@ BEGIN
               FROM delivery d WHERE d.job_id = j.job_id)
       INTO repository, base_commit, head_commit, review_version, recipients
       FROM job j WHERE j.tenant = p_tenant AND j.changelist_id = p_changelist_id
-     ORDER BY j.review_version DESC LIMIT 1;
+     ORDER BY (j.review_version < p_review_version) DESC, j.review_version DESC LIMIT 1;
+END $body$;
+
+-- earlier_1: for producers that do not say which version they ask for.
+CREATE OR REPLACE FUNCTION redrive_reviews.earlier_1(
+    p_tenant text, p_changelist_id text, OUT repository text, OUT base_commit text, OUT head_commit text, OUT review_version integer,
+    OUT recipients json
+) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_reviews, redrive, pg_temp AS $body$
+BEGIN
+    SELECT * INTO repository, base_commit, head_commit, review_version, recipients
+      FROM redrive_reviews.earlier_2(p_tenant, p_changelist_id, NULL);
 END $body$;

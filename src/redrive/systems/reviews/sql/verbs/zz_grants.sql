@@ -7,7 +7,7 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA redrive_reviews FROM PUBLIC, redrive_produ
     redrive_auditor;
 GRANT USAGE ON SCHEMA redrive_reviews TO redrive_producer, redrive_relay, redrive_operator, redrive_viewer, redrive_auditor;
 -- An operator submits over HTTP, in the tenant that the API has checked.
-GRANT EXECUTE ON FUNCTION redrive_reviews.submit_1, redrive_reviews.earlier_1 TO redrive_producer, redrive_operator;
+GRANT EXECUTE ON FUNCTION redrive_reviews.submit_1, redrive_reviews.earlier_1, redrive_reviews.earlier_2 TO redrive_producer, redrive_operator;
 GRANT EXECUTE ON FUNCTION redrive_reviews.review_done_1, redrive_reviews.queued_1, redrive_reviews.delivery_of_1,
     redrive_reviews.mark_sent_1, redrive_reviews.mark_failed_1, redrive_reviews.open_deliveries_1, redrive_reviews.verified_1,
     redrive_reviews.keep_diff_1, redrive_reviews.diff_of_1, redrive_reviews.keep_findings_1, redrive_reviews.findings_of_1,
