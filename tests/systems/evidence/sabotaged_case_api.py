@@ -31,7 +31,7 @@ class Careless(AttachTransport):
                     other = replace(wanted, artifact_id=wanted.case_id)
                     await self._caller.attach(attempt, other, content)
             case 2:
-                return Retryable("HTTP_503", retry_after=0)
+                return Retryable("HTTP_500", retry_after=0)  # a 503 would open the breaker for minutes
         return await super().send(attempt)
 
 

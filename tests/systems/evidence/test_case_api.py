@@ -220,6 +220,7 @@ async def test_a_retry_of_what_is_not_there_attaches_it_under_the_same_key(
         await opened.attempted(made.files[0], times=3)
         assert len({line["key"] for line in opened.lines}) == 1
         assert opened.calls.count("attached") == 1
+        assert [line["attempt"] for line in opened.lines if line["log"] == "request"] == [1, 2, 3]
     keys = [
         row.key for row in every(conn, "SELECT key FROM redrive.message WHERE destination = 'case-api' ORDER BY id")
     ]

@@ -117,6 +117,8 @@ async def test_a_retry_event_names_all_artifacts_and_only_the_failed_and_retryab
     await request(evidence, FAILED_REQUESTS)
     assert [row.key for row in every(conn, _TO_CASE_API)] == [f"evidence:{failed}:2"]
     assert status(conn, failed) == "FAILED/RETRYING"
+    headers = every(conn, "SELECT headers FROM redrive.message WHERE destination = 'case-api'")
+    assert [row.headers for row in headers] == [{"retry_count": "1"}]
     assert status(conn, waiting) == "FAILED/RETRY_FAILED"
 
 

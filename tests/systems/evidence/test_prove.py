@@ -41,9 +41,11 @@ def said(log: str, id: UUID, **other: Any) -> dict[str, Any]:
 
 def requested(id: UUID, *, refused: int = 0, attached: bool = True) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = []
-    for _ in range(refused):
-        lines += [said("request", id), said("refused", id, status=503), said("asked", id, found=False)]
-    return [*lines, said("request", id), said("attached", id)] if attached else lines
+    for attempt in range(1, refused + 1):
+        lines += [said("request", id, attempt=attempt), said("refused", id, attempt=attempt, status=503)]
+        lines += [said("asked", id, found=False)]
+    last = refused + 1
+    return [*lines, said("request", id, attempt=last), said("attached", id, attempt=last)] if attached else lines
 
 
 def mail(name: str, *, archive: str = PLAIN.archive, **numbers: int) -> str:
@@ -98,6 +100,10 @@ def with_mails(*mails: str) -> Evidence:
     return replace(RIGHT, mails=mails)
 
 
+def with_lines(*lines: dict[str, Any]) -> Evidence:
+    return replace(RIGHT, ledger=[*RIGHT.ledger, *lines])
+
+
 def without(id: UUID) -> Sequence[dict[str, Any]]:
     return [line for line in RIGHT.ledger if line["key"] != attachment_key(id)]
 
@@ -109,8 +115,8 @@ def test_evidence_of_what_is_right_has_no_violation() -> None:
 @pytest.mark.parametrize(
     ("rule", "words", "evidence"),
     [
-        ("once", "more than once", replace(RIGHT, ledger=[*RIGHT.ledger, said("attached", USUAL)])),
-        ("once", "never uploaded", replace(RIGHT, ledger=[*RIGHT.ledger, said("attached", PLAIN.id)])),
+        ("once", "more than once", with_lines(said("attached", USUAL, attempt=1))),
+        ("once", "never uploaded", with_lines(said("attached", PLAIN.id, attempt=1))),
         ("classes", "is not in our table", replace(RIGHT, artifacts=RIGHT.artifacts[1:])),
         ("classes", "true is ['CORRUPTED_FILE']", with_artifact(DAMAGED, error_code="503")),
         ("classes", "true is ['CASE_NOT_FOUND']", with_artifact(GONE[0], error_code="NOT_ATTEMPTED")),
@@ -121,10 +127,14 @@ def test_evidence_of_what_is_right_has_no_violation() -> None:
             replace(RIGHT, ledger=[*without(REFUSED), *requested(REFUSED, refused=2, attached=False)]),
         ),
         ("recorded", "otherwise than the ledger", with_artifact(USUAL, attachment_status="FAILED")),
-        ("recorded", "otherwise than the ledger", replace(RIGHT, ledger=[*RIGHT.ledger, said("attached", DAMAGED)])),
+        ("recorded", "otherwise than the ledger", with_lines(said("attached", DAMAGED, attempt=1))),
         ("recorded", "no final status", with_artifact(REFUSED, retry_status="RETRY_SCHEDULED")),
         ("recorded", "beyond the limit", with_artifact(REFUSED, attempt_count=4)),
-        ("asked_first", "without a question", replace(RIGHT, ledger=[*RIGHT.ledger, said("request", USUAL)])),
+        ("asked_first", "without a question", with_lines(said("request", USUAL, attempt=1))),
+        ("retried", "without a refused attempt", with_lines(said("request", USUAL, attempt=2))),
+        ("retried", "without a refused attempt", with_lines(said("request", RETRIED, attempt=3))),
+        ("retried", "beyond the limit", with_lines(said("request", REFUSED, attempt=4))),
+        ("retried", "evidence:", with_lines(said("request", REFUSED, attempt=1))),
         ("notices", "had N1;", with_mails(FIRST)),
         ("notices", "had N2, N1;", with_mails(LAST, FIRST)),
         ("notices", "had N1, N1, N2;", with_mails(FIRST, FIRST, LAST)),
@@ -141,6 +151,13 @@ def test_evidence_of_what_is_right_has_no_violation() -> None:
 )
 def test_each_broken_promise_is_a_violation_of_its_rule(rule: str, words: str, evidence: Evidence) -> None:
     assert any(one.startswith(f"[{rule}]") and words in one for one in judged(evidence)), judged(evidence)
+
+
+def test_a_refusal_that_no_relay_lived_to_keep_is_no_retry() -> None:
+    """Its attempt went on at another relay, which asked first; so the notice does not count the file as recovered."""
+    interrupted = [said("request", USUAL, attempt=1), said("refused", USUAL, attempt=1, status=503)]
+    interrupted.append(said("asked", USUAL, found=False))
+    assert judged(replace(RIGHT, ledger=[*interrupted, *RIGHT.ledger])) == []
 
 
 def test_the_numbers_of_a_notice_are_read_as_a_merchant_reads_them() -> None:

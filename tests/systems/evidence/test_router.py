@@ -147,6 +147,10 @@ async def test_job_rows_artifacts_timeline_and_lineage_are_read(client: Any, con
     lineage = await get(f"/api/v1/evidence/artifacts/{files[0]['artifact_id']}/lineage")
     assert lineage["origin"]["archive_name"] == "evidence.zip"
     assert {"attempt 1", "EvidenceArtifactResult"} <= {one["what"] for one in lineage["messages"]}
+    of_case = await get(f"/api/v1/evidence/cases/{CASE}/timeline?limit=2")
+    rest = await get(f"/api/v1/evidence/cases/{CASE}/timeline?before={of_case['next']}")
+    told = [one["what"] for one in [*of_case["items"], *rest["items"]]]
+    assert sorted(told) == ["EVIDENCE_ATTACH_REQUEST", "EvidenceArtifactResult", "attempt 1"]
 
 
 async def test_a_retry_is_asked_for_or_refused(client: Any, conn: psycopg.Connection[Any]) -> None:
@@ -175,6 +179,9 @@ async def test_a_tenant_neither_sees_nor_changes_what_is_of_another(client: Any)
         assert (await client.get(path, headers=theirs)).status_code == 404
     lineage = f"/api/v1/evidence/artifacts/{artifact}/lineage"
     assert (await client.get(lineage, headers=theirs)).status_code == 404
+    of_case = f"/api/v1/evidence/cases/{CASE}/timeline"
+    assert (await client.get(of_case, headers=ours)).json()["items"] != []
+    assert (await client.get(of_case, headers=theirs)).json()["items"] == []
     assert (await client.get(JOBS, headers=theirs)).json()["items"] == []
     headers = {**theirs, "Idempotency-Key": "x"}
     assert (await client.post(f"{JOBS}/{job}/retries", json={"reason": "x"}, headers=headers)).status_code == 404
@@ -187,5 +194,8 @@ async def test_the_console_has_each_list(name: str, client: Any, conn: psycopg.C
     viewer = {**await as_(client, Role.VIEWER), "Accept": "text/html"}
     page = await client.get(f"/systems/evidence/{name}?search={job}", headers=viewer)
     assert (page.status_code, job in page.text) == (200, True), page.text[:2000]
+    if name != "jobs":
+        page = await client.get(f"/systems/evidence/{name}?search={CASE}", headers=viewer)
+        assert job in page.text
     other = await client.get(f"/systems/evidence/{name}?search={uuid4()}", headers=viewer)
     assert job not in other.text

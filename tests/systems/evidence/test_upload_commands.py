@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -228,6 +229,43 @@ def test_retry_requeues_what_may_be_tried_again(run: Run, archive: Path, conn: p
         one["file_name"]: one["retry_status"] for one in said(run("show", job, "--artifacts", "--json"))["artifacts"]
     }
     assert states == {"a.pdf": "RETRY_SCHEDULED", "x/b.png": "PERMANENT_FAILED"}
+
+
+@pytest.mark.req("E-11")
+def test_the_retries_of_a_case_are_listed(
+    run: Run, archive: Path, conn: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    """In all its jobs, and of no other case."""
+    job = uploaded(run, archive)
+    files = files_of(run, job)
+    attempt(conn, files["a.pdf"], "CORRUPTED_FILE")
+    attempt(conn, files["x/b.png"], "503")
+    said(run("retry", job, "--reason", "it is back", "--json"))
+    attempt(conn, files["x/b.png"], at=datetime.now(UTC))
+    other = zipped({"c.pdf": PDF, "d.pdf": PDF}, f"case_id,files\n{CASE},c.pdf\n{uuid4()},d.pdf\n")
+    second = uploaded(run, written(tmp_path, other, "june.zip"))
+    listed = said(run("show", "--case", CASE, "--json"))["items"]
+    assert sorted((one["what"], one["outcome"] or "", one["file_name"] or "") for one in listed) == [
+        ("EVIDENCE_ATTACH_REQUEST", "", ""),
+        ("EVIDENCE_ATTACH_REQUEST", "", ""),
+        ("EVIDENCE_ATTACH_RETRY", "", ""),
+        ("EvidenceArtifactResult", "ATTACHED", "x/b.png"),
+        ("EvidenceArtifactResult", "FAILED", "a.pdf"),
+        ("EvidenceArtifactResult", "FAILED", "x/b.png"),
+        ("attempt 1", "FAILED", "a.pdf"),
+        ("attempt 1", "FAILED", "x/b.png"),
+        ("attempt 2", "ATTACHED", "x/b.png"),
+    ]
+    assert {one["file_job_id"] for one in listed} == {str(job), str(second)}
+    assert {one["retries"] for one in listed if one["file_name"] == "x/b.png"} == {1}
+    page = said(run("show", "--case", CASE, "--limit", 4, "--json"))
+    rest = said(run("show", "--case", CASE, "--before", page["next"], "--json"))
+    assert [*page["items"], *rest["items"]] == listed
+    text = run("show", "--case", CASE).stdout
+    for word in ("attempt 2", "EVIDENCE_ATTACH_RETRY", str(second), "x/b.png"):
+        assert word in text
+    assert run("show", job, "--case", CASE).exit_code == 2
+    assert said(run("show", "--case", CASE, "--tenant", "other", "--json"))["items"] == []
 
 
 def test_commands_of_one_tenant_do_not_show_another(run: Run, archive: Path) -> None:

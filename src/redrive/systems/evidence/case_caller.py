@@ -64,6 +64,7 @@ class CaseCaller(HttpTransport):
             "X-Attachment-Key": quote(wanted.key, safe=""),
             "X-File-Name": quote(wanted.file_name, safe=""),
             "X-Content-SHA256": wanted.sha256,
+            "X-Attempt": str(wanted.attempt),
         }, content
 
     def answer(self, reply: Reply) -> Answer:

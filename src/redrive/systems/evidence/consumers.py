@@ -21,6 +21,7 @@ from redrive.systems.evidence.taxonomy import Category
 
 Handler = Callable[[Any, Event], Awaitable[None]]
 KIND: Final = "evidence attachment"
+RETRY_COUNT: Final = "retry_count"  # of the message's headers: attempts before this one
 CATEGORY_TOPICS: Final = {category: f"evidence.failed.{category.lower()}" for category in Category}
 _ELIGIBLE: Final = """
 SELECT artifact_id, attempt, tenant, file_job_id, case_id, file_name, file_type, file_size_bytes, s3_key, sha256
@@ -64,6 +65,7 @@ async def _begin(conn: Any, wanted: Attachment, tenant: str) -> None:
         token_seed=attachment_key(wanted.artifact_id),
         tenant=tenant,
         kind=KIND,
+        headers={RETRY_COUNT: str(wanted.attempt - 1)},
     )
     await conn.execute(_BEGIN, [wanted.artifact_id, wanted.attempt, receipt.id])
 

@@ -208,6 +208,20 @@ async def show_timeline(
     return _listed(await _read(store, "timeline", named), "message_id", limit)
 
 
+@router.get("/cases/{case}/timeline", dependencies=[require(Permission.READ)])
+async def show_case(
+    store: ScopedStore,
+    principal: CurrentPrincipal,
+    case: UUID,
+    tenant: Tenant = "default",
+    before: UUID | None = None,
+    limit: Limit = 50,
+) -> Listed:
+    """What happened to the files of a case in all its jobs, the newest first: requests, attempts and results."""
+    named = {"tenant": _whose(principal, tenant), "case_id": case, "before": before, "limit": limit}
+    return _listed(await _read(store, "case", named), "message_id", limit)
+
+
 @router.get("/artifacts/{artifact}/lineage", dependencies=[require(Permission.READ)])
 async def show_lineage(
     store: ScopedStore, principal: CurrentPrincipal, artifact: UUID, tenant: Tenant = "default"

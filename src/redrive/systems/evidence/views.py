@@ -69,7 +69,7 @@ VIEWS: Final = {
         position="message_id",
         state="outcome",
         message="message_id",
-        search="Job or artifact",
+        search="Job, case or artifact",
         nothing="An upload makes the first entries.",
     ),
 }

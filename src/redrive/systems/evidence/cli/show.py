@@ -1,4 +1,6 @@
-"""`redrive evidence show`: the jobs, or one job with its rows and, on request, its files and what happened."""
+"""`redrive evidence show`: the jobs, or one job with its rows and, on request, its files and what happened; or what
+happened to the files of a case.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,19 @@ _FILES: Final = (
 _EVENTS: Final = (Column("when"), Column("what"), Column("line", "right"), Column("file", grow=True), Column("outcome"))
 
 
-@click.command("show", epilog=example("redrive evidence show", "redrive evidence show JOB --artifacts --timeline"))
+@click.command(
+    "show",
+    epilog=example(
+        "redrive evidence show",
+        "redrive evidence show JOB --artifacts --timeline",
+        "redrive evidence show --case 7d0c0a3e-6d3b-4f0e-9a0e-2f7a3c1b5e11",
+    ),
+)
 @click.argument("job", type=click.UUID, required=False)
 @click.option("--artifacts", is_flag=True, help="The files of the job, too.")
 @click.option("--timeline", is_flag=True, help="What happened to the job, too, the newest first.")
-@click.option("--before", type=click.UUID, help="Jobs behind this one, as `next` of the page before says.")
+@click.option("--case", type=click.UUID, help="Instead: requests, attempts and results of this case in all its jobs.")
+@click.option("--before", type=click.UUID, help="What is behind this one, as `next` of the page before says.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Of each list.")
 @evidence_command
 def command(
@@ -51,6 +61,7 @@ def command(
     job: UUID | None,
     artifacts: bool,
     timeline: bool,
+    case: UUID | None,
     before: UUID | None,
     limit: int,
     tenant: str,
@@ -61,6 +72,11 @@ def command(
     sent.
     """
     named = {"tenant": tenant, "before": before, "limit": limit}
+    if case is not None:
+        if job is not None or artifacts or timeline:
+            raise click.UsageError("--case goes with no job.", click.get_current_context())
+        _case(call, SQL.rows(conn, "case", {**named, "case_id": case}), limit)
+        return
     if job is None:
         _jobs(call, SQL.rows(conn, "jobs", named), limit)
         return
@@ -76,6 +92,17 @@ def command(
         output.document("evidence_job", said)
     else:
         _job(said)
+
+
+def _case(call: Call, rows: Any, limit: int) -> None:
+    following = rows[-1]["message_id"] if len(rows) == limit else None
+    if call.json:
+        output.document("evidence_case", {"items": rows, "next": following})
+        return
+    shown = [(one["file_job_id"], *_event(one), one["retries"]) for one in rows]
+    output.show(output.table((Column("job"), *_EVENTS, Column("retries", "right")), shown))
+    if following:
+        output.note(f"More: the same with --before {following}")
 
 
 def _jobs(call: Call, rows: Any, limit: int) -> None:

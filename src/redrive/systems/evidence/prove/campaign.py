@@ -1,8 +1,10 @@
 """One run: uploads come while relays and workers are killed and the broker is restarted; then everything comes to rest.
 
-A kill ends a relay between the Case API's answer and our write: before the settle transaction, in it before our rows,
-and before its commit; or it ends a worker anywhere. Each kill has an upload of its own to meet. The relay that sends
-mail is not killed: a mail server cannot be asked, so a kill there holds a mail for a person (`redrive prove reviews`).
+A kill ends a relay at a step of an attempt, most of them between the Case API's answer and our write: before the settle
+transaction, in it before our rows, and before its commit; or it ends a worker anywhere. Each kill has an upload of its
+own to meet, an archive that goes the way of every archive. The Case API ignores keys: whatever is sent twice is
+attached twice. The relay that sends mail is not killed: a mail server cannot be asked, so a kill there holds a mail for
+a person (`redrive prove reviews`).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
 
@@ -24,15 +26,22 @@ from redrive.kit.proof.fork_server import Child, ForkServer
 from redrive.kit.proof.loop_thread import loop_thread
 from redrive.kit.proof.processes import patience
 from redrive.kit.proof.report import Progress
+from redrive.kit.statements import Steps
+from redrive.kit.statements import run as run_steps
 from redrive.systems.evidence.bus import CONSUMERS, NatsBus
-from redrive.systems.evidence.names import CASE_API, NOTICE_MAIL, NOTICE_WEBHOOK, TENANT, TOPICS
+from redrive.systems.evidence.names import CASE_API, NOTICE_MAIL, NOTICE_WEBHOOK, TOPICS
 from redrive.systems.evidence.prove import app, processes
-from redrive.systems.evidence.prove.plan import Job
+from redrive.systems.evidence.prove.plan import Job, Stored
 from redrive.systems.evidence.prove.rules import Artifact, Evidence, Rollup
+from redrive.systems.evidence.storage import storage_of
+from redrive.systems.evidence.uploading import Upload, upload
 
+T = TypeVar("T")
 POINTS: Final = ("settle_one.start", "record.start", "commit.start")
 WORKER: Final = "worker"
-VICTIMS: Final = (*POINTS, WORKER)
+# The first ones are met by every run, however small.
+FIRST: Final = (*POINTS, WORKER)
+VICTIMS: Final = (*FIRST, "send.stop", "send.start", "dispatch.start", "claim.stop", "fence.start", "settle_one.stop")
 # 8 % of the replies are lost in one way or another after the file was attached.
 SHARE: Final = {"lost": 0.05, "gateway": 0.02, "garbage": 0.01, "unavailable": 0.05}
 LIMITS: Final = {**RELAY_LIMITS, "lease_seconds": 30.0, "reap_every_seconds": 0.25, "record_timeout_seconds": 10.0}
@@ -45,6 +54,9 @@ _MAIL_SERVER: Final = "redrive.systems.evidence.simulators.mail_server"
 _OPEN: Final = """
 SELECT (SELECT count(*) FROM redrive.pending) + (SELECT count(*) FROM redrive.lease)
      + (SELECT count(*) FROM redrive_evidence.file_job WHERE n2_sent_at IS NULL)
+"""
+_UPLOADED: Final = """
+SELECT file_name, id, file_job_row_id, s3_key FROM redrive_evidence.file_job_artifact WHERE file_job_id = %s
 """
 _ATTEMPTS: Final = "SELECT count(*) FROM redrive_evidence.artifact_attempt"
 _ARTIFACTS: Final = """
@@ -78,7 +90,8 @@ class Campaign:
         self._nats.start()
         try:
             self._nats.ask(lambda _: NatsBus(url=self._nats.url).make_stream())
-            self._ledger, self._url = self._serve("case-api", _CASE_API, "ledger", faults=self._faults())
+            faults = {"share": SHARE, "seed": self.seed}
+            self._ledger, self._url = self._serve("case-api", _CASE_API, "ledger", faults=faults, ignores_keys=True)
             self._mails, port = self._serve("mail", _MAIL_SERVER, "log")
             files = place / "files"
             self._declared = {"url": self._url, "bus": self._nats.url, "port": int(port), "files": str(files)}
@@ -89,16 +102,12 @@ class Campaign:
             self._nats.stop()
         return self._evidence()
 
-    def _faults(self) -> dict[str, Any]:
-        return {"share": SHARE, "seed": self.seed}
-
     def _run(self, files: Path) -> None:
         self._delete_cases()
         notices = self._relay("notices", only=NOTICES)
         worker = self._worker()
-        for number, job in enumerate(self.jobs):
-            job.store(files)
-            self._upload(job)
+        for number in range(len(self.jobs)):
+            self.jobs[number] = self._uploaded(self.jobs[number], files)
             if number == len(self.jobs) // 2:
                 self._restart_broker()
             worker = self._kill(VICTIMS[number % len(VICTIMS)], number, worker)
@@ -134,14 +143,30 @@ class Campaign:
 
     # what happens
 
-    def _upload(self, job: Job) -> None:
-        with psycopg.connect(self.environment.dsn) as conn:
-            query = "SELECT * FROM redrive_evidence.insert_upload_1(%s, %s::json, %s::json)"
-            conn.execute(query, [TENANT, *job.values(f"upload {job.number}")])
+    def _uploaded(self, job: Job, files: Path) -> Job:
+        """As `redrive evidence upload` does it. No relay attaches meanwhile, so damage is done before the first
+        attempt.
+        """
+
+        def transact(steps: Steps[T]) -> T:
+            with psycopg.connect(self.environment.dsn) as conn:
+                return run_steps(conn, steps)
+
+        asked = Upload(
+            archive=job.write(self.environment.directory),
+            merchant_id="merchant-7",
+            idempotency_key=f"upload {job.number}",
+            notify_mail="merchant@example.org",
+        )
+        done = upload(transact, storage_of(files.as_uri()), asked)
+        found = {name: Stored(*ids) for name, *ids in self.environment.rows(_UPLOADED, done.file_job_id)}
+        made = job.uploaded(done.file_job_id, found)
+        made.damage(files)
         self.counts["uploads"] += 1
-        self.counts["rows"] += len(job.rows)
-        self.counts["files"] += sum(len(row.files) for row in job.rows)
-        self.counts["files damaged after their upload"] += sum(file.is_corrupted for file in job.files)
+        self.counts["rows"] += done.rows
+        self.counts["files"] += done.artifacts
+        self.counts["files damaged after their upload"] += sum(file.is_corrupted for file in made.files)
+        return made
 
     def _delete_cases(self) -> None:
         for case in [row.case for job in self.jobs for row in job.rows if row.is_deleted]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import csv
+import io
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from hashlib import sha256
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 ROWS: Final = 1000
@@ -16,10 +17,21 @@ FILES_OF_ROW: Final = 5
 CORRUPTED_SHARE: Final = 0.03
 DELETED_SHARE: Final = 0.01
 LINE_BYTES: Final = 64
+HEAD: Final = b"%PDF-1.7\n"
+
+
+class Stored(NamedTuple):
+    """What an upload made of a file."""
+
+    id: UUID
+    row_id: UUID
+    key: str
 
 
 @dataclass(frozen=True)
 class File:
+    """id, key: before the upload they are no more than the plan's. name: in the archive."""
+
     id: UUID
     name: str
     key: str
@@ -50,27 +62,33 @@ class Job:
     def archive(self) -> str:
         return f"evidence-{self.number:03}.zip"
 
-    def store(self, place: Path) -> None:
-        """As they were uploaded; those that are corrupted were changed since."""
-        for file in self.files:
-            path = place / file.key
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"?" + file.content[1:] if file.is_corrupted else file.content)
+    def write(self, place: Path) -> Path:
+        """The archive as the merchant sends it."""
+        listing = io.StringIO()
+        lines = csv.writer(listing)
+        lines.writerow(["case_id", "files"])
+        for row in self.rows:
+            lines.writerow([row.case, "|".join(file.name for file in row.files)])
+        path = place / self.archive
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("cases.csv", listing.getvalue())
+            for file in self.files:
+                archive.writestr(file.name, file.content)
+        return path
 
-    def values(self, idempotency_key: str) -> tuple[str, str]:
-        """Of `insert_upload_1`: the job and its rows."""
-        digest = sha256(self.id.bytes).hexdigest()
-        job = {
-            "file_job_id": str(self.id),
-            "idempotency_key": idempotency_key,
-            "merchant_id": "merchant-7",
-            "notify_mail": "merchant@example.org",
-            "archive_name": self.archive,
-            "archive_sha256": digest,
-            "archive_size_bytes": sum(len(file.content) for file in self.files),
-        }
-        rows = [_row(number, row) for number, row in enumerate(self.rows, 2)]
-        return json.dumps(job), json.dumps(rows)
+    def uploaded(self, id: UUID, found: Mapping[str, Stored]) -> Job:
+        """With the ids that the upload gave. found: by the name of a file."""
+        rows = []
+        for row in self.rows:
+            files = [replace(file, id=found[file.name].id, key=found[file.name].key) for file in row.files]
+            rows.append(replace(row, id=found[row.files[0].name].row_id, files=files))
+        return replace(self, id=id, rows=rows)
+
+    def damage(self, place: Path) -> None:
+        """Stored files that are to be corrupted change after their upload."""
+        for file in self.files:
+            if file.is_corrupted:
+                (place / file.key).write_bytes(b"?" + file.content[1:])
 
 
 def planned(*, seed: int, rows: int, jobs: int) -> list[Job]:
@@ -86,32 +104,14 @@ def planned(*, seed: int, rows: int, jobs: int) -> list[Job]:
 
 
 def _planned_row(chance: random.Random, number: int, corrupted: set[int], is_deleted: bool) -> Row:
-    files = []
+    case, files = _id(chance), []
     for place in range(FILES_OF_ROW):
         id = _id(chance)
         is_corrupted = number * FILES_OF_ROW + place in corrupted
-        files.append(File(id, f"receipt-{place + 1}.pdf", f"uploads/{id}", chance.randbytes(LINE_BYTES), is_corrupted))
-    return Row(_id(chance), _id(chance), is_deleted, files)
+        content = HEAD + chance.randbytes(LINE_BYTES)
+        files.append(File(id, f"{case}/receipt-{place + 1}.pdf", "", content, is_corrupted))
+    return Row(_id(chance), case, is_deleted, files)
 
 
 def _id(chance: random.Random) -> UUID:
     return UUID(bytes=chance.randbytes(16), version=4)
-
-
-def _row(number: int, row: Row) -> dict[str, object]:
-    return {
-        "file_job_row_id": str(row.id),
-        "row_number": number,
-        "case_id": str(row.case),
-        "artifacts": [
-            {
-                "artifact_id": str(file.id),
-                "file_name": file.name,
-                "file_type": "application/pdf",
-                "file_size_bytes": len(file.content),
-                "s3_key": file.key,
-                "sha256": sha256(file.content).hexdigest(),
-            }
-            for file in row.files
-        ],
-    }

@@ -13,7 +13,7 @@ from redrive.kit.proof.environment import ProofEnvironment
 from redrive.kit.proof.report import Progress, ProofReport, bound
 from redrive.systems import evidence
 from redrive.systems.evidence.prove import app
-from redrive.systems.evidence.prove.campaign import VICTIMS, Campaign
+from redrive.systems.evidence.prove.campaign import FIRST, Campaign
 from redrive.systems.evidence.prove.plan import ROWS, planned
 from redrive.systems.evidence.prove.rules import judged
 
@@ -49,7 +49,7 @@ def prove(
 ) -> EvidenceReport:
     """module: has the app of relays and workers."""
     began = time.monotonic()
-    rows, kills = max(len(VICTIMS) * 2, round(ROWS * scale)), max(len(VICTIMS), round(KILLS * scale))
+    rows, kills = max(len(FIRST) * 2, round(ROWS * scale)), max(len(FIRST), round(KILLS * scale))
     with (
         open_directory() as directory,
         open_proof_database(directory, dsn, systems=[evidence.system]) as database,

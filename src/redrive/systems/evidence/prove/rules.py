@@ -70,16 +70,27 @@ class Evidence:
         return Counter(line["key"] for line in self.ledger if line["log"] == "attached")
 
     @cached_property
-    def refused(self) -> Counter[str]:
-        """How often an attempt was refused so that another one may follow."""
-        return Counter(line["key"] for line in self.ledger if line["log"] == "refused" and line["status"] == 503)
+    def refused(self) -> Mapping[str, set[int]]:
+        """The attempts that were refused so that another one may follow."""
+        found: defaultdict[str, set[int]] = defaultdict(set)
+        for line in self.ledger:
+            if line["log"] == "refused" and line["status"] == 503:
+                found[line["key"]].add(line["attempt"])
+        return found
+
+    @cached_property
+    def recovered(self) -> frozenset[str]:
+        """Keys that a later attempt than the first attached. A refusal alone does not make it one: a relay that is
+        killed before it keeps the refusal leaves its attempt to another relay.
+        """
+        return frozenset(line["key"] for line in self.ledger if line["log"] == "attached" and line["attempt"] > 1)
 
     def is_attached(self, id: UUID) -> bool:
         return self.attached[attachment_key(id)] > 0
 
 
 def judged(evidence: Evidence) -> list[str]:
-    rules = (once, classes, recorded, asked_first, notices, rollups)
+    rules = (once, classes, recorded, asked_first, retried, notices, rollups)
     return [f"[{rule.__name__}] {sentence}" for rule in rules for sentence in rule(evidence)]
 
 
@@ -101,7 +112,7 @@ def classes(evidence: Evidence) -> Iterator[str]:
                 elif not evidence.is_attached(file.id):
                     allowed = {"CASE_NOT_FOUND"} if row.is_deleted else set()
                     allowed |= {"CORRUPTED_FILE"} if file.is_corrupted else set()
-                    if evidence.refused[attachment_key(file.id)] >= ATTEMPTS_MAX:
+                    if ATTEMPTS_MAX in evidence.refused.get(attachment_key(file.id), ()):
                         allowed.add("503")
                     if found.error_code not in allowed:
                         yield f"File {file.id} failed with {found.error_code}; true is {sorted(allowed) or 'nothing'}."
@@ -135,6 +146,20 @@ def asked_first(evidence: Evidence) -> Iterator[str]:
     yield from _listed("were sent again without a question", broken)
 
 
+def retried(evidence: Evidence) -> Iterator[str]:
+    """An attempt follows only a refusal of the one before it, and none follows the third."""
+    refused: dict[str, int] = {}
+    broken = []
+    for line in evidence.ledger:
+        if line["log"] == "request":
+            last = refused.get(line["key"], 0)
+            if not max(last, 1) <= line["attempt"] <= min(last + 1, ATTEMPTS_MAX):
+                broken.append(f"{line['key']} attempt {line['attempt']}")
+        elif line["log"] == "refused" and line["status"] == 503:
+            refused[line["key"]] = max(refused.get(line["key"], 0), line["attempt"])
+    yield from _listed("were requested without a refused attempt before them, or beyond the limit", broken)
+
+
 def notices(evidence: Evidence) -> Iterator[str]:
     """For each upload one N1 and one N2, in this order, with the numbers that the judge knows."""
     by_archive: dict[str, list[Mapping[str, int]]] = defaultdict(list)
@@ -162,7 +187,7 @@ def wanted_of(evidence: Evidence, job: Job) -> Mapping[str, int]:
     return {
         _TOTAL: len(ids),
         _ATTACHED: len(attached),
-        _RECOVERED: sum(evidence.refused[attachment_key(id)] > 0 for id in attached),
+        _RECOVERED: sum(attachment_key(id) in evidence.recovered for id in attached),
         _PERMANENT: len(ids) - len(attached),
     }
 

@@ -39,13 +39,16 @@ _REFUSED: Final[Mapping[Fault, tuple[int, str]]] = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """One request to attach a file. claimed: the sha256 that the caller says the file has."""
+    """One request to attach a file. claimed: the sha256 that the caller says the file has. attempt: likewise, from 1;
+    0 = it does not say.
+    """
 
     key: str
     case: str
     name: str
     sha256: str
     claimed: str
+    attempt: int
 
 
 @dataclass
@@ -85,7 +88,9 @@ class CaseApi:
 
     async def _post(self, request: web.Request) -> web.StreamResponse:
         wanted = await _read(request)
-        await self._journal.append(log="request", key=wanted.key, case=wanted.case, name=wanted.name)
+        await self._journal.append(
+            log="request", key=wanted.key, case=wanted.case, name=wanted.name, attempt=wanted.attempt
+        )
         if not self.ignores_keys and (known := self._ids.get(wanted.key)) is not None:
             return web.json_response({"attachment_id": await self._repeated(known)}, status=200)
         if (refused := self._refused(wanted)) is not None:
@@ -109,7 +114,9 @@ class CaseApi:
         return (422, "CORRUPTED_FILE") if wanted.sha256 != wanted.claimed else None
 
     async def _refuse(self, wanted: Wanted, status: int, code: str) -> web.Response:
-        await self._journal.append(log="refused", key=wanted.key, case=wanted.case, status=status, code=code)
+        await self._journal.append(
+            log="refused", key=wanted.key, case=wanted.case, attempt=wanted.attempt, status=status, code=code
+        )
         headers = {"Retry-After": self.retry_after} if status == 429 else {}
         return web.json_response({"code": code}, status=status, headers=headers)
 
@@ -118,21 +125,22 @@ class CaseApi:
         if not self.ignores_keys and (known := self._ids.get(wanted.key)) is not None:
             return await self._repeated(known)
         self._count += 1
-        line = {
+        line: dict[str, Any] = {
             "id": f"att-{self._count}",
             "key": wanted.key,
             "case": wanted.case,
             "name": wanted.name,
             "sha256": wanted.sha256,
+            "attempt": wanted.attempt,
         }
         self._ids[wanted.key] = line
         await self._journal.append(log="attached", **line)
-        return line["id"]
+        return str(line["id"])
 
-    async def _repeated(self, known: Mapping[str, str]) -> str:
+    async def _repeated(self, known: Mapping[str, Any]) -> str:
         """Answered once the ledger has the attachment that it names: lines are written in their order."""
         await self._journal.append(log="repeated", key=known["key"])
-        return known["id"]
+        return str(known["id"])
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         key = request.match_info["key"]
@@ -157,6 +165,7 @@ async def _read(request: web.Request) -> Wanted:
         name=unquote(request.headers.get("X-File-Name", "")),
         sha256=hashlib.sha256(body).hexdigest(),
         claimed=request.headers.get("X-Content-SHA256", ""),
+        attempt=int(request.headers.get("X-Attempt", "0")),
     )
 
 

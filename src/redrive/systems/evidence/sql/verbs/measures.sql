@@ -1,6 +1,6 @@
 -- redrive: after schedule
 -- gauge: one number of section 6 of the document, or one for each label. p_window_seconds: for rates, ratios and mean latencies.
--- Relies on: artifact_attempt_ended, idx_artifact_retry_cover, file_job_open, file_job_n2.
+-- Relies on: artifact_attempt_ended, idx_artifact_retry_cover, file_job_open, file_job_n2, artifact_given_up, artifact_settled.
 CREATE OR REPLACE FUNCTION redrive_evidence.gauge_1(p_metric text, p_window_seconds float8 DEFAULT 3600, p_now timestamptz DEFAULT NULL)
 RETURNS TABLE (label text, value float8)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = redrive_evidence, redrive, pg_temp AS $body$
