@@ -218,7 +218,7 @@ async def show_case(
     limit: Limit = 50,
 ) -> Listed:
     """What happened to the files of a case in all its jobs, the newest first: requests, attempts and results."""
-    named = {"tenant": _whose(principal, tenant), "case_id": case, "before": before, "limit": limit}
+    named = {"tenant": tenant_of(principal, tenant), "case_id": case, "before": before, "limit": limit}
     return _listed(await _read(store, "case", named), "message_id", limit)
 
 
