@@ -74,9 +74,10 @@ class EvidenceSettings:
             raise InvalidValue("max-delay is below initial-delay; it must be at least as long.")
 
     def delay_seconds(self, attempt: int, rng: random.Random) -> float:
-        """Before the attempt after this one: 5 minutes, then twice as long, up to an hour, plus or minus 20 %."""
+        """Before the attempt after this one: 5 minutes, then twice as long, plus or minus 20 %, and never above an
+        hour."""
         delay = self.initial_delay_seconds * self.multiplier ** (attempt - 1)
-        return min(delay, self.max_delay_seconds) * rng.uniform(1 - self.jitter_pct, 1 + self.jitter_pct)
+        return min(delay * rng.uniform(1 - self.jitter_pct, 1 + self.jitter_pct), self.max_delay_seconds)
 
     def documented(self) -> Mapping[str, Any]:
         """By their names in `redrive.toml`, as they are printed."""
