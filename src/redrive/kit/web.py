@@ -1,11 +1,9 @@
-"""Dependencies of a route in a system's router: the principal, the permission it needs, the store of its tenant.
+"""What a route in a system's router depends on: the permission that it needs, the store and tenant of its caller."""
 
-`tenant_of` is the tenant that a request means: another than its own only for a caller with access to all of them.
-"""
-
+from dataclasses import dataclass
 from typing import Annotated, TypeVar
 
-from fastapi import Query
+from fastapi import Depends, Query
 
 from redrive.kit.statements import Steps
 from redrive.operate.api.selecting import tenant_of
@@ -13,9 +11,28 @@ from redrive.operate.web.dependencies import CurrentPrincipal, ScopedStore, requ
 from redrive.operate.web.principal import Permission
 from redrive.operate.web.problems import Refusal
 
-__all__ = ["CurrentPrincipal", "Permission", "Refusal", "ScopedStore", "Tenant", "require", "run_steps", "tenant_of"]
-Tenant = Annotated[str, Query(min_length=1, max_length=100, description="The tenant, for callers with access to all.")]
+__all__ = ["CurrentPrincipal", "Permission", "Refusal", "Scope", "ScopedStore", "require", "run_steps"]
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TenantScope:
+    """store: the caller's, limited by row-level security. tenant: the one that the request means; another than the
+    caller's own only for a caller with access to all of them."""
+
+    store: ScopedStore
+    principal: CurrentPrincipal
+    tenant: str
+
+
+Tenant = Annotated[str, Query(min_length=1, max_length=100, description="The tenant, for callers with access to all.")]
+
+
+def _scope(store: ScopedStore, principal: CurrentPrincipal, tenant: Tenant = "default") -> TenantScope:
+    return TenantScope(store, principal, tenant_of(principal, tenant))
+
+
+Scope = Annotated[TenantScope, Depends(_scope)]
 
 
 async def run_steps(store: ScopedStore, steps: Steps[T]) -> T:

@@ -10,14 +10,15 @@ from redrive.ports.clock import Now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DestinationState:
-    """pause_reason: `bug`, `epoch`, `retry_after`, or an operator's text. pause_seconds: None = until an operator
+class FlowState:
+    """Whether messages go to a destination or to one of its limit keys.
+
+    pause_reason: `bug`, `epoch`, `retry_after`, or an operator's text. pause_seconds: None = until an operator
     resumes it.
 
     breaker: closed, open, half_open or ramping. breaker_opened_at: claims from before that are handed back, not sent.
     """
 
-    name: str
     paused: bool
     pause_reason: str | None = None
     paused_by: str | None = None
@@ -28,8 +29,13 @@ class DestinationState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitKeyState:
-    """A limit key that is paused or whose breaker is not closed; fields as in DestinationState.
+class DestinationState(FlowState):
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitKeyState(FlowState):
+    """A limit key that is paused or whose breaker is not closed.
 
     breaker_seconds: how much longer the breaker stays in its state; None = without limit. ramp_seconds: for how long it
     has been ramping; negative where the ramp follows a pause.
@@ -37,13 +43,6 @@ class LimitKeyState:
 
     destination: str
     key: str
-    paused: bool
-    pause_reason: str | None = None
-    paused_by: str | None = None
-    paused_at: datetime | None = None
-    pause_seconds: float | None = None
-    breaker: str = "closed"
-    breaker_opened_at: datetime | None = None
     breaker_seconds: float | None = None
     ramp_seconds: float | None = None
     breaker_code: str | None = None

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from redrive.kit.database import Row, snapshot
-from redrive.kit.web import CurrentPrincipal, Permission, Refusal, ScopedStore, Tenant, require, tenant_of
+from redrive.kit.web import Permission, Refusal, Scope, require
 from redrive.systems.evidence.http_upload import received, stored
 from redrive.systems.evidence.reads import SQL, no_artifact, no_job
 from redrive.systems.evidence.retry import RETRY, refusal_of
@@ -108,14 +108,12 @@ class Retried(BaseModel):
 async def upload_job(
     request: Request,
     response: Response,
-    store: ScopedStore,
-    principal: CurrentPrincipal,
+    scope: Scope,
     merchant_id: Merchant,
     key: Key,
     archive_name: Name = "evidence.zip",
     notify_mail: Address = None,
     notify_webhook: Address = None,
-    tenant: Tenant = "default",
 ) -> UploadedJob:
     """Upload an archive: the body is the ZIP. 200 instead of 201 where it was uploaded before; 422 lists the
     problems.
@@ -128,9 +126,9 @@ async def upload_job(
             notify_mail=notify_mail,
             notify_webhook=notify_webhook,
             archive_name=archive_name,
-            tenant=tenant_of(principal, tenant),
+            tenant=scope.tenant,
         )
-        done = await stored(store, asked)
+        done = await stored(scope.store, asked)
     response.status_code = 200 if done.already_existed else 201
     return UploadedJob(
         file_job_id=done.file_job_id,
@@ -142,93 +140,64 @@ async def upload_job(
 
 
 @router.get("/jobs", dependencies=[require(Permission.READ)])
-async def list_jobs(
-    store: ScopedStore,
-    principal: CurrentPrincipal,
-    tenant: Tenant = "default",
-    before: UUID | None = None,
-    limit: Limit = 50,
-) -> Jobs:
+async def list_jobs(scope: Scope, before: UUID | None = None, limit: Limit = 50) -> Jobs:
     """Jobs, the newest first."""
-    rows = await _read(store, "jobs", {"tenant": tenant_of(principal, tenant), "before": before, "limit": limit})
+    rows = await _read(scope, "jobs", before=before, limit=limit)
     items = [ListedJob(**row) for row in rows]
     return Jobs(items=items, next=items[-1].file_job_id if len(items) == limit else None)
 
 
 @router.get("/jobs/{job}", dependencies=[require(Permission.READ)])
-async def show_job(store: ScopedStore, principal: CurrentPrincipal, job: UUID, tenant: Tenant = "default") -> Job:
+async def show_job(scope: Scope, job: UUID) -> Job:
     """One job with its totals."""
-    return Job(**await _job(store, job, tenant_of(principal, tenant)))
+    return Job(**await _job(scope, job))
 
 
 @router.get("/jobs/{job}/rows", dependencies=[require(Permission.READ)])
 async def list_rows(
-    store: ScopedStore,
-    principal: CurrentPrincipal,
+    scope: Scope,
     job: UUID,
-    tenant: Tenant = "default",
     after: Annotated[int, Query(ge=0)] = 0,
     limit: Limit = 50,
 ) -> Listed:
     """Rows of a job in the order of the CSV."""
-    named = {"tenant": tenant_of(principal, tenant), "file_job_id": job, "after": after, "limit": limit}
-    await _job(store, job, named["tenant"])
-    return _listed(await _read(store, "rows", named), "row_number", limit)
+    await _job(scope, job)
+    return _listed(await _read(scope, "rows", file_job_id=job, after=after, limit=limit), "row_number", limit)
 
 
 @router.get("/jobs/{job}/artifacts", dependencies=[require(Permission.READ)])
 async def list_artifacts(
-    store: ScopedStore,
-    principal: CurrentPrincipal,
+    scope: Scope,
     job: UUID,
-    tenant: Tenant = "default",
     row: UUID | None = None,
     status: Annotated[str | None, Query(pattern="^(PENDING|ATTACHED|FAILED)$")] = None,
     after: UUID | None = None,
     limit: Limit = 50,
 ) -> Listed:
     """Files of a job, of one row or one status where asked for."""
-    named = {"tenant": tenant_of(principal, tenant), "file_job_id": job, "file_job_row_id": row, "status": status}
-    await _job(store, job, named["tenant"])
-    return _listed(await _read(store, "artifacts", {**named, "after": after, "limit": limit}), "artifact_id", limit)
+    await _job(scope, job)
+    wanted = {"file_job_id": job, "file_job_row_id": row, "status": status}
+    return _listed(await _read(scope, "artifacts", **wanted, after=after, limit=limit), "artifact_id", limit)
 
 
 @router.get("/jobs/{job}/timeline", dependencies=[require(Permission.READ)])
-async def show_timeline(
-    store: ScopedStore,
-    principal: CurrentPrincipal,
-    job: UUID,
-    tenant: Tenant = "default",
-    before: UUID | None = None,
-    limit: Limit = 50,
-) -> Listed:
+async def show_timeline(scope: Scope, job: UUID, before: UUID | None = None, limit: Limit = 50) -> Listed:
     """What happened to a job, the newest first."""
-    named = {"tenant": tenant_of(principal, tenant), "file_job_id": job, "before": before, "limit": limit}
-    await _job(store, job, named["tenant"])
-    return _listed(await _read(store, "timeline", named), "message_id", limit)
+    await _job(scope, job)
+    return _listed(await _read(scope, "timeline", file_job_id=job, before=before, limit=limit), "message_id", limit)
 
 
 @router.get("/cases/{case}/timeline", dependencies=[require(Permission.READ)])
-async def show_case(
-    store: ScopedStore,
-    principal: CurrentPrincipal,
-    case: UUID,
-    tenant: Tenant = "default",
-    before: UUID | None = None,
-    limit: Limit = 50,
-) -> Listed:
+async def show_case(scope: Scope, case: UUID, before: UUID | None = None, limit: Limit = 50) -> Listed:
     """What happened to the files of a case in all its jobs, the newest first: requests, attempts and results."""
-    named = {"tenant": tenant_of(principal, tenant), "case_id": case, "before": before, "limit": limit}
-    return _listed(await _read(store, "case", named), "message_id", limit)
+    return _listed(await _read(scope, "case", case_id=case, before=before, limit=limit), "message_id", limit)
 
 
 @router.get("/artifacts/{artifact}/lineage", dependencies=[require(Permission.READ)])
-async def show_lineage(
-    store: ScopedStore, principal: CurrentPrincipal, artifact: UUID, tenant: Tenant = "default"
-) -> Lineage:
+async def show_lineage(scope: Scope, artifact: UUID) -> Lineage:
     """Where a file comes from and what was done with it."""
-    named = {"tenant": tenant_of(principal, tenant), "artifact_id": artifact}
-    async with snapshot(store) as reads:
+    named = {"tenant": scope.tenant, "artifact_id": artifact}
+    async with snapshot(scope.store) as reads:
         origin = await SQL.read(reads, "lineage", named)
         if not origin:
             raise no_artifact(artifact)
@@ -238,12 +207,10 @@ async def show_lineage(
 
 
 @router.post("/jobs/{job}/retries", dependencies=[require(Permission.ACT)])
-async def retry_job(
-    store: ScopedStore, principal: CurrentPrincipal, job: UUID, given: Reason, tenant: Tenant = "default"
-) -> Retried:
+async def retry_job(scope: Scope, job: UUID, given: Reason) -> Retried:
     """Requeue what failed for a reason that may pass, whether it is due or not. 409 where nothing can be requeued."""
-    values = (tenant_of(principal, tenant), str(job), principal.name, given.reason)
-    result, rows, artifacts = (await store.rows(RETRY, values))[0]
+    values = (scope.tenant, str(job), scope.principal.name, given.reason)
+    result, rows, artifacts = (await scope.store.rows(RETRY, values))[0]
     if result == "not_found":
         raise no_job(job)
     if result != "done":
@@ -251,16 +218,16 @@ async def retry_job(
     return Retried(rows=rows, artifacts=artifacts)
 
 
-async def _job(store: ScopedStore, job: UUID, tenant: object) -> Row:
-    found = await _read(store, "job", {"tenant": tenant, "file_job_id": job})
+async def _job(scope: Scope, job: UUID) -> Row:
+    found = await _read(scope, "job", file_job_id=job)
     if not found:
         raise no_job(job)
     return found[0]
 
 
-async def _read(store: ScopedStore, name: str, values: dict[str, Any]) -> Sequence[Row]:
-    async with snapshot(store) as reads:
-        return await SQL.read(reads, name, values)
+async def _read(scope: Scope, name: str, **named: Any) -> Sequence[Row]:
+    async with snapshot(scope.store) as reads:
+        return await SQL.read(reads, name, {"tenant": scope.tenant, **named})
 
 
 def _listed(rows: Sequence[Row], position: str, limit: int) -> Listed:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
@@ -35,8 +35,7 @@ class StoredFileMissing(Exception):
     code = "S3_NOT_FOUND"
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
+class StoredFile(NamedTuple):
     """What `put` has written. sha256: hexadecimal, of the bytes on their way."""
 
     key: str

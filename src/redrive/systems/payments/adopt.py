@@ -60,8 +60,7 @@ class Explained(NamedTuple):
     payment: Payment
 
 
-@dataclass(frozen=True, slots=True)
-class Unexplained:
+class Unexplained(NamedTuple):
     outbox_id: str
     why: str
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, StringConstraints
 
 from redrive.errors import NotFound
 from redrive.kit.database import snapshot
-from redrive.kit.web import CurrentPrincipal, Permission, ScopedStore, Tenant, require, tenant_of
+from redrive.kit.web import Permission, Scope, require
 from redrive.systems.payments.reads import SQL
 
 LIMIT_MAX = 500
@@ -89,12 +89,10 @@ class Participants(BaseModel):
 
 
 @router.get("/instructions/{instruction_id:path}", dependencies=[require(Permission.READ)])
-async def show_instruction(
-    store: ScopedStore, principal: CurrentPrincipal, instruction_id: Name, tenant: Tenant = "default"
-) -> Instruction:
+async def show_instruction(scope: Scope, instruction_id: Name) -> Instruction:
     """What is to be paid, and how the messages that were made for it stand."""
-    named = {"tenant": tenant_of(principal, tenant), "instruction_id": instruction_id}
-    async with snapshot(store) as reads:
+    named = {"tenant": scope.tenant, "instruction_id": instruction_id}
+    async with snapshot(scope.store) as reads:
         found = await SQL.read(reads, "instruction", named)
         if not found:
             raise NotFound(f"There is no instruction {instruction_id!r}.", next="redrive payments show")
@@ -104,15 +102,13 @@ async def show_instruction(
 
 @router.get("/participants", dependencies=[require(Permission.READ)])
 async def list_participants(
-    store: ScopedStore,
-    principal: CurrentPrincipal,
-    tenant: Tenant = "default",
+    scope: Scope,
     after: Annotated[str, Query(max_length=200)] = "",
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = 50,
 ) -> Participants:
     """Participants by id, and the number of their next payment."""
-    named = {"tenant": tenant_of(principal, tenant), "after": after, "limit": limit}
-    async with snapshot(store) as reads:
+    named = {"tenant": scope.tenant, "after": after, "limit": limit}
+    async with snapshot(scope.store) as reads:
         rows = await SQL.read(reads, "participants", named)
     items = [Participant(**row) for row in rows]
     return Participants(items=items, next=items[-1].participant_id if len(items) == limit else None)

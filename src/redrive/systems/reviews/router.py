@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from redrive.kit.database import snapshot
 from redrive.kit.statements import Steps
-from redrive.kit.web import CurrentPrincipal, Permission, Refusal, ScopedStore, Tenant, require, run_steps, tenant_of
+from redrive.kit.web import Permission, Refusal, Scope, require, run_steps
 from redrive.systems.reviews.reads import SQL, no_job
 from redrive.systems.reviews.request import (
     ADDRESS_MAX,
@@ -185,23 +185,19 @@ class SubmittedJob(BaseModel):
 
 
 @router.post("/jobs", status_code=201, dependencies=[require(Permission.ACT)])
-async def submit_job(
-    store: ScopedStore, principal: CurrentPrincipal, given: Submission, response: Response, tenant: Tenant = "default"
-) -> SubmittedJob:
+async def submit_job(scope: Scope, given: Submission, response: Response) -> SubmittedJob:
     """Submit a changelist for review. 200 instead of 201 where it was submitted before."""
     values = {**given.model_dump(), "recipients": _recipients(given.recipients)}
-    steps = submit_steps(ReviewRequest(**values, tenant=tenant_of(principal, tenant)))
-    return _submitted(await _answer(store, steps), response)
+    steps = submit_steps(ReviewRequest(**values, tenant=scope.tenant))
+    return _submitted(await _answer(scope, steps), response)
 
 
 @router.post("/jobs/{changelist_id:path}/reruns", status_code=201, dependencies=[require(Permission.ACT)])
 async def rerun_job(
-    store: ScopedStore,
-    principal: CurrentPrincipal,
+    scope: Scope,
     changelist_id: Name,
     given: Rerun,
     response: Response,
-    tenant: Tenant = "default",
 ) -> SubmittedJob:
     """Review a changelist again. 200 instead of 201 where this version was submitted before."""
     steps = rerun_steps(
@@ -211,15 +207,15 @@ async def rerun_job(
         base_commit=given.base_commit,
         head_commit=given.head_commit,
         recipients=None if given.recipients is None else _recipients(given.recipients),
-        tenant=tenant_of(principal, tenant),
+        tenant=scope.tenant,
     )
-    return _submitted(await _answer(store, steps), response)
+    return _submitted(await _answer(scope, steps), response)
 
 
-async def _answer(store: ScopedStore, steps: Steps[Submitted]) -> Submitted:
+async def _answer(scope: Scope, steps: Steps[Submitted]) -> Submitted:
     """Only the last statement writes, and it looks at everything again."""
     try:
-        return await run_steps(store, steps)
+        return await run_steps(scope.store, steps)
     except ReviewRefused as error:
         status = 422 if error.job_id is None else 409
         job = None if error.job_id is None else str(error.job_id)
@@ -238,35 +234,31 @@ def _recipients(given: Sequence[Notified]) -> Sequence[Recipient]:
 
 @router.get("/jobs", dependencies=[require(Permission.READ)])
 async def list_jobs(
-    store: ScopedStore,
-    principal: CurrentPrincipal,
-    tenant: Tenant = "default",
+    scope: Scope,
     before: UUID | None = None,
     state: Annotated[str | None, Query(pattern="^(succeeded|in_progress|retryable_failed)$")] = None,
     limit: Annotated[int, Query(ge=1, le=LIMIT_MAX)] = 50,
 ) -> Jobs:
     """Jobs, the newest first."""
-    named = {"tenant": tenant_of(principal, tenant), "before": before, "state": state, "limit": limit}
-    async with snapshot(store) as reads:
+    named = {"tenant": scope.tenant, "before": before, "state": state, "limit": limit}
+    async with snapshot(scope.store) as reads:
         items = [ListedJob(**row) for row in await SQL.read(reads, "jobs", named)]
     return Jobs(items=items, next=items[-1].job_id if len(items) == limit else None)
 
 
 @router.get("/jobs/{changelist_id:path}", dependencies=[require(Permission.READ)])
 async def show_job(
-    store: ScopedStore,
-    principal: CurrentPrincipal,
+    scope: Scope,
     changelist_id: Name,
     version: Version = None,
-    tenant: Tenant = "default",
 ) -> Job:
     """One job with its stages and its recipients."""
     named: dict[str, Any] = {
-        "tenant": tenant_of(principal, tenant),
+        "tenant": scope.tenant,
         "changelist_id": changelist_id,
         "review_version": version,
     }
-    async with snapshot(store) as reads:
+    async with snapshot(scope.store) as reads:
         found = await SQL.read(reads, "job", named)
         if not found:
             raise no_job(changelist_id, version)
@@ -278,23 +270,21 @@ async def show_job(
 
 @router.get("/attempts", dependencies=[require(Permission.READ)])
 async def list_attempts(
-    store: ScopedStore,
-    principal: CurrentPrincipal,
+    scope: Scope,
     changelist_id: Annotated[str, Query(min_length=1, max_length=200)],
     version: Annotated[int, Query(ge=1, le=VERSION_MAX, description="Of the review.")],
     recipient: Annotated[
         str | None, Query(max_length=ADDRESS_MAX, description="Only of this address; known to operators.")
     ] = None,
-    tenant: Tenant = "default",
 ) -> Attempts:
     """Every attempt to notify the recipients of one version, or one of them."""
     named: dict[str, Any] = {
-        "tenant": tenant_of(principal, tenant),
+        "tenant": scope.tenant,
         "changelist_id": changelist_id,
         "review_version": version,
         "recipient": None if recipient is None else folded(recipient),
     }
-    async with snapshot(store) as reads:
+    async with snapshot(scope.store) as reads:
         if not await SQL.read(reads, "job", named):
             raise no_job(changelist_id, version)
         return Attempts(items=[Tried(**row) for row in await SQL.read(reads, "attempts", named)])

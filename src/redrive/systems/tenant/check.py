@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from redrive.kit.database import Database, Row, snapshot
 from redrive.systems.tenant import reads
@@ -11,8 +11,7 @@ from redrive.systems.tenant.health import Verdict, judge
 from redrive.systems.tenant.reads import SQL
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One item of the checklist. found: what was seen. next: what helps, where it is not well."""
 
     name: str

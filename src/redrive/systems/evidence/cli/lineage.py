@@ -7,7 +7,7 @@ from uuid import UUID
 
 import click
 
-from redrive.kit.cli import Call, Column, example, output
+from redrive.kit.cli import Call, Column, attempts_table, example, output
 from redrive.kit.database import Connection, Row
 from redrive.systems.evidence.cli.shared import evidence_command
 from redrive.systems.evidence.reads import SQL, Lineage, no_artifact
@@ -19,14 +19,6 @@ _MESSAGES: Final = (
     Column("code"),
     Column("state"),
     Column("when"),
-)
-_ATTEMPTS: Final = (
-    Column("attempt", "right"),
-    Column("what"),
-    Column("answer"),
-    Column("code", grow=True),
-    Column("reference"),
-    Column("ended"),
 )
 
 
@@ -48,7 +40,7 @@ def command(call: Call, conn: Connection, artifact: UUID, tenant: str) -> None:
         return
     output.show(output.pairs(_origin(lineage.origin)))
     output.show(output.table(_MESSAGES, [_message(one) for one in lineage.messages]))
-    output.show(output.table(_ATTEMPTS, [_attempt(one) for one in lineage.attempts]))
+    output.show(attempts_table(lineage.attempts, number="number"))
 
 
 def _origin(one: Row) -> list[tuple[str, object]]:
@@ -73,15 +65,4 @@ def _message(one: Row) -> tuple[object, ...]:
         one["error_code"] or "–",
         output.state(one["state"]) if one["state"] else "–",
         output.short_moment(one["at"]),
-    )
-
-
-def _attempt(one: Row) -> tuple[object, ...]:
-    return (
-        one["number"],
-        one["verb"] if one["actor"] is None else f"{one['verb']} by {one['actor']}",
-        one["answer"] or "–",
-        one["code"] or "–",
-        one["reference"] or "–",
-        output.short_moment(one["completed_at"]) if one["completed_at"] else "under way",
     )

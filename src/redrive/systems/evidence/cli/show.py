@@ -9,7 +9,7 @@ from uuid import UUID
 
 import click
 
-from redrive.kit.cli import Call, Column, example, output
+from redrive.kit.cli import Call, Column, example, output, show_rows
 from redrive.kit.database import Connection, Row
 from redrive.systems.evidence.cli.shared import evidence_command
 from redrive.systems.evidence.reads import SQL, no_job
@@ -38,6 +38,7 @@ _FILES: Final = (
     Column("error"),
 )
 _EVENTS: Final = (Column("when"), Column("what"), Column("line", "right"), Column("file", grow=True), Column("outcome"))
+_CASE_EVENTS: Final = (Column("job"), *_EVENTS, Column("retries", "right"))
 
 
 @click.command(
@@ -75,10 +76,12 @@ def command(
     if case is not None:
         if job is not None or artifacts or timeline:
             raise click.UsageError("--case goes with no job.", click.get_current_context())
-        _case(call, SQL.rows(conn, "case", {**named, "case_id": case}), limit)
+        events = SQL.rows(conn, "case", {**named, "case_id": case})
+        show_rows(call, "evidence_case", events, _CASE_EVENTS, _case_event, position="message_id", limit=limit)
         return
     if job is None:
-        _jobs(call, SQL.rows(conn, "jobs", named), limit)
+        jobs = SQL.rows(conn, "jobs", named)
+        show_rows(call, "evidence_jobs", jobs, _JOBS, _listed_job, position="file_job_id", limit=limit)
         return
     named["file_job_id"] = job
     found = SQL.rows(conn, "job", named)
@@ -94,36 +97,19 @@ def command(
         _job(said)
 
 
-def _case(call: Call, rows: Any, limit: int) -> None:
-    following = rows[-1]["message_id"] if len(rows) == limit else None
-    if call.json:
-        output.document("evidence_case", {"items": rows, "next": following})
-        return
-    shown = [(one["file_job_id"], *_event(one), one["retries"]) for one in rows]
-    output.show(output.table((Column("job"), *_EVENTS, Column("retries", "right")), shown))
-    if following:
-        output.note(f"More: the same with --before {following}")
+def _case_event(one: Row) -> tuple[object, ...]:
+    return one["file_job_id"], *_event(one), one["retries"]
 
 
-def _jobs(call: Call, rows: Any, limit: int) -> None:
-    following = rows[-1]["file_job_id"] if len(rows) == limit else None
-    if call.json:
-        output.document("evidence_jobs", {"items": rows, "next": following})
-        return
-    shown = [
-        (
-            one["file_job_id"],
-            one["merchant_id"],
-            one["archive_name"],
-            output.state(one["progress"]),
-            f"{one['attached']} of {one['artifacts']}",
-            output.short_moment(one["created_at"]),
-        )
-        for one in rows
-    ]
-    output.show(output.table(_JOBS, shown))
-    if following:
-        output.note(f"More: the same with --before {following}")
+def _listed_job(one: Row) -> tuple[object, ...]:
+    return (
+        one["file_job_id"],
+        one["merchant_id"],
+        one["archive_name"],
+        output.state(one["progress"]),
+        f"{one['attached']} of {one['artifacts']}",
+        output.short_moment(one["created_at"]),
+    )
 
 
 def _job(said: dict[str, Any]) -> None:

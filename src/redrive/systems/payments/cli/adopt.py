@@ -1,6 +1,5 @@
 """`redrive payments adopt`: an older outbox of payments is moved over, and gone."""
 
-from dataclasses import asdict
 from typing import Final
 
 import click
@@ -51,7 +50,7 @@ def command(call: Call, conn: Connection, table: str, words: tuple[str, ...], dr
 
 def _show(call: Call, plan: Plan) -> None:
     if call.json:
-        unexplained = [asdict(one) for one in plan.unexplained]
+        unexplained = [one._asdict() for one in plan.unexplained]
         document = {"table": plan.table, "counts": plan.counts, "unexplained": unexplained, "dropped": plan.dropped}
         output.document("payments_adopted", document)
         return

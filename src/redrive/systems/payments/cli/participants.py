@@ -4,8 +4,8 @@ from typing import Final
 
 import click
 
-from redrive.kit.cli import Call, Column, example, output
-from redrive.kit.database import Connection
+from redrive.kit.cli import Call, Column, example, output, show_rows
+from redrive.kit.database import Connection, Row
 from redrive.systems.payments.cli.shared import page_limit, payments_command
 from redrive.systems.payments.reads import SQL
 from redrive.systems.payments.submission import add_participant
@@ -43,14 +43,10 @@ def add(call: Call, conn: Connection, participant_id: str, name: str, tenant: st
 def list_(call: Call, conn: Connection, tenant: str, after: str, limit: int) -> None:
     """By id, with the number that the next payment of each takes."""
     rows = SQL.rows(conn, "participants", {"tenant": tenant, "after": after, "limit": limit})
-    following = rows[-1]["participant_id"] if len(rows) == limit else None
-    if call.json:
-        output.document("payments_participants", {"items": rows, "next": following})
-        return
-    shown = [
-        (one["participant_id"], one["name"], one["next_sequence_id"], output.short_moment(one["created_at"]))
-        for one in rows
-    ]
-    output.show(output.table(_COLUMNS, shown))
-    if following:
-        output.note(f"More: the same with --after {following}")
+    show_rows(
+        call, "payments_participants", rows, _COLUMNS, _cells, position="participant_id", limit=limit, option="--after"
+    )
+
+
+def _cells(one: Row) -> tuple[object, ...]:
+    return one["participant_id"], one["name"], one["next_sequence_id"], output.short_moment(one["created_at"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from redrive import Backoff, Policy
 from redrive.systems.payments.rail.script import Fault, Profile
@@ -14,8 +14,7 @@ LATE_SECONDS: Final = 4.0
 PROFILES: Final = {"sepa": Profile.TOKEN_AND_LOOKUP, "ach": Profile.LOOKUP, "wallet": Profile.NEITHER}
 
 
-@dataclass(frozen=True, slots=True)
-class Company:
+class Company(NamedTuple):
     """Pays over one rail, in one currency, to one account."""
 
     shown: str

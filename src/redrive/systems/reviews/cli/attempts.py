@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import click
 
 from redrive.errors import NotFound
-from redrive.kit.cli import Call, Column, example, output
+from redrive.kit.cli import Call, attempts_table, example, output
 from redrive.kit.database import Connection
 from redrive.systems.reviews.cli.shared import reviews_command
 from redrive.systems.reviews.reads import SQL
 from redrive.systems.reviews.request import folded
-
-_COLUMNS: Final = (
-    Column("attempt", "right"),
-    Column("what"),
-    Column("answer"),
-    Column("code", grow=True),
-    Column("reference"),
-    Column("ended"),
-)
 
 
 @click.command("attempts", epilog=example("redrive reviews attempts shop-42 --version 1 --recipient ada@example.org"))
@@ -42,15 +31,4 @@ def command(call: Call, conn: Connection, changelist_id: str, review_version: in
     if call.json:
         output.document("review_attempts", {"items": rows})
         return
-    shown = [
-        (
-            one["attempt"],
-            one["verb"] if one["actor"] is None else f"{one['verb']} by {one['actor']}",
-            one["answer"] or "–",
-            one["code"] or "–",
-            one["reference"] or "–",
-            output.short_moment(one["completed_at"]) if one["completed_at"] else "under way",
-        )
-        for one in rows
-    ]
-    output.show(output.table(_COLUMNS, shown))
+    output.show(attempts_table(rows))

@@ -6,8 +6,8 @@ from typing import Final
 
 import click
 
-from redrive.kit.cli import Call, Column, example, output
-from redrive.kit.database import Connection
+from redrive.kit.cli import Call, Column, example, output, show_rows
+from redrive.kit.database import Connection, Row
 from redrive.systems.reviews.cli.shared import reviews_command
 from redrive.systems.reviews.reads import SQL
 
@@ -30,22 +30,16 @@ _COLUMNS: Final = (
 def command(call: Call, conn: Connection, state: str | None, before: object, limit: int, tenant: str) -> None:
     """Jobs, and how many of their recipients have been notified."""
     rows = SQL.rows(conn, "jobs", {"tenant": tenant, "state": state, "before": before, "limit": limit})
-    following = rows[-1]["job_id"] if len(rows) == limit else None
-    if call.json:
-        output.document("reviews", {"items": rows, "next": following})
-        return
-    shown = [
-        (
-            one["changelist_id"],
-            one["review_version"],
-            one["repository"],
-            output.state(one["state"]),
-            "–" if one["findings"] is None else one["findings"],
-            f"{one['notified']} of {one['recipients']}",
-            output.short_moment(one["created_at"]),
-        )
-        for one in rows
-    ]
-    output.show(output.table(_COLUMNS, shown))
-    if following:
-        output.note(f"More: the same with --before {following}")
+    show_rows(call, "reviews", rows, _COLUMNS, _cells, position="job_id", limit=limit)
+
+
+def _cells(one: Row) -> tuple[object, ...]:
+    return (
+        one["changelist_id"],
+        one["review_version"],
+        one["repository"],
+        output.state(one["state"]),
+        "–" if one["findings"] is None else one["findings"],
+        f"{one['notified']} of {one['recipients']}",
+        output.short_moment(one["created_at"]),
+    )

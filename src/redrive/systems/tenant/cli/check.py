@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 
 import click
 
@@ -23,7 +22,7 @@ async def command(call: Call, store: Database) -> None:
     """
     items = await check(store)
     if call.json:
-        output.document("outbox_check", {"items": [asdict(item) for item in items]})
+        output.document("outbox_check", {"items": [item._asdict() for item in items]})
     else:
         rows = [
             (item.name, "ok" if item.is_well else "not ok", item.found, "" if item.is_well else item.next)
