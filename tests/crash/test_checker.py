@@ -222,6 +222,17 @@ def test_each_rule_finds_its_violation_and_names_the_message(rule: str) -> None:
     assert any(name in found[0] for name in ("m-a", "b", "c", "d", "m-gone"))
 
 
+def test_a_late_answer_beside_a_complete_is_no_violation_where_the_relay_could_not_know() -> None:
+    run = clean()
+    completed = [{**run.attempts[0], "verb": "complete"}, *run.attempts[1:]]
+    late = {"id": "m-a", "attempt": 1, "worker": WORKER, "answer": "unknown"}
+    run = replace(run, completed=[{"id": "m-a", "attempt": 1}])
+    assert check(replace(run, attempts=completed, late=[late]), TERMS).sentences == []
+    for attempts, answer in ((completed, "delivered"), (run.attempts, "unknown")):
+        found = check(replace(run, attempts=attempts, late=[{**late, "answer": answer}]), TERMS).violations
+        assert "outcome only by the current attempt" in found
+
+
 def test_a_second_send_is_a_violation_unless_its_process_was_frozen_past_its_lease() -> None:
     run = clean()
     repeat = line("repeat", "m-b", 2, reference="r-2")

@@ -120,12 +120,15 @@ def one_live_attempt(evidence: Evidence, _: Config) -> Iterator[str]:
 
 
 def refused_is_not_settled(evidence: Evidence, _: Config) -> Iterator[str]:
-    """An answer that was refused as late did not settle its attempt as well."""
+    """An answer that was refused as late did not settle its attempt as well. A relay that cut off a handler while the
+    commit of its `complete` was under way says truly that it does not know."""
     for late in evidence.late:
         claim = evidence.claim(late)
         if claim is None:
             yield f"Message {late['id']} has a late answer of attempt {late['attempt']}, which was never claimed."
-        elif claim["verb"] in {"settle", "complete"} and claim["worker"] == late["worker"]:
+        elif claim["worker"] == late["worker"] and (
+            claim["verb"] == "settle" or (claim["verb"] == "complete" and late["answer"] != "unknown")
+        ):
             yield f"Attempt {late['attempt']} of message {late['id']} was settled and refused by the same worker."
 
 
