@@ -49,7 +49,7 @@ OPEN: Final = frozenset(
     }
 )
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z\Z")
-_NAMED: Final = re.compile(r'(?:output\.document\(|show_page\(call, |_prove\(|_end\()\s*"([^"]+)"')
+_NAMED: Final = re.compile(r'(?:output\.document\(|show_page\(call, |show_rows\(\s*call, |_prove\(|_end\()\s*"([^"]+)"')
 
 
 def names() -> set[str]:
