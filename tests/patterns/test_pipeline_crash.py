@@ -58,6 +58,11 @@ def ran(environment: ProofEnvironment) -> list[str]:
     return Path(environment.directory / "stages").read_text("utf-8").splitlines()
 
 
+def begun_by_the_killed(environment: ProofEnvironment) -> list[str]:
+    """The stages whose claims were taken back."""
+    return [stage for (stage,) in environment.rows("SELECT destination FROM redrive.attempt WHERE verb = 'reap'")]
+
+
 def settled(environment: ProofEnvironment) -> list[tuple[Any, ...]]:
     """The destination and the worker of each stage that is done, in the order of their commits."""
     return environment.rows(
@@ -89,4 +94,8 @@ def test_after_a_kill_another_relay_goes_on_and_no_settled_stage_runs_again(
     assert [stage for stage, _ in after] == STAGES
     assert after[:done] == before
     assert not {worker for _, worker in after[done:]} & {worker for _, worker in before}
-    assert ran(environment) == runs
+    if point.event == "settle.stop" and begun_by_the_killed(environment) == STAGES[done : done + 1]:
+        # Between the commit and its event the relay had claimed the next stage; that may have run before the kill.
+        assert ran(environment) in (runs, [*runs[: done + 1], *runs[done:]])
+    else:
+        assert ran(environment) == runs

@@ -15,7 +15,7 @@ from redrive.kit.proof.environment import ProofEnvironment
 from redrive.systems.tenant.prove import judge, plan
 from redrive.systems.tenant.prove.campaign import Parts
 from redrive.systems.tenant.prove.counting import compared
-from redrive.systems.tenant.prove.judge import Counted, Evidence, Row, judged
+from redrive.systems.tenant.prove.judge import MEDIAN_SECONDS_MAX, Counted, Evidence, Row, judged
 from redrive.systems.tenant.prove.plan import HOSTILE, Plan
 from redrive.systems.tenant.prove.prove import TenantReport, prove
 from tests.systems.tenant.conftest import delivered_by, outbox, published
@@ -234,4 +234,5 @@ def test_relays_and_producers_that_break_each_promise_are_found() -> None:
 @pytest.mark.timeout(900)
 def test_a_relay_that_does_not_tell_tenants_apart_delays_the_neighbours_of_the_hostile_one() -> None:
     report = prove(seed=7, scale=0.05, dsn=None, progress=lambda *_: None, parts=WITHOUT_LIMIT_KEY)
-    assert "delayed" in rules_of(report), report.delay
+    # As the rule judges on a quiet machine: on a busy one it allows more than such a relay costs.
+    assert report.delay.median > MEDIAN_SECONDS_MAX
