@@ -13,6 +13,8 @@ import pytest
 
 from redrive.systems.evidence.gates import batches_of
 from redrive.systems.evidence.settings import EvidenceSettings
+from tests.support.racing import is_waiting
+from tests.support.waiting import wait_until
 from tests.systems.evidence.conftest import (
     Upload,
     artifact,
@@ -238,6 +240,19 @@ def test_two_last_files_that_are_settled_at_once_and_four_deciders_send_each_not
         assert passed == ["N1", "N2"]
         row = one(conn, "SELECT * FROM redrive_evidence.file_job_row WHERE file_job_id = %s", job.job)
         assert (row.evidence_attached_count, row.evidence_status) == (2, "COMPLETED")
+
+
+@pytest.mark.req("E-06")
+def test_a_decision_waits_for_an_outcome_that_is_being_recorded(evidence: str, conn: Conn) -> None:
+    job = upload(conn, 1, at=ago(hours=1))
+    message = begin(conn, job.files[0], at=now())
+    with connect(evidence) as recording, connect(evidence) as deciding, ThreadPoolExecutor(1) as pool:
+        with recording.transaction():
+            record(recording, message, at=now())
+            asked = pool.submit(decide, deciding, job.job)
+            wait_until(lambda: asked.done() or is_waiting(conn, deciding), seconds=60, what="a decision")
+            assert not asked.done()
+        assert asked.result() == ["N1", "N2"]
 
 
 @pytest.mark.req("E-06")
