@@ -91,6 +91,7 @@ def test_a_half_written_file_is_no_server(place: Path, content: str) -> None:
     (place / "server").write_text(content)
     with nats_server.start(place) as server:
         assert server.joined is False
+        assert server.port != 2, "a number of a file that was not written to its end"
 
 
 def test_a_port_that_another_process_has_taken_meanwhile_is_left_to_it(place: Path) -> None:

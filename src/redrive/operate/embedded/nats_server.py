@@ -8,7 +8,6 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -91,13 +90,18 @@ class _Running(NamedTuple):
     port: int
 
 
-def _running_on(place: Path) -> _Running | None:
-    """What a dead one left is no server: its pid may be another process by now."""
+def _last_started(place: Path) -> _Running | None:
+    """None: none was, or the file was not written to its end."""
     try:
-        found = _Running(*map(int, (place / "server").read_text("ascii").split()))
+        return _Running(*map(int, (place / "server").read_text("ascii").split()))
     except (FileNotFoundError, ValueError, TypeError):
         return None
-    return found if is_server_of(found.pid, place) else None
+
+
+def _running_on(place: Path) -> _Running | None:
+    """What a dead one left is no server: its pid may be another process by now."""
+    found = _last_started(place)
+    return found if found is not None and is_server_of(found.pid, place) else None
 
 
 def _joined(place: Path, running: _Running, *, port: int) -> NatsServer:
@@ -146,8 +150,9 @@ def _ports(place: Path, port: int) -> Iterator[int]:
     if port:
         yield port
         return
-    with suppress(FileNotFoundError, ValueError, IndexError):
-        yield int((place / "server").read_text("ascii").split()[1])
+    last = _last_started(place)
+    if last is not None:
+        yield last.port
     for _ in range(FREE_PORT_TRIES):
         yield free_port()
 
