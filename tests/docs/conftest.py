@@ -1,10 +1,12 @@
-"""Pages are run without the settings of this machine, and leave no log handler behind."""
+"""Pages are run without the settings of this machine, and leave no variable and no log handler behind."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import psycopg
 import pytest
@@ -24,7 +26,8 @@ def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> It
     monkeypatch.chdir(tmp_path)
     root = logging.getLogger()
     level = root.level
-    yield
+    with mock.patch.dict(os.environ):
+        yield
     root.setLevel(level)
     for handler in [one for one in root.handlers if one.get_name() == "redrive"]:
         root.removeHandler(handler)
