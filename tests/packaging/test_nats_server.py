@@ -85,7 +85,7 @@ def test_a_pid_that_is_another_process_now_is_neither_joined_nor_ended(place: Pa
         other.kill()
 
 
-@pytest.mark.parametrize("content", ["", "12", "no number\n", "1 2 3\n"])
+@pytest.mark.parametrize("content", ["", "12", "1 2", "no number\n", "1 2 3\n"])
 def test_a_half_written_file_is_no_server(place: Path, content: str) -> None:
     place.mkdir()
     (place / "server").write_text(content)

@@ -93,7 +93,8 @@ class _Running(NamedTuple):
 def _last_started(place: Path) -> _Running | None:
     """None: none was, or the file was not written to its end."""
     try:
-        return _Running(*map(int, (place / "server").read_text("ascii").split()))
+        said = (place / "server").read_text("ascii")
+        return _Running(*map(int, said.split())) if said.endswith("\n") else None
     except (FileNotFoundError, ValueError, TypeError):
         return None
 
